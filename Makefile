@@ -1,0 +1,62 @@
+# turnout: every target does its own set-up. `make` alone prints this list.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test fast check lint types layers proto proto-fresh fix bench soak clean
+
+help:  ## print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "turnout needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing turnout and its pinned dependencies into $(VENV) (the first time takes a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(STAMP)  ## .venv with everything, pinned by constraints.txt (the others call it)
+
+demo: $(STAMP)  ## the main job: a year of flights through the switch, on real servers
+	@$(BIN)/turnout demo $(ARGS)
+
+test: $(STAMP)  ## every test, with the real servers that it starts itself
+	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+fast: $(STAMP)  ## the tests that need no JVM and no server: seconds
+	$(BIN)/python -m pytest -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak" $(ARGS)
+
+check: lint types layers proto-fresh test  ## what CI runs, fastest first
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+proto: $(STAMP)  ## generate the gRPC code from src/turnout/rpc/v1/*.proto
+	@if ls src/turnout/rpc/v1/*.proto >/dev/null 2>&1; then \
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/turnout/rpc/v1/*.proto; fi
+
+proto-fresh: proto
+	@git diff --exit-code --stat -- src/turnout/rpc/v1 || { echo "the generated gRPC code is stale: commit what 'make proto' wrote"; exit 1; }
+
+fix: $(STAMP)  ## let ruff repair and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## make bench ARGS="route --json"
+	$(BIN)/turnout bench $(ARGS)
+
+soak: $(STAMP)  ## the long tests with faults
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse artifacts

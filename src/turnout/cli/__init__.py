@@ -1,0 +1,5 @@
+"""The command line: ``turnout demo | run | check | explain | map | subscriptions | tail | kv | bench``."""
+
+from turnout.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,54 @@
+"""The command line's front: which module serves which command, and how errors end it.
+
+A command module offers ``register(app)`` and imports what it needs inside its functions, so that
+``turnout map`` does not wait for Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import typer
+
+import turnout.cli
+from turnout.cli.exits import WRONG_REQUEST, exit_code_of
+from turnout.errors import TurnoutError
+
+__all__ = ["build_app", "main"]
+
+
+def build_app() -> typer.Typer:
+    """The typer application with every command module of this package registered."""
+    app = typer.Typer(
+        name="turnout",
+        help="Route messages of NATS JetStream and Kafka, compiled to Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for found in sorted(pkgutil.iter_modules(turnout.cli.__path__), key=lambda module: module.name):
+        module = importlib.import_module(f"turnout.cli.{found.name}")
+        register = getattr(module, "register", None)
+        if register is not None:
+            register(app)
+    app.callback()(_root)
+    return app
+
+
+def _root() -> None:
+    """Route messages of NATS JetStream and Kafka, compiled to Spark."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 the work failed, 2 the request was wrong."""
+    try:
+        build_app()()
+    except TurnoutError as failure:
+        sys.stderr.write(f"turnout: {failure}\n")
+        sys.exit(exit_code_of(failure))
+    except FileNotFoundError as failure:
+        sys.stderr.write(f"turnout: {failure.filename}: no such file\n")
+        sys.exit(WRONG_REQUEST)

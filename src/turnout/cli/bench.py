@@ -1,0 +1,54 @@
+"""``turnout bench NAME``: run one of the benchmarks that come with the source."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnout.errors import ConfigError, Mistake
+
+__all__ = ["register"]
+
+
+def _folder() -> Path:
+    """The benchmarks folder of the checkout that this turnout runs from, or of the current folder."""
+    for root in (Path(__file__).resolve().parents[3], Path.cwd()):
+        if (root / "benchmarks" / "harness.py").exists():
+            return root
+    raise ConfigError(
+        [Mistake("bench", "no folder 'benchmarks' was found: run it from a checkout of turnout's source")]
+    )
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("bench")
+    def bench(
+        name: Annotated[str, typer.Argument(help="Which one; 'list' names them.")],
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+        size: Annotated[
+            int | None, typer.Option(help="Records or items; the benchmark's own if not given.")
+        ] = None,
+        quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
+        case: Annotated[list[str] | None, typer.Option(help="Only cases whose name has this in it.")] = None,
+    ) -> None:
+        """Measure turnout on this machine, beside a baseline run in the same minutes."""
+        root = _folder()
+        if str(root) not in sys.path:
+            sys.path.insert(0, str(root))
+        harness: Any = importlib.import_module("benchmarks.harness")
+        known = harness.names()
+        if name == "list":
+            typer.echo(json.dumps(known) if as_json else "\n".join(known))
+            return
+        if name not in known:
+            raise ConfigError([Mistake("bench", f"no benchmark is named {name!r}; there are {', '.join(known)}")])
+        module: Any = importlib.import_module(f"benchmarks.{name}")
+        results = module.run(harness.Options(size=size, quick=quick, cases=tuple(case or ())))
+        harness.report(name, results, as_json=as_json)

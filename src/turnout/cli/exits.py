@@ -1,0 +1,33 @@
+"""Exit codes: what a script that calls turnout can rely on."""
+
+from __future__ import annotations
+
+from turnout.errors import (
+    ConditionError,
+    ConfigError,
+    MissingExtraError,
+    RouteError,
+    SubjectError,
+    SubscriptionInvalidError,
+    TurnoutError,
+)
+
+__all__ = ["DONE", "FAILED", "WRONG_REQUEST", "exit_code_of"]
+
+DONE = 0
+FAILED = 1
+WRONG_REQUEST = 2
+
+_WRONG_REQUESTS = (
+    SubjectError,
+    ConditionError,
+    ConfigError,
+    RouteError,
+    SubscriptionInvalidError,
+    MissingExtraError,
+)
+
+
+def exit_code_of(failure: TurnoutError) -> int:
+    """2 where the caller asked for something that cannot be, 1 where the work went wrong."""
+    return WRONG_REQUEST if isinstance(failure, _WRONG_REQUESTS) else FAILED

@@ -1,0 +1,233 @@
+"""A nats-server of our own: started on a free loopback port, stopped whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from turnout.errors import ConnectionLostError, TurnoutError
+
+__all__ = ["NatsServer", "find_nats_server", "free_port"]
+
+_VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
+_PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A loopback TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _version(binary: Path) -> tuple[int, ...]:
+    """What ``nats-server --version`` says, (0,) if it does not run."""
+    try:
+        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except OSError:
+        return (0,)
+    found = _VERSION.search(told.stdout)
+    return tuple(int(part) for part in found.groups()) if found else (0,)
+
+
+def find_nats_server() -> Path:
+    """The nats-server to use: the one beside this Python (its wheel), or one on PATH if that is newer.
+
+    Raises:
+        TurnoutError: when there is none; the message names the cure.
+    """
+    # Not resolved: a venv's python is a link into the base installation, the wheel's script lies beside the link.
+    beside = Path(sys.executable).parent / "nats-server"
+    on_path = shutil.which("nats-server")
+    candidates = {path for path in (beside, Path(on_path) if on_path else None) if path and path.exists()}
+    versions = {path: _version(path) for path in candidates}
+    usable = [path for path, version in versions.items() if version > (0,)]
+    if not usable:
+        raise TurnoutError('no nats-server was found: install "turnout[demo]", or put nats-server on PATH')
+    return max(usable, key=lambda path: (versions[path], path == beside))
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end the child when its parent is gone, kill -9 included."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class NatsServer:
+    """One nats-server process with JetStream, for as long as the ``with`` block lasts.
+
+    Args:
+        work: folder for its store, log and configuration; a temporary one, removed afterwards, if not given.
+        config: text of a configuration file; the listen address and the store folder are added on the command line.
+        arguments: more command-line arguments.
+        jetstream: switch JetStream on; leave it to *config* with False.
+        port: the client port; a free one if 0.
+
+    Not promised: the port was free when it was chosen, another process may take it before the server does; `start`
+    then tries another one.
+    """
+
+    def __init__(
+        self,
+        work: Path | None = None,
+        *,
+        config: str | None = None,
+        arguments: Sequence[str] = (),
+        jetstream: bool = True,
+        port: int = 0,
+    ) -> None:
+        self._given_work = work
+        self._config = config
+        self._arguments = tuple(arguments)
+        self._jetstream = jetstream
+        self._fixed_port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = port
+        self.work = Path()
+
+    @property
+    def url(self) -> str:
+        """``nats://127.0.0.1:port``."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """The server's log file."""
+        return self.work / "nats-server.log"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server.
+
+        Raises:
+            TurnoutError: when it does not run.
+        """
+        if self._process is None:
+            raise TurnoutError("this nats-server is not running")
+        return self._process.pid
+
+    def start(self) -> NatsServer:
+        """Start the process and wait until it greets a client.
+
+        Raises:
+            TurnoutError: when there is no binary, or it refuses its configuration (its last words are in the message).
+        """
+        if self._process is not None:
+            return self
+        if not self.work.name:
+            self.work = self._given_work or Path(tempfile.mkdtemp(prefix="turnout-nats-"))
+            self.work.mkdir(parents=True, exist_ok=True)
+        attempts = 1 if self._fixed_port or self.port else 5
+        for attempt in range(attempts):
+            port = self.port or free_port()
+            if self._launch(port):
+                self.port = port
+                return self
+            if "address already in use" not in self._last_words() or attempt == attempts - 1:
+                break
+        raise TurnoutError(f"nats-server did not start: {self._last_words()}")
+
+    def _launch(self, port: int) -> bool:
+        """Start once on *port*; False when it did not come up."""
+        command: list[str | Path] = [find_nats_server(), "-a", "127.0.0.1", "-p", str(port)]
+        command += ["-sd", self.work / "store"]
+        if self._config is not None:
+            path = self.work / "nats-server.conf"
+            path.write_text(self._config, encoding="utf-8")
+            command += ["-c", path]
+        if self._jetstream:
+            command.append("-js")
+        command += self._arguments
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C at the terminal reaches the program first, which then stops the server.
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                self._process = None
+                return False
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=1) as probe,
+            ):
+                if probe.recv(5).startswith(b"INFO"):
+                    return True
+            time.sleep(0.02)
+        self.stop()
+        return False
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
+        return " | ".join(lines[-4:]) or "it said nothing"
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Stop the process and keep its store; with *kill*, as kill -9 would."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            # A server that a test has paused does not see a TERM.
+            os.kill(process.pid, signal.SIGCONT)
+            os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=15)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop and start again on the same port with the same store.
+
+        Raises:
+            ConnectionLostError: when it does not come back.
+        """
+        self.stop(kill=kill)
+        try:
+            self.start()
+        except TurnoutError as failure:
+            raise ConnectionLostError(str(failure)) from failure
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): connections stay open, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def __enter__(self) -> NatsServer:
+        try:
+            return self.start()
+        except BaseException:
+            self._clean()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._clean()
+
+    def _clean(self) -> None:
+        if self._given_work is None and self.work.name:
+            shutil.rmtree(self.work, ignore_errors=True)

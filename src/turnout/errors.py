@@ -1,0 +1,192 @@
+"""Every error that turnout raises on purpose.
+
+::
+
+    TurnoutError
+    ├── SubjectError(ValueError)         .text .position      bad subject, pattern or mapping function
+    ├── ConditionError(ValueError)       .text .position      a condition or pattern that cannot be read
+    ├── ConfigError(ValueError)          .mistakes            a chain, setting or option that cannot be built
+    ├── RouteError(ValueError)           .mistakes            a route file, every mistake with its path
+    ├── NotCompilableError               .node                valid, but Spark cannot say it
+    ├── SubscriptionError
+    │   ├── SubscriptionNotFoundError(LookupError)   .id
+    │   ├── SubscriptionExistsError                  .id
+    │   ├── SubscriptionInvalidError(ValueError)
+    │   └── StoreUnavailableError                    a retry may help
+    ├── StreamError                      .code .err_code      JetStream said no
+    ├── ConnectionLostError(ConnectionError)                  the server is away
+    ├── RunError                                              a route that was stopped by a failure
+    └── MissingExtraError(ImportError)   .extra               an optional dependency is not installed
+
+Packages refine these in their own ``errors`` module (``turnout.subjects.errors`` has one class per
+reason of nats-server) but never start a second tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = [
+    "ConditionError",
+    "ConfigError",
+    "ConnectionLostError",
+    "MissingExtraError",
+    "Mistake",
+    "NotCompilableError",
+    "RouteError",
+    "RunError",
+    "StoreUnavailableError",
+    "StreamError",
+    "SubjectError",
+    "SubscriptionError",
+    "SubscriptionExistsError",
+    "SubscriptionInvalidError",
+    "SubscriptionNotFoundError",
+    "TurnoutError",
+]
+
+
+class TurnoutError(Exception):
+    """The root: catch this to catch everything that turnout raises on purpose."""
+
+
+class SubjectError(TurnoutError, ValueError):
+    """Raised when a subject, a wildcard filter or a mapping function cannot be read.
+
+    Attributes:
+        text: the whole text that was given.
+        position: where in the text the trouble starts, in characters from 0; None if it is the text as a whole.
+    """
+
+    def __init__(self, message: str, *, text: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+
+
+class ConditionError(TurnoutError, ValueError):
+    """Raised when a condition, or a pattern inside one, cannot be read.
+
+    Attributes:
+        text: the pattern or the condition's text.
+        position: where the trouble starts, in characters from 0; None if it is the text as a whole.
+    """
+
+    def __init__(self, message: str, *, text: str = "", position: int | None = None) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong in a configuration.
+
+    Attributes:
+        path: the place, as its author would name it: ``transforms.late.type`` or ``sink.servers[0]``.
+        problem: what is wrong there, with the value found and what was expected.
+        line: the line of the file, from 1, where one is known.
+    """
+
+    path: str
+    problem: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = self.path or "(the whole)"
+        return f"{place}: {self.problem}" + (f" (line {self.line})" if self.line else "")
+
+
+class _MistakesError(TurnoutError, ValueError):
+    """What ConfigError and RouteError share: one message that lists every mistake."""
+
+    def __init__(self, mistakes: Iterable[Mistake], *, what: str) -> None:
+        self.mistakes: tuple[Mistake, ...] = tuple(mistakes)
+        count = len(self.mistakes)
+        head = f"{what}: {count} mistake{'' if count == 1 else 's'}"
+        super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
+
+
+class ConfigError(_MistakesError):
+    """Raised when a chain, an option or a setting cannot be built; lists every mistake at once."""
+
+    def __init__(self, mistakes: Iterable[Mistake], *, what: str = "bad configuration") -> None:
+        super().__init__(mistakes, what=what)
+
+
+class RouteError(_MistakesError):
+    """Raised when a route file is wrong; lists every mistake with its path in the file."""
+
+    def __init__(self, mistakes: Iterable[Mistake], *, what: str = "bad route") -> None:
+        super().__init__(mistakes, what=what)
+
+
+class NotCompilableError(TurnoutError):
+    """Raised when something valid has no Spark form.
+
+    Attributes:
+        node: the thing that has none.
+    """
+
+    def __init__(self, node: object, reason: str) -> None:
+        super().__init__(f"{node!r} has no Spark form: {reason}")
+        self.node = node
+
+
+class SubscriptionError(TurnoutError):
+    """What went wrong with stored subscriptions."""
+
+
+class SubscriptionNotFoundError(SubscriptionError, LookupError):
+    """Raised when no subscription has the id asked for."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
+        super().__init__(f"no subscription has the id {id!r}")
+        self.id = id
+
+
+class SubscriptionExistsError(SubscriptionError):
+    """Raised when a subscription with the same id is stored already."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
+        super().__init__(f"a subscription with the id {id!r} exists already")
+        self.id = id
+
+
+class SubscriptionInvalidError(SubscriptionError, ValueError):
+    """Raised when a subscription breaks a rule of the service; the message names the rule and the place."""
+
+
+class StoreUnavailableError(SubscriptionError):
+    """Raised when the store cannot be reached or is locked; the same call may work later."""
+
+
+class StreamError(TurnoutError):
+    """Raised when JetStream answers with an error; what was asked has not been done.
+
+    Attributes:
+        code: the HTTP-like code (404), 0 if there is none.
+        err_code: JetStream's own code (10059), 0 if there is none.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, err_code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.err_code = err_code
+
+
+class ConnectionLostError(TurnoutError, ConnectionError):
+    """Raised when a server cannot be reached, or goes away and does not come back in time."""
+
+
+class RunError(TurnoutError):
+    """Raised when a running route stops because of a failure; what was delivered stays delivered."""
+
+
+class MissingExtraError(TurnoutError, ImportError):
+    """Raised when an optional dependency is not installed; the message names the cure."""
+
+    def __init__(self, extra: str, module: str) -> None:
+        super().__init__(f'{module!r} is not installed: install "turnout[{extra}]"')
+        self.extra = extra

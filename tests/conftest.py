@@ -1,0 +1,67 @@
+"""Markers from folders, hypothesis profiles, and the real parts that tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from turnout.embedded import NatsServer
+
+HERE = Path(__file__).parent
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# A test carries the marks of its folder, and of the shared parts it asks for.
+FOLDER_MARKS = {
+    "spark": ("spark",),
+    "jetstream": ("jetstream",),
+    "wire": ("jetstream",),
+    "integration": ("integration", "spark", "jetstream"),
+    "rpc": ("subscriptions",),
+}
+FIXTURE_MARKS = {"spark": "spark", "nats_server": "jetstream"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(HERE).parts[0]
+        for mark in FOLDER_MARKS.get(folder, ()):
+            item.add_marker(mark)
+        for fixture, mark in FIXTURE_MARKS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of this test process."""
+    from turnout.spark.session import build_session
+
+    session = build_session(
+        "turnout-tests",
+        master="local[2]",
+        conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "3g"},
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """A real nats-server with JetStream, shared by the tests of this process: use names of your own on it."""
+    from turnout.embedded import NatsServer
+
+    with NatsServer() as server:
+        yield server
