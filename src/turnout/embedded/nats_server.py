@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from turnout.errors import ConnectionLostError, TurnoutError
 
@@ -71,13 +72,13 @@ class NatsServer:
 
     Args:
         work: folder for its store, log and configuration; a temporary one, removed afterwards, if not given.
-        config: text of a configuration file; the listen address and the store folder are added on the command line.
+        config: text of a configuration file; the listen address and the store folder go on the command line.
         arguments: more command-line arguments.
         jetstream: switch JetStream on; leave it to *config* with False.
         port: the client port; a free one if 0.
 
-    Not promised: the port was free when it was chosen, another process may take it before the server does; `start`
-    then tries another one.
+    Not promised: the port was free when it was chosen, another process may take it before the server does;
+    `start` then tries another one.
     """
 
     def __init__(
@@ -119,11 +120,11 @@ class NatsServer:
             raise TurnoutError("this nats-server is not running")
         return self._process.pid
 
-    def start(self) -> NatsServer:
+    def start(self) -> Self:
         """Start the process and wait until it greets a client.
 
         Raises:
-            TurnoutError: when there is no binary, or it refuses its configuration (its last words are in the message).
+            TurnoutError: when there is no binary, or it refuses its configuration (the message has its last words).
         """
         if self._process is not None:
             return self
@@ -215,7 +216,7 @@ class NatsServer:
         """Let a paused process go on."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def __enter__(self) -> NatsServer:
+    def __enter__(self) -> Self:
         try:
             return self.start()
         except BaseException:
