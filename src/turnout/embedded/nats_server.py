@@ -124,7 +124,7 @@ class NatsServer:
         """Start the process and wait until it greets a client.
 
         Raises:
-            TurnoutError: when there is no binary, or it refuses its configuration (the message has its last words).
+            TurnoutError: when there is no binary, or it refuses its configuration (its last words are given).
         """
         if self._process is not None:
             return self
