@@ -1,0 +1,46 @@
+"""Conditions over a message's metadata: the model, its text and JSON forms, and what they mean."""
+
+from turnout.conditions.build import all_of, any_of, between, cidr, compare, exists, kiwi, not_, one_of
+from turnout.conditions.codec import decode, encode
+from turnout.conditions.evaluate import evaluate
+from turnout.conditions.model import (
+    Cidr,
+    Compare,
+    Condition,
+    Exists,
+    Group,
+    Kiwi,
+    Leaf,
+    Logic,
+    Operator,
+    leaves,
+    nodes,
+    with_ids,
+)
+
+__all__ = [
+    "Cidr",
+    "Compare",
+    "Condition",
+    "Exists",
+    "Group",
+    "Kiwi",
+    "Leaf",
+    "Logic",
+    "Operator",
+    "all_of",
+    "any_of",
+    "between",
+    "cidr",
+    "compare",
+    "decode",
+    "encode",
+    "evaluate",
+    "exists",
+    "kiwi",
+    "leaves",
+    "nodes",
+    "not_",
+    "one_of",
+    "with_ids",
+]

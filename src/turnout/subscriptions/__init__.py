@@ -1,0 +1,18 @@
+"""Subscriptions: who wants which messages, where that is kept, and finding them for a message."""
+
+from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
+
+__all__ = [
+    "MAX_LIMIT",
+    "Changes",
+    "ConditionMatch",
+    "Page",
+    "Snapshot",
+    "Store",
+    "StoreBase",
+    "Subscription",
+    "new_id",
+    "open_store",
+]

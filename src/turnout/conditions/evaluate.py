@@ -1,0 +1,111 @@
+"""The reference interpreter: what a condition means. Every other implementation answers to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache, singledispatch
+from ipaddress import ip_address, ip_network
+
+from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions.pattern import fold, lexemes, pattern_regex
+
+__all__ = ["NUMBER", "address_text", "evaluate", "leaf_holds", "network_span", "number_of"]
+
+NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+"""What counts as a number in a value, in a syntax that Python and Java read alike."""
+
+_NUMBER = re.compile(NUMBER)
+
+
+def evaluate(condition: Condition, metadata: Mapping[str, str]) -> bool:
+    """Whether the condition is true of a message with this metadata.
+
+    A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
+    negation true: a negation is the plain inverse everywhere.
+    """
+    if not isinstance(condition, Group):
+        value = metadata.get(condition.key)
+        return (value is not None and leaf_holds(condition, value)) != condition.negated
+    match condition.logic:
+        case Logic.AND:
+            holds = all(evaluate(child, metadata) for child in condition.children)
+        case Logic.OR:
+            holds = any(evaluate(child, metadata) for child in condition.children)
+        case Logic.XOR:
+            holds = sum(evaluate(child, metadata) for child in condition.children) == 1
+    return holds != condition.negated
+
+
+@singledispatch
+def leaf_holds(leaf: Leaf, value: str) -> bool:
+    """Whether the leaf's test holds for a value that is present, its negation left aside."""
+    raise TypeError(f"not a leaf, for the value {value!r}: {leaf!r}")
+
+
+@leaf_holds.register
+def _(leaf: Kiwi, value: str) -> bool:
+    matches = pattern_regex(leaf.pattern, ignore_case=leaf.ignore_case).fullmatch
+    text = fold(value) if leaf.ignore_case else value
+    if leaf.partial:
+        return any(matches(lexeme) for lexeme in lexemes(text))
+    return matches(text) is not None
+
+
+@leaf_holds.register
+def _(leaf: Compare, value: str) -> bool:
+    number = number_of(value)
+    if number is None:
+        return False
+    match leaf.op:
+        case Operator.LESS:
+            return number < leaf.number
+        case Operator.AT_MOST:
+            return number <= leaf.number
+        case Operator.EQUAL:
+            return number == leaf.number
+        case Operator.AT_LEAST:
+            return number >= leaf.number
+        case Operator.MORE:
+            return number > leaf.number
+
+
+@leaf_holds.register
+def _(_leaf: Exists, _value: str) -> bool:
+    return True
+
+
+@leaf_holds.register
+def _(leaf: Cidr, value: str) -> bool:
+    address = address_text(value)
+    if address is None:
+        return False
+    first, last = network_span(leaf.network)
+    return first <= address <= last
+
+
+def number_of(value: str) -> float | None:
+    """The number that a value is, None if it is none; white space around it is not forgiven."""
+    return float(value) if _NUMBER.fullmatch(value) else None
+
+
+def address_text(value: str) -> str | None:
+    """An IP address as text that sorts: the version, then its bits in hexadecimal; None if it is none."""
+    # The standard library takes a zone ("fe80::1%eth0"); an address in a message has no interface.
+    if "%" in value:
+        return None
+    try:
+        address = ip_address(value)
+    except ValueError:
+        return None
+    return f"{address.version}:{address.packed.hex()}"
+
+
+@lru_cache(maxsize=4096)
+def network_span(network: str) -> tuple[str, str]:
+    """The first and the last address of a network, as `address_text` writes them."""
+    net = ip_network(network)
+    return (
+        f"{net.version}:{net.network_address.packed.hex()}",
+        f"{net.version}:{net.broadcast_address.packed.hex()}",
+    )

@@ -1,0 +1,199 @@
+"""What a subscription wants to see: a tree of groups over leaves, each of which can be negated.
+
+Every node is a frozen value. Two conditions are equal when they mean the same thing in the same words:
+ids are names given by a store and do not count, nor does the dialect that a pattern was written in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from ipaddress import ip_network
+from math import isfinite
+from typing import TypeAlias
+
+from turnout.conditions.pattern import check_pattern
+from turnout.errors import ConditionError
+
+__all__ = [
+    "MAX_DEPTH",
+    "Cidr",
+    "Compare",
+    "Condition",
+    "Exists",
+    "Group",
+    "Kiwi",
+    "Leaf",
+    "Logic",
+    "Operator",
+    "leaves",
+    "nodes",
+    "with_ids",
+]
+
+MAX_DEPTH = 100
+"""How deep groups nest at most. Protobuf parsers stop at 100 nested messages, and a group takes two."""
+
+
+class Logic(StrEnum):
+    """How a group couples its children: all of them, at least one, exactly one."""
+
+    AND = "And"
+    OR = "Or"
+    XOR = "Xor"
+
+
+class Operator(StrEnum):
+    """How a numeric leaf compares."""
+
+    LESS = "<"
+    AT_MOST = "<="
+    EQUAL = "="
+    AT_LEAST = ">="
+    MORE = ">"
+
+
+def _need_key(key: str) -> None:
+    if not key:
+        raise ConditionError("a leaf needs the key of the metadata it looks at")
+
+
+@dataclass(frozen=True, slots=True)
+class Kiwi:
+    r"""True when the key's value matches a wildcard pattern: ``*`` any run, ``?`` one character, ``\`` escapes.
+
+    Attributes:
+        key: the metadata key that is looked at.
+        pattern: what its value has to look like, the whole of it.
+        partial: let the pattern match any single lexeme of the value instead of the whole.
+        ignore_case: compare without regard to case.
+        negated: true where the rest is false, so also where the key is missing.
+        tree: written in the *kiwi tree* dialect, which has ``*`` only at the end. The meaning is the same.
+        id: the leaf's name in a store.
+    """
+
+    key: str
+    pattern: str
+    partial: bool = False
+    ignore_case: bool = False
+    negated: bool = False
+    tree: bool = field(default=False, compare=False)
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _need_key(self.key)
+        check_pattern(self.pattern, tree=self.tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """True when the key's value is a decimal number and stands in this relation to *number*.
+
+    Numbers are compared as IEEE doubles. A value that is not a number makes the leaf false.
+    """
+
+    key: str
+    op: Operator
+    number: float
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _need_key(self.key)
+        try:
+            object.__setattr__(self, "op", Operator(self.op))
+        except ValueError:
+            known = " ".join(Operator)
+            raise ConditionError(
+                f"no comparison is written {self.op!r}; there are {known}", text=str(self.op)
+            ) from None
+        number = float(self.number)
+        if not isfinite(number):
+            raise ConditionError(f"expected a finite number to compare with, found {number}", text=str(number))
+        object.__setattr__(self, "number", number)
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """True when the key is present, whatever its value, also the empty one."""
+
+    key: str
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _need_key(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    """True when the key's value is an IP address inside *network*, of IPv4 or IPv6.
+
+    The network is kept in its canonical form; host bits that are set in it are refused.
+    """
+
+    key: str
+    network: str
+    negated: bool = False
+    id: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _need_key(self.key)
+        try:
+            object.__setattr__(self, "network", str(ip_network(self.network)))
+        except ValueError as problem:
+            raise ConditionError(f"not a network: {problem}", text=self.network) from None
+
+
+Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Children coupled by a logic. ``Xor`` is true when exactly one child is."""
+
+    logic: Logic
+    children: tuple[Condition, ...]
+    negated: bool = False
+    id: str = field(default="", compare=False)
+    depth: int = field(default=0, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "logic", Logic(self.logic))
+        children = tuple(self.children)
+        object.__setattr__(self, "children", children)
+        if not children:
+            raise ConditionError(f"the {self.logic} group is empty: it needs children")
+        depth = 1 + max(child.depth if isinstance(child, Group) else 0 for child in children)
+        if depth > MAX_DEPTH:
+            raise ConditionError(f"groups nest deeper than {MAX_DEPTH}")
+        object.__setattr__(self, "depth", depth)
+
+
+Condition: TypeAlias = Group | Leaf
+
+
+def nodes(condition: Condition) -> Iterator[Condition]:
+    """Every node of the tree, parents before their children, left to right."""
+    yield condition
+    if isinstance(condition, Group):
+        for child in condition.children:
+            yield from nodes(child)
+
+
+def leaves(condition: Condition) -> Iterator[Leaf]:
+    """Every leaf of the tree, left to right."""
+    if isinstance(condition, Group):
+        for child in condition.children:
+            yield from leaves(child)
+    else:
+        yield condition
+
+
+def with_ids(condition: Condition, new_id: Callable[[], str]) -> Condition:
+    """The same condition with an id on each node that had none."""
+    if isinstance(condition, Group):
+        children = tuple(with_ids(child, new_id) for child in condition.children)
+        return Group(condition.logic, children, condition.negated, condition.id or new_id())
+    return condition if condition.id else replace(condition, id=new_id())

@@ -1,0 +1,98 @@
+"""A subscription, and the values that stores answer with."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from turnout.conditions import Condition, with_ids
+
+__all__ = ["Changes", "ConditionMatch", "Page", "Subscription", "new_id"]
+
+T = TypeVar("T")
+
+
+def new_id() -> str:
+    """A new random id."""
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Who wants what: the destinations to send a message to when the condition is true of it.
+
+    Attributes:
+        destinations: where matching messages go, free-form.
+        condition: what a message has to look like.
+        metadata: what people say about the subscription; it has no part in matching.
+        id: its name in a store, which gives it one when it is created.
+    """
+
+    destinations: Sequence[str]
+    condition: Condition
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        # One text is a sequence of texts, and never what was meant.
+        if isinstance(self.destinations, str):
+            raise TypeError(f"destinations is a list of texts, found the one text {self.destinations!r}")
+        object.__setattr__(self, "destinations", tuple(self.destinations))
+
+    def identified(self, make: Callable[[], str] = new_id) -> Subscription:
+        """The same with an id, on itself and on each node of its condition; ids that it has stay."""
+        return replace(self, id=self.id or make(), condition=with_ids(self.condition, make))
+
+    def __hash__(self) -> int:
+        return hash((self.destinations, self.condition, self.id))
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionMatch:
+    """A subscription that has the leaf that was searched for, and that leaf's id."""
+
+    subscription_id: str
+    condition_id: str
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some results, in the order of their subscription ids.
+
+    Attributes:
+        items: the results.
+        cursor: what to pass for the next page; "" when this was the last.
+    """
+
+    items: tuple[T, ...]
+    cursor: str = ""
+
+    @classmethod
+    def of(cls, found: Iterable[T], limit: int, key: Callable[[T], str]) -> Page[T]:
+        """The first *limit* of what was found; give it one more, if there is one, and there is a next page."""
+        items = tuple(found)
+        return cls(items[:limit], key(items[limit - 1]) if len(items) > limit else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened to a store between two revisions.
+
+    Attributes:
+        revision: the revision that these changes lead to.
+        created: subscriptions that are there now and were not.
+        deleted_ids: those that were there and are not now.
+        reset: the store no longer knows its past as far back as asked: *created* is everything it holds,
+            and whoever follows it starts again from that.
+    """
+
+    revision: int
+    created: tuple[Subscription, ...] = ()
+    deleted_ids: tuple[str, ...] = ()
+    reset: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.deleted_ids or self.reset)

@@ -1,0 +1,24 @@
+"""All subscriptions as they were at one revision: what a matcher is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turnout.subscriptions.model import Subscription
+
+__all__ = ["Snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a store held at *revision*. A snapshot made by hand has revision 0."""
+
+    subscriptions: tuple[Subscription, ...]
+    revision: int = 0
+
+    def __len__(self) -> int:
+        return len(self.subscriptions)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self.subscriptions)

@@ -1,0 +1,130 @@
+"""The store protocol, the narrow waist between who keeps subscriptions and who uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+from turnout.errors import ConfigError, Mistake
+from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.snapshot import Snapshot
+
+__all__ = ["MAX_LIMIT", "Store", "StoreBase", "open_store"]
+
+MAX_LIMIT = 10_000
+"""The largest page that a store gives; a larger limit is taken as this one."""
+
+
+class Closeable(Protocol):
+    """Something that holds a file or a connection."""
+
+    def close(self) -> None:
+        """Let go of files and connections. What is closed is not used again."""
+        ...
+
+
+@runtime_checkable
+class Store(Closeable, Protocol):
+    """Keeps subscriptions. Synchronous, and safe to use from several threads.
+
+    Subscriptions are immutable: there is no update. Every change, a create or a delete, leads to a higher
+    revision, and what `create` or `delete` has returned from is durable as far as the store is.
+    """
+
+    def create(self, subscription: Subscription) -> str:
+        """Store it, with ids on it and on its conditions where it has none, and give its id.
+
+        Raises:
+            SubscriptionExistsError: its id is taken.
+        """
+        ...
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """Store all of them, or none where one fails, and give their ids in order."""
+        ...
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """The subscription of this id.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        ...
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """Forget the subscription of this id.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        ...
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """Subscriptions that contain a kiwi leaf with exactly this key, pattern and partial flag.
+
+        It is the stored pattern that is looked up, not a value. A subscription with several such leaves is
+        found once, with the first of them.
+        """
+        ...
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+    ) -> Page[Subscription]:
+        """Subscriptions whose own metadata has every one of these pairs; all of them for no pairs."""
+        ...
+
+    def revision(self) -> int:
+        """The present revision: 0 for a store that was never changed."""
+        ...
+
+    def changes(self, since: int) -> Changes:
+        """What happened after the revision *since*; a subscription that came and went is not mentioned.
+
+        Asking with the present revision is cheap and gives nothing. A revision that the store never had, or
+        whose past it has forgotten, gives ``reset``.
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Everything, in the order of ids, with the revision it belongs to."""
+        ...
+
+
+class StoreBase:
+    """What stores have in common beside the protocol: ``with`` closes them."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of files and connections; nothing to do unless a store says otherwise."""
+
+
+def open_store(url: str) -> Store:
+    """The store that a URL names: ``sqlite:///file.db``, ``mongodb://host/db`` or ``memory://name``.
+
+    The part before ``://`` is the name of an entry point in the group ``turnout.stores``, whose object is
+    called with the URL.
+
+    Raises:
+        ConfigError: no store has that scheme.
+        MissingExtraError: the store's driver is not installed.
+    """
+    scheme, found, _ = url.partition("://")
+    stores = {entry.name: entry for entry in entry_points(group="turnout.stores")}
+    # What follows a plus sign, as in mongodb+srv, is the driver's business.
+    entry = stores.get(scheme.partition("+")[0]) if found else None
+    if entry is None:
+        known = ", ".join(f"{name}://" for name in sorted(stores))
+        raise ConfigError([Mistake("store", f"no store is named {url!r}; expected one of {known}")])
+    opener: Callable[[str], Store] = entry.load()
+    return opener(url)

@@ -1,0 +1,136 @@
+"""A store in this process's memory: for tests, and for routes whose subscriptions come from a file."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from threading import Lock, RLock
+
+from turnout.conditions import Kiwi, leaves
+from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import MAX_LIMIT, StoreBase
+
+__all__ = ["MemoryStore"]
+
+_named: dict[str, MemoryStore] = {}
+_named_lock = Lock()
+
+
+class MemoryStore(StoreBase):
+    """Keeps subscriptions in a dict. Searches walk all of them."""
+
+    def __init__(self, subscriptions: Iterable[Subscription] = ()) -> None:
+        self._lock = RLock()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._ids: list[str] = []
+        self._born: dict[str, int] = {}
+        self._died: dict[str, tuple[int, int]] = {}
+        self._revision = 0
+        self.create_many(subscriptions)
+
+    @classmethod
+    def open(cls, url: str) -> MemoryStore:
+        """A new store for ``memory://``, and always the same one of this process for ``memory://name``."""
+        name = url.partition("://")[2]
+        if not name:
+            return cls()
+        with _named_lock:
+            return _named.setdefault(name, cls())
+
+    def create(self, subscription: Subscription) -> str:
+        """See `Store.create`."""
+        return self.create_many([subscription])[0]
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """See `Store.create_many`."""
+        new = [subscription.identified() for subscription in subscriptions]
+        with self._lock:
+            seen: set[str] = set()
+            for subscription in new:
+                if subscription.id in self._subscriptions or subscription.id in seen:
+                    raise SubscriptionExistsError(subscription.id)
+                seen.add(subscription.id)
+            if not new:
+                return []
+            self._revision += 1
+            for subscription in new:
+                self._subscriptions[subscription.id] = subscription
+                self._born[subscription.id] = self._revision
+            # Sorting two sorted runs is linear, so this costs no more than inserting one id does.
+            self._ids.extend(sorted(seen))
+            self._ids.sort()
+        return [subscription.id for subscription in new]
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """See `Store.read`."""
+        found = self._subscriptions.get(id)
+        if found is None:
+            raise SubscriptionNotFoundError(id)
+        return found
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """See `Store.delete`."""
+        with self._lock:
+            if self._subscriptions.pop(id, None) is None:
+                raise SubscriptionNotFoundError(id)
+            del self._ids[bisect_right(self._ids, id) - 1]
+            self._revision += 1
+            # A name that is used again died for whoever saw its first life.
+            born = min(self._born.pop(id), self._died.get(id, (self._revision, 0))[0])
+            self._died[id] = (born, self._revision)
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """See `Store.search_by_condition`."""
+        wanted = (key, pattern, partial)
+        found = (
+            ConditionMatch(subscription.id, leaf.id, subscription)
+            for subscription in self._after(cursor)
+            for leaf in islice(_kiwis(subscription, wanted), 1)
+        )
+        size = min(limit, MAX_LIMIT)
+        return Page.of(islice(found, size + 1), size, lambda match: match.subscription_id)
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+    ) -> Page[Subscription]:
+        """See `Store.search_by_metadata`."""
+        wanted = metadata.items()
+        found = (one for one in self._after(cursor) if wanted <= one.metadata.items())
+        size = min(limit, MAX_LIMIT)
+        return Page.of(islice(found, size + 1), size, lambda subscription: subscription.id)
+
+    def revision(self) -> int:
+        """See `Store.revision`."""
+        return self._revision
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`."""
+        with self._lock:
+            if since == self._revision:
+                return Changes(since)
+            if not 0 <= since < self._revision:
+                return Changes(self._revision, tuple(self._subscriptions.values()), reset=True)
+            created = (self._subscriptions[id_] for id_, born in self._born.items() if born > since)
+            deleted = (id_ for id_, (born, died) in self._died.items() if born <= since < died)
+            return Changes(self._revision, tuple(created), tuple(deleted))
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        with self._lock:
+            return Snapshot(tuple(self._subscriptions[id_] for id_ in self._ids), self._revision)
+
+    def _after(self, cursor: str) -> Iterator[Subscription]:
+        with self._lock:
+            present = [self._subscriptions[id_] for id_ in self._ids[bisect_right(self._ids, cursor) :]]
+        return iter(present)
+
+
+def _kiwis(subscription: Subscription, wanted: tuple[str, str, bool]) -> Iterator[Kiwi]:
+    for leaf in leaves(subscription.condition):
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted:
+            yield leaf

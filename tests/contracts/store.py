@@ -1,0 +1,308 @@
+"""What every store promises. A store's own tests inherit this and supply the fixture ``store``."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from turnout.conditions import all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
+from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
+
+
+def subscription(pattern: str = "orders*", **fields) -> Subscription:
+    """A subscription like the seed's example: about orders, and not in Helsinki."""
+    condition = all_of(kiwi("subject", pattern), not_(kiwi("location", "Helsinki", partial=True)))
+    return Subscription(**{"destinations": ["dst0"], "condition": condition, **fields})
+
+
+def every_page(search: Callable[..., Page], limit: int) -> list:
+    """All results of a search, page by page."""
+    found, cursor = [], ""
+    while True:
+        page = search(limit=limit, cursor=cursor)
+        assert len(page.items) <= limit
+
+        found.extend(page.items)
+        if not page.cursor:
+            return found
+        cursor = page.cursor
+
+
+class StoreContract:
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError("a store's test class gives the store")
+
+    def test_is_a_store(self, store):
+        """It offers the whole protocol."""
+        assert isinstance(store, Store)
+
+    def test_reads_what_was_created(self, store):
+        """A subscription comes back equal, with every kind of leaf, in its order."""
+        condition = any_of(
+            all_of(kiwi("a", "x\\*?*", ignore_case=True), not_(kiwi("ключ", "знач*", partial=True))),
+            compare("price", ">=", 12.5),
+            exists("trace"),
+            cidr("ip", "10.0.0.0/8"),
+        )
+        wanted = Subscription(["b", "a"], condition, {"name": "née", "empty": ""})
+        created = store.create(wanted)
+        found = store.read(created)
+
+        assert created == found.id
+        assert (wanted.destinations, wanted.condition) == (found.destinations, found.condition)
+        assert dict(wanted.metadata) == dict(found.metadata)
+
+    def test_gives_ids(self, store):
+        """A subscription and each node of its condition get ids, all different."""
+        found = store.read(store.create(subscription()))
+        ids = [found.id, *(node.id for node in nodes(found.condition))]
+
+        assert all(ids)
+        assert len(set(ids)) == 4
+
+    def test_ids_stay_the_same(self, store):
+        """Reading twice gives the same ids."""
+        created = store.create(subscription())
+
+        assert encode(store.read(created).condition) == encode(store.read(created).condition)
+
+    def test_keeps_given_ids(self, store):
+        """Ids that the caller chose are kept, so that an export can be imported."""
+        given = {"kiwiTreeCondition": {"id": "leaf-1", "key": "k", "pattern": "v*"}}
+        store.create(Subscription(["d"], decode(given), id="sub-1"))
+
+        assert given == encode(store.read("sub-1").condition)
+
+    def test_refuses_a_taken_id(self, store):
+        """A second subscription under one id is refused, and the first one stays."""
+        store.create(subscription("first", id="x"))
+        revision = store.revision()
+
+        with pytest.raises(SubscriptionExistsError, match="'x'"):
+            store.create(subscription("second", id="x"))
+        assert subscription("first").condition == store.read("x").condition
+        assert revision == store.revision()
+
+    def test_create_many_in_order(self, store):
+        """The ids come back in the order of what was given."""
+        ids = store.create_many(subscription(f"p{n}") for n in range(300))
+
+        assert [f"p{n}" for n in range(300)] == [next(leaves(store.read(id_).condition)).pattern for id_ in ids]
+
+    def test_create_many_is_all_or_nothing(self, store):
+        """One taken id, and none of the others is stored."""
+        store.create(subscription(id="taken"))
+
+        with pytest.raises(SubscriptionExistsError):
+            store.create_many([subscription(id="new"), subscription(id="taken")])
+        with pytest.raises(SubscriptionNotFoundError):
+            store.read("new")
+
+    def test_create_many_of_nothing(self, store):
+        """Nothing to create is no change."""
+        revision = store.revision()
+
+        assert store.create_many([]) == []
+        assert revision == store.revision()
+
+    def test_unknown_id(self, store):
+        """Reading and deleting what is not there say so, with the id."""
+        with pytest.raises(SubscriptionNotFoundError, match="'nobody'"):
+            store.read("nobody")
+        with pytest.raises(SubscriptionNotFoundError, match="'nobody'"):
+            store.delete("nobody")
+
+    def test_delete(self, store):
+        """A deleted subscription is not read, not found and not deleted again."""
+        created = store.create(subscription())
+        store.delete(created)
+
+        with pytest.raises(SubscriptionNotFoundError):
+            store.read(created)
+        with pytest.raises(SubscriptionNotFoundError):
+            store.delete(created)
+        assert store.search_by_condition("subject", "orders*").items == ()
+        assert store.search_by_metadata({}).items == ()
+
+    def test_search_by_condition_is_exact(self, store):
+        """The stored pattern is looked up letter by letter, with its key and its partial flag."""
+        store.create(subscription("orders*", id="s"))
+
+        def found(key, pattern, partial):
+            return [m.subscription_id for m in store.search_by_condition(key, pattern, partial).items]
+
+        assert found("subject", "orders*", False) == ["s"]
+        assert found("location", "Helsinki", True) == ["s"]
+        for key, pattern, partial in [
+            ("subject", "orders*", True),
+            ("location", "Helsinki", False),
+            ("subject", "orders", False),
+            ("subject", "Orders*", False),
+            ("topic", "orders*", False),
+            ("subject", "*", False),
+        ]:
+            assert found(key, pattern, partial) == [], (key, pattern, partial)
+
+    def test_search_by_condition_names_the_leaf(self, store):
+        """The condition id is that of the leaf, and the subscription comes with it."""
+        created = store.create(subscription())
+        (match,) = store.search_by_condition("location", "Helsinki", True).items
+        leaf = list(leaves(store.read(created).condition))[1]
+
+        assert (created, leaf.id) == (match.subscription_id, match.condition_id)
+        assert store.read(created) == match.subscription
+
+    def test_search_by_condition_finds_a_subscription_once(self, store):
+        """Two leaves alike in one subscription are one result, so that paging by id is exact."""
+        twice = all_of(kiwi("k", "v"), any_of(not_(kiwi("k", "v")), kiwi("other", "x")))
+        store.create(Subscription(["d"], twice, id="s"))
+
+        assert len(store.search_by_condition("k", "v").items) == 1
+
+    @pytest.mark.parametrize("limit", [1, 3, 10, 11])
+    def test_pages(self, store, limit):
+        """Pages are in the order of ids and leave nothing out, whatever their size."""
+        ids = sorted(store.create_many(subscription(metadata={"n": "x"}) for _ in range(10)))
+        by_condition = every_page(lambda **page: store.search_by_condition("subject", "orders*", **page), limit)
+        by_metadata = every_page(lambda **page: store.search_by_metadata({"n": "x"}, **page), limit)
+
+        assert ids == [match.subscription_id for match in by_condition]
+        assert ids == [found.id for found in by_metadata]
+
+    def test_cursor_is_the_last_id(self, store):
+        """A client that sends the last id of its page gets the rest, as the original's clients do."""
+        ids = sorted(store.create_many(subscription() for _ in range(4)))
+        page = store.search_by_condition("subject", "orders*", limit=10, cursor=ids[1])
+
+        assert ids[2:] == [match.subscription_id for match in page.items]
+
+    def test_huge_limit(self, store):
+        """A limit beyond the largest page is no error."""
+        store.create(subscription())
+
+        assert len(store.search_by_metadata({}, limit=MAX_LIMIT * 1000).items) == 1
+
+    def test_search_by_metadata(self, store):
+        """Every given pair must be equal; other pairs do not matter."""
+        store.create(subscription(id="both", metadata={"user": "u", "name": "n"}))
+        store.create(subscription(id="one", metadata={"user": "u"}))
+        store.create(subscription(id="odd", metadata={"user.x": "u", "$set": "%_'\""}))
+
+        def found(**pairs):
+            return [one.id for one in store.search_by_metadata(pairs).items]
+
+        assert found(user="u") == ["both", "one"]
+        assert found(user="u", name="n") == ["both"]
+        assert found(user="U") == []
+        assert found(**{"$set": "%_'\""}) == ["odd"]
+        assert found(**{"user.x": "u"}) == ["odd"]
+        assert found() == ["both", "odd", "one"]
+
+    def test_revision_grows_with_every_change(self, store):
+        """Creating and deleting lead to higher revisions; reading does not."""
+        revisions = [store.revision()]
+        created = store.create(subscription())
+        revisions.append(store.revision())
+        store.read(created)
+        store.search_by_metadata({})
+        unchanged = store.revision()
+        store.delete(created)
+        revisions.append(store.revision())
+
+        assert unchanged == revisions[1]
+        assert sorted(set(revisions)) == revisions
+
+    def test_changes(self, store):
+        """Changes since a snapshot are what was created and deleted after it, and nothing else."""
+        store.create_many([subscription(id="stays"), subscription(id="goes")])
+        snapshot = store.snapshot()
+        store.create(subscription(id="comes"))
+        store.delete("goes")
+        store.create(subscription(id="brief"))
+        store.delete("brief")
+        changes = store.changes(snapshot.revision)
+
+        assert [one.id for one in changes.created] == ["comes"]
+        assert changes.deleted_ids == ("goes",)
+        assert not changes.reset
+        assert not store.changes(changes.revision)
+
+    def test_a_name_used_again(self, store):
+        """An id that is deleted and created anew is both, so that a follower replaces it."""
+        store.create(subscription("old", id="x"))
+        revision = store.snapshot().revision
+        store.delete("x")
+        store.create(subscription("new", id="x"))
+        changes = store.changes(revision)
+
+        assert changes.deleted_ids == ("x",)
+        assert [subscription("new").condition] == [one.condition for one in changes.created]
+
+    def test_a_follower_arrives_where_a_snapshot_is(self, store):
+        """Whoever applies changes, deletions first, holds what a fresh snapshot holds."""
+        held, revision = {}, store.snapshot().revision
+        for step in range(30):
+            store.create(subscription(f"p{step}", id=f"s{step % 7}-{step}"))
+            if step % 3 == 2:
+                store.delete(f"s{(step - 1) % 7}-{step - 1}")
+            if step % 4 == 3:
+                changes = store.changes(revision)
+                for gone in changes.deleted_ids:
+                    del held[gone]
+                held |= {one.id: one for one in changes.created}
+                revision = changes.revision
+
+        snapshot = store.snapshot()
+        for gone in (last := store.changes(revision)).deleted_ids:
+            del held[gone]
+        held |= {one.id: one for one in last.created}
+        assert {one.id: one for one in snapshot} == held
+        assert snapshot.revision == last.revision
+
+    def test_changes_from_an_unknown_revision(self, store):
+        """A revision that the store never had means: start again from everything."""
+        store.create(subscription(id="x"))
+        for unknown in (-1, store.snapshot().revision + 1000):
+            changes = store.changes(unknown)
+
+            assert changes.reset
+            assert [one.id for one in changes.created] == ["x"]
+
+    def test_snapshot_is_in_the_order_of_ids(self, store):
+        """A snapshot has everything, sorted, and does not change later."""
+        store.create_many(subscription(id=id_) for id_ in ("b", "a", "c"))
+        snapshot = store.snapshot()
+        store.delete("a")
+
+        assert [one.id for one in snapshot] == ["a", "b", "c"]
+
+    def test_concurrent_use(self, store):
+        """Threads that create, delete and search at once lose nothing and see no half of anything."""
+        failures: list[BaseException] = []
+        kept: list[str] = []
+
+        def work(name: int) -> None:
+            try:
+                for n in range(15):
+                    created = store.create(subscription(metadata={"by": str(name)}))
+                    page = store.search_by_metadata({"by": str(name)}, limit=100)
+                    assert created in {one.id for one in page.items}
+                    if n % 2:
+                        store.delete(created)
+                    else:
+                        kept.append(created)
+            except BaseException as failure:  # noqa: BLE001 - a thread's failure has to reach the test
+                failures.append(failure)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert failures == []
+        assert sorted(kept) == [one.id for one in store.snapshot()]
