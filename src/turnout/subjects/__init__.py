@@ -1,0 +1,35 @@
+"""Subjects, their transforms and their mappings, as nats-server has them (ADR-30). Pure Python."""
+
+from turnout.subjects.errors import MappingTableError, NoMatchError
+from turnout.subjects.mapping import Destination, MappingTable, SubjectMapping
+from turnout.subjects.pattern import collide, is_subset, matches, subscriptions_under
+from turnout.subjects.tokens import (
+    has_wildcard,
+    is_literal,
+    is_publishable,
+    is_valid,
+    is_valid_literal,
+    token_at,
+)
+from turnout.subjects.transform import SubjectTransform, placeholders, with_placeholders
+
+__all__ = [
+    "Destination",
+    "MappingTable",
+    "MappingTableError",
+    "NoMatchError",
+    "SubjectMapping",
+    "SubjectTransform",
+    "collide",
+    "has_wildcard",
+    "is_literal",
+    "is_publishable",
+    "is_subset",
+    "is_valid",
+    "is_valid_literal",
+    "matches",
+    "placeholders",
+    "subscriptions_under",
+    "token_at",
+    "with_placeholders",
+]

@@ -1,0 +1,16 @@
+"""FNV-1a with 32 bits: the hash of ``partition`` (ADR-30)."""
+
+from __future__ import annotations
+
+__all__ = ["OFFSET", "PRIME", "fnv1a"]
+
+OFFSET = 2166136261
+PRIME = 16777619
+
+
+def fnv1a(data: bytes) -> int:
+    """The hash of *data*, from 0 to 2**32 - 1."""
+    value = OFFSET
+    for byte in data:
+        value = ((value ^ byte) * PRIME) & 0xFFFFFFFF
+    return value

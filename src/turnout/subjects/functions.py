@@ -1,0 +1,287 @@
+"""The mapping functions of ADR-30 as one table: name, spelling, arguments, and what they do to a token.
+
+A destination's token becomes a `Call` here (`parse_call`), and a `Call` on a token becomes text (`cut`).
+The order of the table is the server's: it searches a token for each function in turn and does not anchor
+the search, so ``{{left(1,1)}}{{right(1,1)}}`` is a ``right``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turnout.subjects.errors import (
+    DestinationError,
+    InvalidArgumentError,
+    NotEnoughArgumentsError,
+    TooManyArgumentsError,
+    UnknownFunctionError,
+)
+from turnout.subjects.tokens import decode, encode
+
+__all__ = ["FUNCTIONS", "Call", "MappingFunction", "cut", "is_braced", "is_call", "parse_call"]
+
+_BLANK = r"[\t\n\f\r ]*"
+_COMMA = re.compile("," + _BLANK)
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+_Fail = type[DestinationError]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One placeholder of a destination.
+
+    Attributes:
+        function: the name of its row in `FUNCTIONS`.
+        wildcards: which wildcards of the source it reads, from 1. The server lets 0 and less pass and reads
+            the first token of the subject.
+        number: buckets, position, size or length; None for ``wildcard`` and ``split``.
+        delimiter: that of ``split``; None for the others.
+    """
+
+    function: str
+    wildcards: tuple[int, ...] = ()
+    number: int | None = None
+    delimiter: str | None = None
+
+
+class _ArgumentError(Exception):
+    """Carries the reason out of an argument parser; `parse_call` adds the place."""
+
+    def __init__(self, kind: _Fail, detail: str = "") -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+
+
+def _integer(text: str) -> int:
+    """A decimal integer as Go's Atoi reads it, blanks around it trimmed."""
+    bare = text.strip(" ")
+    value = int(bare) if _INTEGER.fullmatch(bare) else None
+    if value is None or not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+        raise _ArgumentError(InvalidArgumentError, f"{text!r} is not a number")
+    return value
+
+
+def _buckets(text: str) -> int:
+    """The number of ``partition`` or ``random``: limited above, wrapped to 32 bits below, as in the server."""
+    value = _integer(text)
+    if value > _INT32_MAX:
+        raise _ArgumentError(InvalidArgumentError, f"{value} is more than {_INT32_MAX}")
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def _count(arguments: list[str], wanted: int) -> None:
+    if len(arguments) < wanted:
+        raise _ArgumentError(NotEnoughArgumentsError)
+    if len(arguments) > wanted:
+        raise _ArgumentError(TooManyArgumentsError)
+
+
+def _wildcard_arguments(name: str, arguments: list[str]) -> Call:
+    if arguments == [""]:
+        raise _ArgumentError(NotEnoughArgumentsError)
+    _count(arguments, 1)
+    return Call(name, (_integer(arguments[0]),))
+
+
+def _partition_arguments(name: str, arguments: list[str]) -> Call:
+    number = _buckets(arguments[0])
+    return Call(name, tuple(_integer(argument) for argument in arguments[1:]), number)
+
+
+def _random_arguments(name: str, arguments: list[str]) -> Call:
+    if len(arguments) != 1:
+        raise _ArgumentError(NotEnoughArgumentsError, "exactly one")
+    return Call(name, (), _buckets(arguments[0]))
+
+
+def _index_and_number(name: str, arguments: list[str]) -> Call:
+    _count(arguments, 2)
+    index, number = _integer(arguments[0]), _integer(arguments[1])
+    if not -_INT32_MAX - 1 <= number <= _INT32_MAX:
+        raise _ArgumentError(InvalidArgumentError, f"{number} does not fit 32 bits")
+    return Call(name, (index,), number)
+
+
+def _split_arguments(name: str, arguments: list[str]) -> Call:
+    _count(arguments, 2)
+    index = _integer(arguments[0])
+    if " " in arguments[1]:
+        raise _ArgumentError(InvalidArgumentError, "a blank in the delimiter")
+    return Call(name, (index,), None, arguments[1])
+
+
+def _split_from_left(token: str, position: int) -> str:
+    return f"{token[:position]}.{token[position:]}"
+
+
+def _split_from_right(token: str, position: int) -> str:
+    return f"{token[:-position]}.{token[-position:]}"
+
+
+def _slice_from_left(token: str, size: int) -> str:
+    return ".".join([token[start : start + size] for start in range(0, len(token), size)])
+
+
+def _slice_from_right(token: str, size: int) -> str:
+    head = len(token) % size
+    pieces = [token[start : start + size] for start in range(head, len(token), size)]
+    return ".".join([token[:head], *pieces] if head else pieces)
+
+
+def _left(token: str, length: int) -> str:
+    return token[:length]
+
+
+def _right(token: str, length: int) -> str:
+    return token[-length:]
+
+
+@dataclass(frozen=True, slots=True)
+class MappingFunction:
+    """One row: how a function is written and what it does.
+
+    Attributes:
+        name: in lower case.
+        spelling: a regular expression for the name; either case at the start of each word.
+        arguments: from the texts between the commas to a `Call`.
+        apply: cuts a token that is longer than the number; None where the function does not cut.
+        doc: one line for people; n counts bytes.
+    """
+
+    name: str
+    spelling: str
+    arguments: Callable[[str, list[str]], Call]
+    apply: Callable[[str, int], str] | None
+    doc: str
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Finds the function in a token; the group is its arguments."""
+        return re.compile(rf"{{{{{_BLANK}{self.spelling}{_BLANK}\((.*)\){_BLANK}}}}}")
+
+
+FUNCTIONS: tuple[MappingFunction, ...] = (
+    MappingFunction("wildcard", "[wW]ildcard", _wildcard_arguments, None, "the token of wildcard i"),
+    MappingFunction(
+        "partition",
+        "[pP]artition",
+        _partition_arguments,
+        None,
+        "FNV-1a of the named tokens or the subject, mod n",
+    ),
+    MappingFunction(
+        "splitfromleft", "[sS]plit[fF]rom[lL]eft", _index_and_number, _split_from_left, "cut after the first n"
+    ),
+    MappingFunction(
+        "splitfromright",
+        "[sS]plit[fF]rom[rR]ight",
+        _index_and_number,
+        _split_from_right,
+        "cut before the last n",
+    ),
+    MappingFunction(
+        "slicefromleft",
+        "[sS]lice[fF]rom[lL]eft",
+        _index_and_number,
+        _slice_from_left,
+        "every n, the rest last",
+    ),
+    MappingFunction(
+        "slicefromright",
+        "[sS]lice[fF]rom[rR]ight",
+        _index_and_number,
+        _slice_from_right,
+        "every n, the rest first",
+    ),
+    MappingFunction("right", "[rR]ight", _index_and_number, _right, "the last n"),
+    MappingFunction("left", "[lL]eft", _index_and_number, _left, "the first n"),
+    MappingFunction("split", "[sS]plit", _split_arguments, None, "cut at each delimiter, empty pieces dropped"),
+    MappingFunction("random", "[rR]andom", _random_arguments, None, "a number from 0 to n - 1"),
+)
+
+_PATTERNS = tuple((function, function.pattern) for function in FUNCTIONS)
+_CUTS = {function.name: function.apply for function in FUNCTIONS if function.apply is not None}
+
+
+def is_braced(token: str) -> bool:
+    """Whether a token has the outer form of a function, ``{{`` and ``}}`` around something."""
+    return len(encode(token)) > 4 and token.startswith("{{") and token.endswith("}}")
+
+
+def is_call(token: str) -> bool:
+    """Whether a token stands between braces and names a function of the table; arguments are not looked at."""
+    return is_braced(token) and any(pattern.search(token) for _, pattern in _PATTERNS)
+
+
+def parse_call(token: str, *, destination: str | None = None, position: int = 0) -> Call | None:
+    """The placeholder that a destination's token is, or None where it is a literal.
+
+    Args:
+        token: one token.
+        destination: the whole destination, for the error.
+        position: where the token starts in it, for the error.
+
+    Raises:
+        DestinationError: the subclass says what is wrong with the function or its arguments.
+    """
+    if token.startswith("$") and _INTEGER.fullmatch(token, 1):
+        index = int(token[1:])
+        return Call("wildcard", (index,)) if -_INT64_MAX - 1 <= index <= _INT64_MAX else None
+    if not is_braced(token):
+        return None
+    text = token if destination is None else destination
+    for function, pattern in _PATTERNS:
+        found = pattern.search(token)
+        if found is not None:
+            try:
+                return function.arguments(function.name, _COMMA.split(found[1]))
+            except _ArgumentError as failure:
+                raise failure.kind(text, token, position, detail=failure.detail) from None
+    raise UnknownFunctionError(text, token, position)
+
+
+def cut(call: Call) -> Callable[[str], str]:
+    """The function of one token that a cutting *call* (split, slice, left, right) is.
+
+    Lengths and positions count bytes, as in the server, so a character of several bytes can be cut through;
+    the pieces then hold surrogate escapes.
+    """
+    if call.function == "split":
+        return _splitter(call.delimiter or "")
+    apply = _CUTS[call.function]
+    number = call.number or 0
+
+    def run(token: str) -> str:
+        if number <= 0:
+            return token
+        if token.isascii():
+            return apply(token, number) if number < len(token) else token
+        data = encode(token)
+        if number >= len(data):
+            return token
+        # One character per byte, so that the same functions serve; dots they add are dots in both.
+        return decode(apply(data.decode("latin-1"), number).encode("latin-1"))
+
+    return run
+
+
+def _splitter(delimiter: str) -> Callable[[str], str]:
+    def run(token: str) -> str:
+        # An empty delimiter cuts between characters; a byte that is not UTF-8 counts as one.
+        pieces = token.split(delimiter) if delimiter else list(token)
+        parts: list[str] = []
+        last = len(pieces) - 1
+        for index, piece in enumerate(pieces):
+            parts.append(piece)
+            # The server's rule, with its quirk: two delimiters at the start leave one empty token.
+            if index < last and pieces[index + 1] and not (index == 0 and not piece):
+                parts.append(".")
+        return "".join(parts)
+
+    return run

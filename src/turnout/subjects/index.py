@@ -1,0 +1,117 @@
+"""Sources of mappings, indexed: thousands of them cost one look-up per shape, not one comparison each.
+
+The *shape* of a source says how many tokens it has and which of them are fixed. All sources of one shape
+are told apart by their fixed tokens alone, so they are one dictionary, and a subject is looked up once in
+each. The Spark form (``turnout.spark.subjects``) uses the same shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.tokens import FULL, PARTIAL
+
+__all__ = ["Shape", "SourceIndex", "shape_of"]
+
+FIXED, STAR, STARRED = "fixed", "*", "*x"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the sources of one dictionary have in common.
+
+    Attributes:
+        kinds: per token, not counting a final ``>``: "fixed"; "*", a wildcard; "*x", a token that only starts
+            with a star, which the server lets match any one token.
+        full: whether ``>`` follows.
+    """
+
+    kinds: tuple[str, ...]
+    full: bool
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The places of the fixed tokens."""
+        return tuple(index for index, kind in enumerate(self.kinds) if kind == FIXED)
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether every token is fixed: the sources match by being equal to the subject."""
+        return not self.full and all(kind == FIXED for kind in self.kinds)
+
+    def key(self, tokens: Sequence[str]) -> str:
+        """The fixed tokens of a source or a subject, joined."""
+        return ".".join(tokens[index] for index in self.fixed)
+
+
+def shape_of(source: str) -> Shape:
+    """The shape of a source."""
+    tokens = source.split(".")
+    full = tokens[-1] == FULL
+    kinds = (
+        STAR if token == PARTIAL else STARRED if token.startswith(PARTIAL) else FIXED
+        for token in (tokens[:-1] if full else tokens)
+    )
+    return Shape(tuple(kinds), full)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIndex:
+    """Which of many sources matches a subject first.
+
+    Attributes:
+        literals: subject to the number of its source.
+        shapes: for each shape of a source with wildcards, its fixed tokens to the number of the first source.
+    """
+
+    sources: tuple[str, ...]
+    literals: dict[str, int]
+    shapes: dict[Shape, dict[str, int]]
+    _probes: tuple[tuple[int, bool, Callable[[Sequence[str]], Any] | None, dict[Any, int]], ...] = field(
+        default=(), repr=False, compare=False
+    )
+
+    @classmethod
+    def build(cls, sources: Iterable[str]) -> SourceIndex:
+        """Index *sources*, of which an earlier one wins over a later one."""
+        ordered = tuple(sources)
+        literals: dict[str, int] = {}
+        shapes: dict[Shape, dict[str, int]] = {}
+        for number, source in enumerate(ordered):
+            shape = shape_of(source)
+            if shape.is_literal:
+                literals.setdefault(source, number)
+            else:
+                shapes.setdefault(shape, {}).setdefault(shape.key(source.split(".")), number)
+        return cls(ordered, literals, shapes, tuple(_probe(ordered, *item) for item in shapes.items()))
+
+    def first(self, subject: str, tokens: Sequence[str]) -> int | None:
+        """The number of the first source that matches; None where none does."""
+        found = self.literals.get(subject)
+        count = len(tokens)
+        for places, full, pick, numbers in self._probes:
+            if count <= places if full else count != places:
+                continue
+            number = numbers.get(pick(tokens) if pick is not None else ())
+            if (
+                number is not None
+                and (found is None or number < found)
+                and covers_tokens(tokens, self.sources[number].split("."))
+            ):
+                found = number
+        return found
+
+
+def _probe(
+    sources: tuple[str, ...], shape: Shape, numbers: dict[str, int]
+) -> tuple[int, bool, Callable[[Sequence[str]], Any] | None, dict[Any, int]]:
+    """A shape ready to be asked: its dictionary keyed by what an itemgetter picks from a subject's tokens."""
+    fixed = shape.fixed
+    if not fixed:
+        return len(shape.kinds), shape.full, None, {(): min(numbers.values())}
+    pick = itemgetter(*fixed)
+    return len(shape.kinds), shape.full, pick, {pick(sources[n].split(".")): n for n in numbers.values()}

@@ -1,0 +1,306 @@
+"""Account mappings: weighted, cluster-scoped destinations for one source, and a table of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from turnout.errors import SubjectError
+from turnout.subjects.draws import check_draw, new_draw, percent
+from turnout.subjects.errors import (
+    BadDestinationError,
+    BadSourceError,
+    DuplicateDestinationError,
+    InvalidSubjectError,
+    InvalidWeightError,
+    MappingEntryError,
+    MappingTableError,
+    MissingDestinationError,
+    MissingWeightError,
+    NotAnEntryError,
+    TotalOver100Error,
+    UnknownFieldError,
+    WeightTypeError,
+)
+from turnout.subjects.index import SourceIndex
+from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.tokens import check_subject, has_wildcard
+from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
+
+__all__ = ["Destination", "MappingTable", "Share", "SubjectMapping"]
+
+_WEIGHT = re.compile(r"[+-]?[0-9]+")
+_WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One destination as it was configured.
+
+    Attributes:
+        destination: literals and mapping functions between dots.
+        weight: its share in percent.
+        cluster: the cluster it is for; empty for no cluster, the default group.
+    """
+
+    destination: str
+    weight: int = _WHOLE
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One destination of a group, ready to be chosen.
+
+    Attributes:
+        transform: what it does to a subject.
+        weight: its share in percent.
+        until: the cumulative weight: it is chosen by the percents below this and not below its neighbour's.
+        completed: whether it is the source itself, added because the weights did not make 100.
+    """
+
+    transform: SubjectTransform
+    weight: int
+    until: int
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectMapping:
+    """What one source subject becomes.
+
+    Attributes:
+        source: a filter.
+        destinations: as configured.
+        groups: cluster name to shares, "" for the default group. A group is completed with the source's own
+            subject up to 100 unless the source itself is among the destinations: what is missing is then lost.
+    """
+
+    source: str
+    destinations: tuple[Destination, ...]
+    groups: Mapping[str, tuple[Share, ...]] = field(repr=False, compare=False, hash=False)
+
+    @classmethod
+    def build(cls, source: str, destinations: Sequence[Destination]) -> Self:
+        """The mapping of *source*, after every check that the server makes, in its order.
+
+        Raises:
+            MappingEntryError: the subclass says which check failed.
+        """
+        try:
+            check_subject(source)
+        except InvalidSubjectError as failure:
+            raise BadSourceError(str(failure), source=source) from failure
+        groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
+        seen: set[str] = set()
+        for entry, given in enumerate(destinations):
+            groups.setdefault(given.cluster, []).append(
+                (_checked(source, entry, given, seen, groups), given.weight)
+            )
+        completes = source not in seen
+        shares = {name: _shares(source, chosen, completes=completes) for name, chosen in groups.items()}
+        return cls(source, tuple(destinations), shares)
+
+    def group(self, cluster: str | None) -> tuple[Share, ...]:
+        """The shares for a server of *cluster*: the cluster's own where the mapping has some, else the default."""
+        return self.groups.get(cluster or "", self.groups[""])
+
+    def choose(self, cluster: str | None, draw: float) -> Share | None:
+        """The share that *draw* falls into; None where it falls into what is lost."""
+        point = percent(draw)
+        return next((share for share in self.group(cluster) if point < share.until), None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).build, (self.source, self.destinations)
+
+
+def _checked(
+    source: str,
+    entry: int,
+    given: Destination,
+    seen: set[str],
+    groups: Mapping[str, Sequence[tuple[SubjectTransform, int]]],
+) -> SubjectTransform:
+    """The transform of one destination, after the server's checks in the server's order."""
+    if given.destination in seen:
+        raise DuplicateDestinationError(f"{given.destination!r} is there twice", source=source, entry=entry)
+    seen.add(given.destination)
+    if not 0 <= given.weight <= _WHOLE:
+        raise InvalidWeightError(
+            f"a weight is from 0 to 100, found {given.weight}", source=source, entry=entry, text=str(given.weight)
+        )
+    total = given.weight + sum(weight for _, weight in groups.get(given.cluster, ()))
+    if total > _WHOLE:
+        where = f" for the cluster {given.cluster!r}" if given.cluster else ""
+        raise TotalOver100Error(f"the weights{where} add up to {total}, at most 100", source=source, entry=entry)
+    if not given.destination:
+        raise MissingDestinationError("a destination is missing or empty", source=source, entry=entry)
+    try:
+        return check_mapping(source, given.destination)
+    except SubjectError as failure:
+        raise BadDestinationError(failure, source=source, entry=entry) from failure
+
+
+def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
+    """A group with its cumulative weights: completed where that is wanted, the smallest share first."""
+    parts = [(weight, transform, False) for transform, weight in chosen]
+    missing = _WHOLE - sum(weight for weight, _, _ in parts)
+    if missing and completes:
+        same = with_placeholders(source) if has_wildcard(source) else source
+        parts.append((missing, SubjectTransform.parse(source, same), True))
+    parts.sort(key=lambda part: part[0])
+    until = 0
+    shares: list[Share] = []
+    for weight, transform, completed in parts:
+        until += weight
+        shares.append(Share(transform, weight, until, completed))
+    return tuple(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class MappingTable:
+    """An account's mappings, in order: the first source that matches a subject decides.
+
+    nats-server reads a configuration file's mappings into a map and so tries overlapping sources in an order
+    that changes from start to start. Here the order is the one they were written in.
+    """
+
+    mappings: tuple[SubjectMapping, ...]
+    index: SourceIndex = field(repr=False, compare=False, hash=False)
+
+    @classmethod
+    def of(cls, mappings: Iterable[SubjectMapping]) -> Self:
+        """The table of *mappings*."""
+        ordered = tuple(mappings)
+        return cls(ordered, SourceIndex.build(mapping.source for mapping in ordered))
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """The table of a ``mappings`` block, as YAML, JSON or a nats-server configuration gives it.
+
+        Args:
+            config: source subject to a destination, an entry, or a list of entries; an entry has
+                ``destination`` (or ``dest``), ``weight`` and, if it is for one cluster only, ``cluster``.
+
+        Raises:
+            MappingTableError: with one error for each source that is wrong.
+        """
+        mappings: list[SubjectMapping] = []
+        errors: list[MappingEntryError] = []
+        for source, value in config.items():
+            try:
+                mappings.append(_mapping(source, value))
+            except MappingEntryError as failure:
+                errors.append(failure)
+        if errors:
+            raise MappingTableError(errors)
+        return cls.of(mappings)
+
+    def find(self, subject: str) -> SubjectMapping | None:
+        """The mapping that a subject takes; None where no source matches."""
+        number = self.index.first(subject, subject.split("."))
+        return None if number is None else self.mappings[number]
+
+    def matching(self, subject: str) -> list[SubjectMapping]:
+        """Every mapping whose source matches, in order; only the first is used."""
+        tokens = subject.split(".")
+        return [m for m in self.mappings if m.source == subject or covers_tokens(tokens, m.source.split("."))]
+
+    def apply(self, subject: str, cluster: str | None = None, draw: float | None = None) -> str | None:
+        """What becomes of a published subject.
+
+        Args:
+            subject: as published.
+            cluster: the name of the cluster that the message is published in, if any; case matters.
+            draw: decides weights and ``random(n)``; a number in [0, 1), a new one each time if not given.
+
+        Returns:
+            The mapped subject; the subject itself where nothing maps it; None where the weights mean loss.
+            Not promised: that a mapped subject is valid, since ``split`` can leave an empty token. The server
+            delivers such a message to nobody.
+        """
+        tokens = subject.split(".")
+        number = self.index.first(subject, tokens)
+        if number is None:
+            return subject
+        shares = self.mappings[number].group(cluster)
+        if len(shares) == 1 and shares[0].weight == _WHOLE:
+            return shares[0].transform.apply_tokens(tokens, draw)
+        drawn = new_draw() if draw is None else check_draw(draw)
+        point = percent(drawn)
+        for share in shares:
+            if point < share.until:
+                return share.transform.apply_tokens(tokens, drawn)
+        return None
+
+    def __len__(self) -> int:
+        return len(self.mappings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).of, (self.mappings,)
+
+
+def _mapping(source: object, value: object) -> SubjectMapping:
+    """One source of a ``mappings`` block."""
+    if not isinstance(source, str):
+        kind = type(source).__name__
+        raise BadSourceError(f"a source is text, found {source!r} ({kind}); quote it", source=str(source))
+    try:
+        check_subject(source)
+    except InvalidSubjectError as failure:
+        raise BadSourceError(str(failure), source=source) from failure
+    if isinstance(value, str):
+        return SubjectMapping.build(source, [Destination(value)])
+    if isinstance(value, list | tuple):
+        return SubjectMapping.build(source, [_entry(source, number, item) for number, item in enumerate(value)])
+    return SubjectMapping.build(source, [_entry(source, None, value)])
+
+
+def _entry(source: str, entry: int | None, value: object) -> Destination:
+    """One entry: field names in any case, the last of two spellings wins."""
+    if not isinstance(value, Mapping):
+        raise NotAnEntryError(
+            f"expected an entry with destination and weight, found {value!r}", source=source, entry=entry
+        )
+    destination: object = ""
+    cluster: object = ""
+    weight: int | None = None
+    for name, setting in value.items():
+        field_name = str(name).lower()
+        if field_name in ("dest", "destination"):
+            destination = setting
+        elif field_name == "cluster":
+            cluster = setting
+        elif field_name == "weight":
+            weight = _weight(source, entry, setting)
+        else:
+            known = "destination (dest), weight, cluster"
+            raise UnknownFieldError(
+                f"unknown field {name!r}; there are {known}", source=source, entry=entry, text=str(name)
+            )
+    if weight is None:
+        raise MissingWeightError(f"the destination {destination!r} has no weight", source=source, entry=entry)
+    if not isinstance(destination, str):
+        raise NotAnEntryError(f"a destination is text, found {destination!r}", source=source, entry=entry)
+    if not isinstance(cluster, str):
+        raise NotAnEntryError(f"a cluster is text, found {cluster!r}", source=source, entry=entry)
+    return Destination(destination, weight, cluster)
+
+
+def _weight(source: str, entry: int | None, value: object) -> int:
+    """A weight: an integer, or the text of one with at most one ``%``."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise WeightTypeError(
+            f"a weight is an integer such as 40 or 40%, found {value!r}",
+            source=source,
+            entry=entry,
+            text=str(value),
+        )
+    text = str(value).removesuffix("%")
+    if not _WEIGHT.fullmatch(text) or not 0 <= int(text) <= _WHOLE:
+        raise InvalidWeightError(
+            f"a weight is an integer from 0 to 100, found {value!r}", source=source, entry=entry, text=str(value)
+        )
+    return int(text)

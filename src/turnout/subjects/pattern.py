@@ -1,0 +1,92 @@
+"""Filters with wildcards: what they match, cover, and have in common.
+
+Three questions that nats-server answers by three different functions, which disagree about a token that
+only *starts* with ``*`` (``*foo``). Each of ours follows the server's; the difference is said where it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard
+
+__all__ = ["collide", "covers_tokens", "is_subset", "matches", "subscriptions_under"]
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subscription on *pattern* gets a message published on *subject*.
+
+    ``*foo`` is a plain token here. A pattern or a subject with an empty token matches nothing.
+    """
+    wanted = pattern.split(".")
+    tokens = subject.split(".")
+    if "" in tokens or "" in wanted:
+        return False
+    if wanted[-1] == FULL:
+        wanted.pop()
+        if len(tokens) <= len(wanted):
+            return False
+    elif len(tokens) != len(wanted):
+        return False
+    if FULL in wanted:
+        return False
+    return all(want in (PARTIAL, token) for want, token in zip(wanted, tokens, strict=False))
+
+
+def covers_tokens(tokens: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether every subject of the filter *tokens* is also one of the filter *wanted*, both cut into tokens.
+
+    This is how the server matches the source of a transform or mapping, with its quirk: a token of *wanted*
+    that starts with ``*`` matches any one token, even when more follows the star.
+    """
+    for index, want in enumerate(wanted):
+        if index >= len(tokens) or not want:
+            return False
+        if want == FULL:
+            return True
+        token = tokens[index]
+        if not token or token == FULL:
+            return False
+        if token == PARTIAL:
+            if want != PARTIAL:
+                return False
+        elif want[0] != PARTIAL and token != want:
+            return False
+    return len(tokens) == len(wanted)
+
+
+def is_subset(subject: str, of: str) -> bool:
+    """Whether every subject that *subject* (which may have wildcards) stands for is also covered by *of*."""
+    return covers_tokens(subject.split("."), of.split("."))
+
+
+def _could_be_equal(one: str, other: str) -> bool:
+    if not one or not other:
+        return False
+    # The server looks at the first character only, so "*x" could be anything here.
+    if one[0] in "*>" or other[0] in "*>":
+        return True
+    return one == other
+
+
+def collide(one: str, other: str) -> bool:
+    """Whether some literal subject matches both filters, as two streams of one account must not."""
+    if one == other:
+        return True
+    first, second = one.split("."), other.split(".")
+    first_wild, second_wild = has_wildcard(one), has_wildcard(other)
+    if not first_wild and not second_wild:
+        return False
+    if not first_wild:
+        return covers_tokens(first, second)
+    if not second_wild:
+        return covers_tokens(second, first)
+    shorter, longer = sorted((first, second), key=len)
+    if len(shorter) < len(longer) and FULL not in shorter:
+        return False
+    return all(_could_be_equal(a, b) for a, b in zip(first, second, strict=False))
+
+
+def subscriptions_under(subscriptions: Iterable[str], subject: str) -> list[str]:
+    """Those *subscriptions* that a wildcard *subject* has in common with, in their order."""
+    return [subscription for subscription in subscriptions if collide(subscription, subject)]

@@ -1,0 +1,124 @@
+"""Tokens of a subject: cut, look at, and say whether they may stand where they stand.
+
+A subject is tokens between dots. nats-server looks at bytes; here a subject is a ``str`` in which a byte
+that is not UTF-8 stands as its surrogate escape (PEP 383), so that every subject of the server has exactly
+one ``str`` and back: see `encode` and `decode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnout.subjects.errors import InvalidSubjectError
+
+__all__ = [
+    "BLANKS",
+    "FULL",
+    "PARTIAL",
+    "check_subject",
+    "decode",
+    "encode",
+    "has_wildcard",
+    "is_literal",
+    "is_publishable",
+    "is_valid",
+    "is_valid_literal",
+    "position_of",
+    "token_at",
+]
+
+PARTIAL = "*"
+"""The token that stands for any one token."""
+
+FULL = ">"
+"""The last token that stands for one or more tokens."""
+
+BLANKS = "\t\n\f\r "
+"""Characters that no token of a stream's, a mapping's or a subscription's subject may hold."""
+
+
+def encode(subject: str) -> bytes:
+    """The bytes that a server sees.
+
+    Raises:
+        InvalidSubjectError: where the text has a surrogate that stands for no byte.
+    """
+    try:
+        return subject.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as failure:
+        raise InvalidSubjectError("a lone surrogate", text=subject, position=failure.start) from None
+
+
+def decode(subject: bytes) -> str:
+    """The ``str`` of a server's subject; bytes that are not UTF-8 become surrogate escapes."""
+    return subject.decode("utf-8", "surrogateescape")
+
+
+def position_of(tokens: Sequence[str], index: int) -> int:
+    """Where token *index* starts in the joined subject, in characters from 0."""
+    return sum(len(token) + 1 for token in tokens[:index])
+
+
+def _problem(tokens: Sequence[str], *, blanks: bool) -> tuple[int, str] | None:
+    """The first token that breaks a rule, and the rule."""
+    last = len(tokens) - 1
+    for index, token in enumerate(tokens):
+        if not token:
+            return index, "an empty token"
+        if token == FULL and index != last:
+            return index, "'>' before the last token"
+        if blanks and any(blank in token for blank in BLANKS):
+            return index, "a blank"
+    return None
+
+
+def check_subject(subject: str, *, blanks: bool = True) -> list[str]:
+    """The tokens of a valid subject or filter.
+
+    Args:
+        subject: the text.
+        blanks: whether blanks are refused too, as for a stream's or a mapping's subjects. A transform by
+            itself lets them pass.
+
+    Raises:
+        InvalidSubjectError: with the rule and the position of the token that breaks it.
+    """
+    tokens = subject.split(".")
+    problem = _problem(tokens, blanks=blanks)
+    if problem is not None:
+        index, rule = problem
+        raise InvalidSubjectError(rule, text=subject, position=position_of(tokens, index))
+    return tokens
+
+
+def is_valid(subject: str) -> bool:
+    """Whether a stream or a subscription may use this subject; wildcards are fine."""
+    return _problem(subject.split("."), blanks=True) is None
+
+
+def is_valid_literal(subject: str) -> bool:
+    """Whether no token is empty or a wildcard. Blanks are not looked at, see `is_publishable`."""
+    tokens = subject.split(".")
+    return "" not in tokens and PARTIAL not in tokens and FULL not in tokens
+
+
+def is_publishable(subject: str) -> bool:
+    """Whether a message can be published here and reach a subscriber: literal, no empty token, no blank."""
+    return is_valid_literal(subject) and is_valid(subject)
+
+
+def has_wildcard(subject: str) -> bool:
+    """Whether a token is exactly ``*`` or ``>``; inside a longer token they are plain characters."""
+    tokens = subject.split(".")
+    return PARTIAL in tokens or FULL in tokens
+
+
+def is_literal(subject: str) -> bool:
+    """Whether no token is exactly ``*`` or ``>``."""
+    return not has_wildcard(subject)
+
+
+def token_at(subject: str, index: int) -> str:
+    """Token *index*, counted from 1; empty where there is none."""
+    tokens = subject.split(".")
+    return tokens[index - 1] if 1 <= index <= len(tokens) else ""
