@@ -1,0 +1,269 @@
+"""The default store: one SQLite file, shared by threads and processes of one machine."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+
+from turnout.conditions import Kiwi, leaves
+from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import MAX_LIMIT, StoreBase
+from turnout.subscriptions.stores._record import decode_record, encode_record, id_maker
+from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
+
+__all__ = ["SqliteStore"]
+
+_CHUNK = 2_000
+"""Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
+
+_HISTORY = 100_000
+"""Deletions that are remembered for `changes`; who was away for more starts again from everything."""
+
+_PRUNE_EVERY = 4_096
+_COUNT_TO = 1_000
+
+
+class SqliteStore(StoreBase):
+    """Keeps subscriptions in one SQLite file in WAL mode.
+
+    Readers never wait; writers queue. What `create` and `delete` have returned from is on the disk
+    (see ``synchronous`` in `SqliteAddress`). Any number of threads and processes may use the file.
+
+    Not promised: to work on a network file system, which WAL mode cannot.
+    """
+
+    def __init__(self, address: SqliteAddress) -> None:
+        self._file = SqliteFile(address)
+
+    @classmethod
+    def open(cls, url: str) -> SqliteStore:
+        """The store in the file that ``sqlite:///relative.db`` or ``sqlite:////absolute.db`` names."""
+        return cls(SqliteAddress.parse(url))
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._file.close()
+
+    def create(self, subscription: Subscription) -> str:
+        """See `Store.create`."""
+        return self.create_many([subscription])[0]
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """See `Store.create_many`. Other writers wait until the iterable ends."""
+        make = id_maker()
+        new = (subscription.identified(make) for subscription in subscriptions)
+        chunk = list(islice(new, _CHUNK))
+        if not chunk:
+            return []
+        ids: list[str] = []
+        with self._file.writing() as connection:
+            revision = _next_revision(connection)
+            while chunk:
+                taken = _insert(connection, chunk, revision)
+                if taken is not None:
+                    raise SubscriptionExistsError(taken)
+                ids += (subscription.id for subscription in chunk)
+                chunk = list(islice(new, _CHUNK))
+        return ids
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """See `Store.read`."""
+        with self._file.reading() as connection:
+            found = connection.execute("SELECT record FROM subscription WHERE id = ?", (id,)).fetchone()
+        if found is None:
+            raise SubscriptionNotFoundError(id)
+        return decode_record(id, found[0])
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """See `Store.delete`."""
+        with self._file.writing() as connection:
+            found = connection.execute("SELECT revision, record FROM subscription WHERE id = ?", (id,)).fetchone()
+            if found is None:
+                raise SubscriptionNotFoundError(id)
+            born, gone = found[0], decode_record(id, found[1])
+            connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
+            connection.executemany(
+                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(gone)
+            )
+            connection.executemany(
+                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(gone)
+            )
+            revision = _next_revision(connection)
+            # A name that is used again died for whoever saw its first life.
+            connection.execute(
+                "INSERT INTO deleted VALUES (?, ?, ?)"
+                " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
+                (id, born, revision),
+            )
+            if revision % _PRUNE_EVERY == 0:
+                _forget_old_deletions(connection)
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """See `Store.search_by_condition`."""
+        size = min(limit, MAX_LIMIT)
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                "SELECT id, record FROM leaf JOIN subscription USING (id)"
+                " WHERE key = ? AND pattern = ? AND partial = ? AND leaf.id > ? ORDER BY leaf.id LIMIT ?",
+                (key, pattern, partial, cursor, size + 1),
+            ).fetchall()
+        found = (_match(decode_record(*row), (key, pattern, partial)) for row in rows)
+        return Page.of(found, size, lambda match: match.subscription_id)
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+    ) -> Page[Subscription]:
+        """See `Store.search_by_metadata`."""
+        size = min(limit, MAX_LIMIT)
+        with self._file.reading() as connection:
+            if metadata:
+                pairs = _rarest_first(connection, metadata)
+                others = " AND EXISTS (SELECT 1 FROM metadata WHERE (name, value, id) = (?, ?, first.id))"
+                rows = connection.execute(
+                    "SELECT id, record FROM metadata AS first JOIN subscription USING (id)"  # noqa: S608 - no input
+                    f" WHERE name = ? AND value = ?{others * (len(pairs) - 1)}"
+                    " AND first.id > ? ORDER BY first.id LIMIT ?",
+                    (*(text for pair in pairs for text in pair), cursor, size + 1),
+                ).fetchall()
+            else:
+                rows = connection.execute(
+                    "SELECT id, record FROM subscription WHERE id > ? ORDER BY id LIMIT ?", (cursor, size + 1)
+                ).fetchall()
+        return Page.of((decode_record(*row) for row in rows), size, lambda subscription: subscription.id)
+
+    def revision(self) -> int:
+        """See `Store.revision`."""
+        with self._file.reading() as connection:
+            return _state(connection)[0]
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`."""
+        with self._file.reading() as connection:
+            revision, horizon = _state(connection)
+            if since == revision:
+                return Changes(revision)
+            if not horizon <= since < revision:
+                return Changes(revision, _everything(connection), reset=True)
+            created = connection.execute(
+                "SELECT id, record FROM subscription WHERE revision > ? ORDER BY row", (since,)
+            )
+            with _no_collection():
+                new = tuple(decode_record(*row) for row in created)
+            deleted = connection.execute(
+                "SELECT id FROM deleted WHERE died > ? AND born <= ? ORDER BY died", (since, since)
+            )
+            return Changes(revision, new, tuple(row[0] for row in deleted))
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        with self._file.reading() as connection:
+            return Snapshot(_everything(connection), _state(connection)[0])
+
+
+def _state(connection: sqlite3.Connection) -> tuple[int, int]:
+    revision, horizon = connection.execute("SELECT revision, horizon FROM state").fetchone()
+    return revision, horizon
+
+
+def _next_revision(connection: sqlite3.Connection) -> int:
+    connection.execute("UPDATE state SET revision = revision + 1")
+    return _state(connection)[0]
+
+
+def _leaf_rows(subscription: Subscription) -> set[tuple[str, str, bool, str]]:
+    return {
+        (leaf.key, leaf.pattern, leaf.partial, subscription.id)
+        for leaf in leaves(subscription.condition)
+        if isinstance(leaf, Kiwi)
+    }
+
+
+def _metadata_rows(subscription: Subscription) -> list[tuple[str, str, str]]:
+    return [(name, value, subscription.id) for name, value in subscription.metadata.items()]
+
+
+def _insert(connection: sqlite3.Connection, chunk: list[Subscription], revision: int) -> str | None:
+    """Store the chunk, or give an id of it that is taken. Each index gets its rows sorted, neighbours together."""
+    before = connection.execute("SELECT max(row) FROM subscription").fetchone()[0] or 0
+    stored = connection.executemany(
+        "INSERT INTO subscription (id, revision, record) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+        [(one.id, revision, encode_record(one)) for one in chunk],
+    )
+    if stored.rowcount != len(chunk):
+        return _taken(connection, chunk, before)
+    connection.executemany(
+        "INSERT INTO leaf VALUES (?, ?, ?, ?)", sorted(row for one in chunk for row in _leaf_rows(one))
+    )
+    connection.executemany(
+        "INSERT INTO metadata VALUES (?, ?, ?)", sorted(row for one in chunk for row in _metadata_rows(one))
+    )
+    return None
+
+
+def _taken(connection: sqlite3.Connection, chunk: list[Subscription], before: int) -> str:
+    """The first id of the chunk that a row up to *before* has, or that comes twice in the chunk."""
+    seen: set[str] = set()
+    for one in chunk:
+        query = "SELECT 1 FROM subscription WHERE id = ? AND row <= ?"
+        if one.id in seen or connection.execute(query, (one.id, before)).fetchone():
+            return one.id
+        seen.add(one.id)
+    raise AssertionError("SQLite stored fewer rows than it was given, and no id was taken")
+
+
+def _forget_old_deletions(connection: sqlite3.Connection) -> None:
+    oldest = connection.execute(
+        "SELECT died FROM deleted ORDER BY died DESC LIMIT 1 OFFSET ?", (_HISTORY,)
+    ).fetchone()
+    if oldest is not None:
+        connection.execute("DELETE FROM deleted WHERE died <= ?", oldest)
+        connection.execute("UPDATE state SET horizon = ?", oldest)
+
+
+def _rarest_first(connection: sqlite3.Connection, metadata: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The pairs, the one that the fewest subscriptions have first: its rows are the ones walked."""
+    if len(metadata) == 1:
+        return list(metadata.items())
+
+    def count(pair: tuple[str, str]) -> int:
+        query = "SELECT count(*) FROM (SELECT 1 FROM metadata WHERE name = ? AND value = ? LIMIT ?)"
+        found: int = connection.execute(query, (*pair, _COUNT_TO)).fetchone()[0]
+        return found
+
+    return sorted(metadata.items(), key=count)
+
+
+def _match(subscription: Subscription, wanted: tuple[str, str, bool]) -> ConditionMatch:
+    leaf = next(
+        leaf
+        for leaf in leaves(subscription.condition)
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted
+    )
+    return ConditionMatch(subscription.id, leaf.id, subscription)
+
+
+def _everything(connection: sqlite3.Connection) -> tuple[Subscription, ...]:
+    # Read in the file's order, which is sequential, and sorted here, which takes less than seeking would.
+    with _no_collection():
+        found = [decode_record(*row) for row in connection.execute("SELECT id, record FROM subscription")]
+        found.sort(key=lambda subscription: subscription.id)
+        return tuple(found)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Millions of new objects, none of them garbage: looking for cycles in between would double the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
