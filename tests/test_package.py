@@ -1,0 +1,86 @@
+"""The package as a whole: what importing it costs, what it offers, and that its documents hold."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import turnout
+
+ROOT = Path(__file__).parents[1]
+OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pyarrow", "numpy", "pandas")
+PUBLIC = ("turnout", "turnout.subjects", "turnout.conditions", "turnout.transforms", "turnout.subscriptions", "turnout.routes")
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_importing_loads_nothing_optional(package: str) -> None:
+    """The pure packages can be imported where no extra is installed."""
+    code = f"import sys, {package}; print(sorted(set(sys.modules) & set({OPTIONAL!r})))"
+
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", [*PUBLIC, "turnout.spark", "turnout.jetstream", "turnout.wire", "turnout.embedded"])
+def test_all_is_what_there_is(package: str) -> None:
+    """Every name of ``__all__`` exists, and the list is in order."""
+    module = importlib.import_module(package)
+
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_the_public_names() -> None:
+    """What other people's code relies on is there."""
+    assert set(turnout.__all__) >= {"MappingTable", "Route", "SubjectTransform", "matches"}
+
+
+def _documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("document", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_in_documents_run(document: Path) -> None:
+    """Every ``>>>`` example gives what the document says."""
+    result = doctest.testfile(str(document), module_relative=False)
+
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("document", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_in_documents_lead_somewhere(document: Path) -> None:
+    """A relative link names a file that is there."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def _pure_modules() -> list[str]:
+    names = []
+    for package in ("subjects", "conditions", "transforms", "subscriptions", "routes"):
+        path = str(ROOT / "src" / "turnout" / package)
+        names += [f"turnout.{package}.{found.name}" for found in pkgutil.iter_modules([path])]
+    return [name for name in names if not name.endswith("stores")]
+
+
+@pytest.mark.parametrize("name", _pure_modules())
+def test_examples_in_docstrings_run(name: str) -> None:
+    """Examples in the docstrings of the pure packages give what they say."""
+    result = doctest.testmod(importlib.import_module(name))
+
+    assert result.failed == 0
+
+
+def test_pins_are_names_and_versions() -> None:
+    """The constraints record no place that a package came from."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+
+    assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+|", line)] == []
