@@ -1,0 +1,182 @@
+"""A chain: the stages that a record passes, each a transform with the predicates that guard it (KIP-66, KIP-585)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from turnout.errors import ConfigError, Mistake
+from turnout.transforms.base import Predicate, Transform
+from turnout.transforms.options import OptionMistake, Phase, RawOptions, parse_options
+from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
+from turnout.transforms.policy import ErrorPolicy
+from turnout.transforms.properties import read_properties, sink_mistakes
+from turnout.transforms.registry import UnknownNameError, find_predicate, find_transform
+from turnout.transforms.route_list import read_route_list
+from turnout.transforms.specs import PredicateSpec, StageSpec
+
+__all__ = ["Chain", "ChainMistake", "Guard", "Stage"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainMistake(Mistake):
+    """A mistake in a chain, with the moment at which a Connect worker would find it."""
+
+    phase: Phase = "validation"
+
+    __str__ = Mistake.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A predicate, and whether its answer is turned around."""
+
+    alias: str
+    predicate: Predicate
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A transform that is applied where all guards hold; `negate` turns their common answer around."""
+
+    name: str
+    transform: Transform
+    guards: tuple[Guard, ...] = ()
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What a record goes through, in order.
+
+    Attributes:
+        stages: the transforms with their guards.
+        errors: what happens to a record that a stage cannot handle.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    errors: ErrorPolicy = ErrorPolicy()
+
+    @classmethod
+    def from_config(cls, config: RawOptions, *, strict: bool = False, sink: bool = False) -> Self:
+        """Build the chain that a connector's properties describe.
+
+        Args:
+            config: ``transforms``, ``transforms.x.type``, ``predicates``, ``errors.tolerance`` … as text.
+            strict: take only what a Connect worker of Kafka 4 takes: no short ``$``-names, none of KIP-585's draft
+                spellings, none of turnout's own predicates, one predicate a transform.
+            sink: check the properties that only a sink connector has, too.
+
+        Raises:
+            ConfigError: when it cannot be built; lists every mistake.
+        """
+        builder = _Builder(strict=strict)
+        specs, mistakes = read_properties(config, strict=strict)
+        builder.mistakes += [ChainMistake(m.option, m.problem, phase=m.phase) for m in mistakes]
+        policy, wrong = parse_options(POLICY_OPTIONS, config)
+        builder.mistakes += [ChainMistake(m.option, m.problem) for m in wrong]
+        if sink:
+            builder.mistakes += [ChainMistake(m.option, m.problem) for m in sink_mistakes(config)]
+        stages = builder.stages(specs.stages)
+        for unused in specs.unused:
+            builder.predicate(unused)
+        builder.fail_if_wrong()
+        return cls(stages, ErrorPolicy.from_options(policy))
+
+    @classmethod
+    def from_route(
+        cls,
+        transforms: Sequence[Mapping[str, Any]],
+        predicates: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        errors: ErrorPolicy | None = None,
+        path: str = "transforms",
+    ) -> Self:
+        """Build the chain of a route file's list.
+
+        Args:
+            transforms: one mapping a stage: ``type``, its options, and ``name``, ``predicate``, ``negate`` if wanted.
+            predicates: predicates that stages may name.
+            errors: what happens to failing records.
+            path: where the list stands in the file; mistakes name it.
+
+        Raises:
+            ConfigError: when it cannot be built; lists every mistake.
+        """
+        builder = _Builder(strict=False)
+        specs, mistakes = read_route_list(transforms, predicates or {}, path)
+        builder.mistakes += [ChainMistake(m.path, m.problem) for m in mistakes]
+        stages = builder.stages(specs.stages)
+        for unused in specs.unused:
+            builder.predicate(unused)
+        builder.fail_if_wrong()
+        return cls(stages, errors or ErrorPolicy())
+
+
+class _Builder:
+    """Makes values of specs and collects what is wrong."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.strict = strict
+        self.mistakes: list[ChainMistake] = []
+
+    def fail_if_wrong(self) -> None:
+        if self.mistakes:
+            raise ConfigError(dict.fromkeys(self.mistakes), what="bad chain of transforms")
+
+    def stages(self, specs: Sequence[StageSpec]) -> tuple[Stage, ...]:
+        built = [(spec, self._transform(spec), self._guards(spec)) for spec in specs]
+        return tuple(
+            Stage(spec.alias, transform, guards, negate=spec.negate)
+            for spec, transform, guards in built
+            if transform is not None
+        )
+
+    def _guards(self, spec: StageSpec) -> tuple[Guard, ...]:
+        built = [(guard, self.predicate(guard)) for guard in spec.predicates]
+        return tuple(Guard(g.alias, predicate, g.negate) for g, predicate in built if predicate is not None)
+
+    def _transform(self, spec: StageSpec) -> Transform | None:
+        if spec.type is None:
+            self.mistakes.append(ChainMistake(spec.type_path, "is missing: expected the class of a transform"))
+            return None
+        try:
+            found = find_transform(spec.type, strict=self.strict)
+        except UnknownNameError as error:
+            self.mistakes.append(ChainMistake(spec.type_path, str(error)))
+            return None
+        values, wrong = parse_options(found.kind.options, spec.options)
+        self._note(spec.prefix, wrong)
+        if wrong:
+            return None
+        try:
+            return found.kind.from_options(values, found.side)
+        except OptionMistake as mistake:
+            self._note(spec.prefix, [mistake])
+            return None
+
+    def predicate(self, spec: PredicateSpec) -> Predicate | None:
+        if spec.type is None:
+            self.mistakes.append(ChainMistake(spec.type_path, "is missing: expected the class of a predicate"))
+            return None
+        try:
+            kind = find_predicate(spec.type, strict=self.strict)
+        except UnknownNameError as error:
+            self.mistakes.append(ChainMistake(spec.type_path, str(error)))
+            return None
+        values, wrong = parse_options(kind.options, spec.options)
+        self._note(spec.prefix, wrong)
+        if wrong:
+            return None
+        try:
+            return kind.from_options(values)
+        except OptionMistake as mistake:
+            self._note(spec.prefix, [mistake])
+            return None
+
+    def _note(self, prefix: str, wrong: Sequence[OptionMistake]) -> None:
+        for one in wrong:
+            place = prefix + one.option if one.option else prefix.rstrip(".")
+            self.mistakes.append(ChainMistake(place, one.problem, phase=one.phase))

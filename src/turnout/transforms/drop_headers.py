@@ -1,0 +1,25 @@
+"""DropHeaders: remove headers by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from turnout.transforms.base import Transform
+from turnout.transforms.checks import non_empty_list
+from turnout.transforms.options import Option
+
+__all__ = ["DropHeaders"]
+
+
+@dataclass(frozen=True, slots=True)
+class DropHeaders(Transform):
+    """See ``summary``."""
+
+    summary: ClassVar[str] = "Removes every header whose name is listed; the others keep their order."
+    sided: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("headers", "LIST", "The names, exact and case-sensitive.", check=non_empty_list, valid="not empty"),
+    )
+
+    headers: tuple[str, ...] = ()

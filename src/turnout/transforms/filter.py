@@ -1,0 +1,18 @@
+"""Filter: drop the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from turnout.transforms.base import Transform
+
+__all__ = ["Filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Transform):
+    """See ``summary``."""
+
+    summary: ClassVar[str] = "Drops every record that reaches it: guard it with a predicate."
+    sided: ClassVar[bool] = False

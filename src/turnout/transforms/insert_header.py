@@ -1,0 +1,37 @@
+"""InsertHeader: append a header with a fixed value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from turnout.transforms.base import Side, Transform
+from turnout.transforms.checks import non_null
+from turnout.transforms.literal import Literal, parse_literal
+from turnout.transforms.options import Option, Options
+
+__all__ = ["InsertHeader"]
+
+
+@dataclass(frozen=True, slots=True)
+class InsertHeader(Transform):
+    """See ``summary``.
+
+    Attributes:
+        literal: the value with the schema that its text gave it.
+    """
+
+    summary: ClassVar[str] = "Appends one header with a fixed value, whose type is told by its text."
+    sided: ClassVar[bool] = False
+    options: ClassVar[tuple[Option, ...]] = (
+        Option("header", "STRING", "The header's name; may be empty.", check=non_null),
+        Option("value.literal", "STRING", "The value's text: a number, a date, JSON, or words.", check=non_null),
+    )
+
+    header: str = ""
+    literal: Literal = Literal(None, None)
+
+    @classmethod
+    def from_options(cls, options: Options, side: Side) -> Self:
+        """Parse the literal, once for all records."""
+        return cls(side, options["header"], parse_literal(options["value.literal"]))

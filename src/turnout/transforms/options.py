@@ -1,0 +1,113 @@
+"""An option as a value: its name, type, default and check. Parsing, error text and the docs come from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+__all__ = ["REQUIRED", "Kind", "Option", "OptionMistake", "Options", "Phase", "RawOptions", "parse_options"]
+
+Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
+Phase: TypeAlias = Literal["validation", "task_start"]
+RawOptions: TypeAlias = Mapping[str, str | None]
+Options: TypeAlias = Mapping[str, Any]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED: Final = _Required()
+"""The default of an option that has none."""
+
+_RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
+
+
+@dataclass(eq=False)
+class OptionMistake(ValueError):
+    """Raised when an option's text cannot be read, or its value is not valid.
+
+    Attributes:
+        option: its name; empty for the options as a whole.
+        problem: the value found and what was expected.
+        phase: when a Connect worker finds it: while it validates the connector, or when its task starts.
+    """
+
+    option: str
+    problem: str
+    phase: Phase = "validation"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a transform, a predicate or a chain.
+
+    Attributes:
+        check: gives what is wrong with a parsed value, None if nothing.
+        valid: what the documentation says about valid values.
+    """
+
+    name: str
+    kind: Kind
+    doc: str
+    default: Any = REQUIRED
+    check: Callable[[Any], str | None] | None = None
+    valid: str = ""
+
+    def parse(self, text: str | None) -> Any:
+        """The value that a property's text stands for.
+
+        Raises:
+            OptionMistake: when the text cannot be read or the value is not valid.
+        """
+        value = None if text is None else self._read(text.strip())
+        problem = self.check(value) if self.check else None
+        if problem:
+            raise OptionMistake(self.name, f"{problem}, found {_shown(text)}")
+        return value
+
+    def _read(self, text: str) -> Any:
+        if self.kind == "STRING":
+            return text
+        if self.kind == "LIST":
+            return tuple(part.strip() for part in text.split(",")) if text else ()
+        if self.kind == "BOOLEAN":
+            if text.lower() not in ("true", "false"):
+                raise OptionMistake(self.name, f"expected true or false, found {text!r}")
+            return text.lower() == "true"
+        return self._integer(text)
+
+    def _integer(self, text: str) -> int:
+        bits = _RANGES[self.kind]
+        digits = text[1:] if text[:1] in ("+", "-") else text
+        number = int(text) if digits.isdecimal() else None
+        if number is None or not -(1 << bits) <= number < 1 << bits:
+            raise OptionMistake(self.name, f"expected an integer of {bits + 1} bits, found {text!r}")
+        return number
+
+
+def _shown(text: str | None) -> str:
+    return "null" if text is None else repr(text)
+
+
+def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[str, Any], list[OptionMistake]]:
+    """The values of all options, defaults filled in, and everything that is wrong with them.
+
+    Names that no option has are left alone, as Connect does.
+    """
+    values: dict[str, Any] = {}
+    mistakes: list[OptionMistake] = []
+    for option in options:
+        if option.name not in given:
+            if option.default is REQUIRED:
+                mistakes.append(OptionMistake(option.name, f"is missing, and it is required ({option.doc})"))
+            else:
+                values[option.name] = option.default
+            continue
+        try:
+            values[option.name] = option.parse(given[option.name])
+        except OptionMistake as mistake:
+            mistakes.append(mistake)
+    return values, mistakes

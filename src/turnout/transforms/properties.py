@@ -1,0 +1,123 @@
+"""Connector properties (``transforms``, ``transforms.x.type``, ``predicates`` …) read into specs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from turnout.transforms.checks import java_regex
+from turnout.transforms.draft import condition_spec, if_specs, inline_spec
+from turnout.transforms.options import OptionMistake, RawOptions
+from turnout.transforms.specs import PredicateSpec, StageSpec
+
+__all__ = ["Specs", "read_properties", "sink_mistakes", "sub_options"]
+
+
+@dataclass(slots=True)
+class Specs:
+    """What was read: the stages in order, and the listed predicates that no stage uses."""
+
+    stages: list[StageSpec] = field(default_factory=list)
+    unused: list[PredicateSpec] = field(default_factory=list)
+
+
+def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[OptionMistake]]:
+    """The specs of a connector's properties, and what is wrong with the lists of aliases."""
+    reader = _Properties(config, strict=strict)
+    return reader.read(), reader.mistakes
+
+
+def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:
+    """The properties below *prefix*, without it."""
+    return {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
+
+
+def sink_mistakes(config: RawOptions) -> Iterator[OptionMistake]:
+    """What is wrong with the topics of a sink connector and of its dead letters."""
+    topics = [topic.strip() for topic in (config.get("topics") or "").split(",") if topic.strip()]
+    pattern = (config.get("topics.regex") or "").strip()
+    if bool(topics) == bool(pattern):
+        found = "both" if topics else "neither"
+        yield OptionMistake("topics", f"expected either topics or topics.regex, found {found}")
+    dead = (config.get("errors.deadletterqueue.topic.name") or "").strip()
+    if dead and dead in topics:
+        yield OptionMistake("errors.deadletterqueue.topic.name", f"the sink consumes {dead!r} itself")
+    if pattern and java_regex(pattern):
+        yield OptionMistake("topics.regex", f"{java_regex(pattern)}, found {pattern!r}")
+    elif dead and pattern and re.fullmatch(pattern, dead):
+        yield OptionMistake("errors.deadletterqueue.topic.name", f"topics.regex matches {dead!r}")
+
+
+class _Properties:
+    """One reading of a connector's properties."""
+
+    def __init__(self, config: RawOptions, *, strict: bool) -> None:
+        self.config = config
+        self.strict = strict
+        self.mistakes: list[OptionMistake] = []
+        self.used: set[str] = set()
+
+    def read(self) -> Specs:
+        aliases = self._aliases("transforms")
+        self.predicates = self._aliases("predicates")
+        stages = [spec for alias in aliases for spec in self._stage(alias)]
+        unused = [self._predicate(alias) for alias in self.predicates if alias not in self.used]
+        return Specs(stages, unused)
+
+    def _aliases(self, option: str) -> list[str]:
+        text = self.config.get(option, "")
+        if text is None:
+            self.mistakes.append(OptionMistake(option, "expected a list of aliases, found null"))
+            return []
+        aliases = [alias.strip() for alias in text.split(",")] if text.strip() else []
+        twice = sorted({alias for alias in aliases if aliases.count(alias) > 1})
+        if twice:
+            self.mistakes.append(OptionMistake(option, f"expected each alias once, found {text!r}"))
+        return list(dict.fromkeys(aliases))
+
+    def _stage(self, alias: str) -> list[StageSpec]:
+        prefix = f"transforms.{alias}."
+        options = sub_options(self.config, prefix)
+        type_ = options.get("type")
+        if not self.strict and (type_ or "").strip() == "If":
+            return if_specs(alias, prefix, options)
+        spec = StageSpec(alias, prefix + "type", prefix, type_ and type_.strip(), options)
+        if not self.strict:
+            spec.predicates += inline_spec(alias, prefix, options)
+            spec.predicates += condition_spec(alias, prefix, options)
+        self._guards(spec)
+        return [spec]
+
+    def _guards(self, spec: StageSpec) -> None:
+        named = spec.options.pop("predicate", None)
+        inline = bool(spec.predicates)
+        if named is not None:
+            aliases = [named] if self.strict else [alias.strip() for alias in named.split(",")]
+            spec.predicates += [found for alias in aliases if (found := self._named(spec, alias))]
+        if "negate" not in spec.options:
+            return
+        text = spec.options.pop("negate") or ""
+        if named is None and not inline:
+            problem = f"means nothing without {spec.prefix}predicate, found {text!r}"
+            self.mistakes.append(OptionMistake(spec.prefix + "negate", problem))
+        elif text.strip().lower() not in ("true", "false"):
+            self.mistakes.append(OptionMistake(spec.prefix + "negate", f"expected true or false, found {text!r}"))
+        else:
+            # Kafka validates the trimmed text but reads the untrimmed: " true " is false there.
+            spec.negate = (text if self.strict else text.strip()).lower() == "true"
+
+    def _named(self, spec: StageSpec, alias: str) -> PredicateSpec | None:
+        if alias in self.predicates:
+            self.used.add(alias)
+            return self._predicate(alias)
+        listed = ", ".join(self.predicates) or "none"
+        problem = f"no predicate {alias!r} is listed in 'predicates'; listed are {listed}"
+        self.mistakes.append(OptionMistake(spec.prefix + "predicate", problem, "task_start"))
+        return None
+
+    def _predicate(self, alias: str) -> PredicateSpec:
+        prefix = f"predicates.{alias}."
+        options = sub_options(self.config, prefix)
+        type_ = options.get("type")
+        return PredicateSpec(alias, prefix + "type", prefix, type_ and type_.strip(), options)

@@ -1,0 +1,177 @@
+"""Which class a configured ``type`` means: the built-in ones, those of plug-ins, and Connect's naming rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from turnout.transforms.base import Predicate, Side, Transform
+from turnout.transforms.cast import Cast
+from turnout.transforms.drop_headers import DropHeaders
+from turnout.transforms.extract_field import ExtractField
+from turnout.transforms.filter import Filter
+from turnout.transforms.flatten import Flatten
+from turnout.transforms.header_from import HeaderFrom
+from turnout.transforms.hoist_field import HoistField
+from turnout.transforms.insert_field import InsertField
+from turnout.transforms.insert_header import InsertHeader
+from turnout.transforms.mask_field import MaskField
+from turnout.transforms.predicates import (
+    Condition,
+    HasHeaderKey,
+    RecordIsTombstone,
+    SubjectMatches,
+    TopicNameMatches,
+)
+from turnout.transforms.regex_router import RegexRouter
+from turnout.transforms.replace_field import ReplaceField
+from turnout.transforms.set_schema_metadata import SetSchemaMetadata
+from turnout.transforms.subject_transform import SubjectTransform
+from turnout.transforms.timestamp_converter import TimestampConverter
+from turnout.transforms.timestamp_router import TimestampRouter
+from turnout.transforms.value_to_key import ValueToKey
+
+__all__ = [
+    "ENTRY_POINT",
+    "PREDICATES",
+    "RELEASED",
+    "Found",
+    "UnknownNameError",
+    "find_predicate",
+    "find_transform",
+    "transforms",
+]
+
+ENTRY_POINT = "turnout.transforms"
+"""The entry point group in which a package names its transforms and predicates."""
+
+PACKAGE = "org.apache.kafka.connect.transforms."
+
+RELEASED: Mapping[str, type[Transform]] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in (
+            Cast,
+            DropHeaders,
+            ExtractField,
+            Filter,
+            Flatten,
+            HeaderFrom,
+            HoistField,
+            InsertField,
+            InsertHeader,
+            MaskField,
+            RegexRouter,
+            ReplaceField,
+            SetSchemaMetadata,
+            TimestampConverter,
+            TimestampRouter,
+            ValueToKey,
+        )
+    }
+)
+"""The transforms that Kafka ships."""
+
+PREDICATES: Mapping[str, type[Predicate]] = MappingProxyType(
+    {
+        kind.__name__: kind
+        for kind in (TopicNameMatches, HasHeaderKey, RecordIsTombstone, SubjectMatches, Condition)
+    }
+)
+
+_OWN_PREDICATES = frozenset(("SubjectMatches", "Condition"))
+_DRAFT_PREDICATES = {"TopicMatches": "TopicNameMatches", "TopicNameMatch": "TopicNameMatches"}
+_PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predicates.")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A transform's class, and the side that its name said."""
+
+    kind: type[Transform]
+    side: Side
+
+
+class UnknownNameError(LookupError):
+    """Raised when a type means no transform, or no predicate; the message says what was expected."""
+
+
+@cache
+def _plugins() -> Mapping[str, type]:
+    """The classes that installed packages offer, by the entry points' names."""
+    return {found.name: found.load() for found in entry_points(group=ENTRY_POINT)}
+
+
+def transforms() -> Mapping[str, type[Transform]]:
+    """Every transform there is, by its simple name: Kafka's, turnout's own, and those of plug-ins."""
+    own = {"SubjectTransform": SubjectTransform}
+    offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Transform)}
+    return {**offered, **own, **RELEASED}
+
+
+def predicates() -> Mapping[str, type[Predicate]]:
+    """Every predicate there is, by its simple name."""
+    offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Predicate)}
+    return {**offered, **PREDICATES}
+
+
+def find_transform(name: str, *, strict: bool = False) -> Found:
+    """The transform that *name* means.
+
+    Args:
+        name: ``org.apache.kafka.connect.transforms.Cast$Key``, ``Cast$Key`` or ``RegexRouter``.
+        strict: only the names that a Connect worker knows.
+
+    Raises:
+        UnknownNameError: when there is none of that name.
+    """
+    simple, _, side = name.removeprefix(PACKAGE).partition("$")
+    known = RELEASED if strict else transforms()
+    kind = known.get(simple)
+    if strict and not name.startswith(PACKAGE) and (kind is None or kind.sided):
+        raise UnknownNameError(f"no class {name!r} is installed; a worker knows {PACKAGE}{simple}")
+    if kind is None:
+        raise UnknownNameError(_unknown("transform", name, simple, _labels(known)))
+    if kind.sided and not side:
+        raise UnknownNameError(f"{name!r} is abstract: did you mean {simple}$Key or {simple}$Value?")
+    if side not in (("Key", "Value") if kind.sided else ("",)):
+        raise UnknownNameError(f"no class {name!r}: {simple} has no ${side}")
+    return Found(kind, Side(side) if side else Side.VALUE)
+
+
+def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
+    """The predicate that *name* means; a draft's name of one means the released one, unless *strict*.
+
+    Raises:
+        UnknownNameError: when there is none of that name.
+    """
+    packages = _PREDICATE_PACKAGES[:1] if strict else _PREDICATE_PACKAGES
+    simple = name
+    for package in packages:
+        simple = simple.removeprefix(package)
+    if not strict:
+        simple = _DRAFT_PREDICATES.get(simple, simple)
+    known = predicates()
+    kind = known.get(simple)
+    if kind is None or (strict and simple in _OWN_PREDICATES):
+        raise UnknownNameError(_unknown("predicate", name, simple, known))
+    return kind
+
+
+def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
+    return [
+        label
+        for name, kind in known.items()
+        for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
+    ]
+
+
+def _unknown(what: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(simple, names, n=1) or get_close_matches(name, names, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"no {what} is named {name!r}{hint}; there are {', '.join(names)}"

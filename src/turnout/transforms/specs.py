@@ -1,0 +1,43 @@
+"""A chain as its author wrote it: stages and predicates still as text, each with the place it came from.
+
+Connect's properties, a route's list and the spellings of KIP-585's drafts all become these; one builder makes
+the values of them (`turnout.transforms.chain`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["PredicateSpec", "StageSpec"]
+
+
+@dataclass(slots=True)
+class PredicateSpec:
+    """A predicate to be built.
+
+    Attributes:
+        type_path: the property that names its class.
+        prefix: what stands before the names of its options.
+        type: the class; None if the property is missing.
+        negate: whether its answer is turned around.
+    """
+
+    alias: str
+    type_path: str
+    prefix: str
+    type: str | None
+    options: dict[str, str | None]
+    negate: bool = False
+
+
+@dataclass(slots=True)
+class StageSpec:
+    """A stage to be built: a transform, and the predicates that all have to hold."""
+
+    alias: str
+    type_path: str
+    prefix: str
+    type: str | None
+    options: dict[str, str | None]
+    predicates: list[PredicateSpec] = field(default_factory=list)
+    negate: bool = False
