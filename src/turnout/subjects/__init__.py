@@ -2,7 +2,15 @@
 
 from turnout.subjects.errors import MappingTableError, NoMatchError
 from turnout.subjects.mapping import Destination, MappingTable, SubjectMapping
+from turnout.subjects.origins import (
+    StreamTransforms,
+    mappings_from_claim,
+    mappings_from_file,
+    mappings_in,
+    stream_transforms,
+)
 from turnout.subjects.pattern import collide, is_subset, matches, subscriptions_under
+from turnout.subjects.server_config import load_config, parse_config
 from turnout.subjects.tokens import (
     has_wildcard,
     is_literal,
@@ -18,6 +26,7 @@ __all__ = [
     "MappingTable",
     "MappingTableError",
     "NoMatchError",
+    "StreamTransforms",
     "SubjectMapping",
     "SubjectTransform",
     "collide",
@@ -27,8 +36,14 @@ __all__ = [
     "is_subset",
     "is_valid",
     "is_valid_literal",
+    "load_config",
+    "mappings_from_claim",
+    "mappings_from_file",
+    "mappings_in",
     "matches",
+    "parse_config",
     "placeholders",
+    "stream_transforms",
     "subscriptions_under",
     "token_at",
     "with_placeholders",

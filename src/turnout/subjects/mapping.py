@@ -103,6 +103,12 @@ class SubjectMapping:
         shares = {name: _shares(source, chosen, completes=completes) for name, chosen in groups.items()}
         return cls(source, tuple(destinations), shares)
 
+    @classmethod
+    def of_transform(cls, transform: SubjectTransform) -> Self:
+        """The mapping that always does what *transform* does."""
+        destination = transform.destination or with_placeholders(transform.source)
+        return cls.build(transform.source, [Destination(destination)])
+
     def group(self, cluster: str | None) -> tuple[Share, ...]:
         """The shares for a server of *cluster*: the cluster's own where the mapping has some, else the default."""
         return self.groups.get(cluster or "", self.groups[""])
@@ -197,6 +203,15 @@ class MappingTable:
         if errors:
             raise MappingTableError(errors)
         return cls.of(mappings)
+
+    @classmethod
+    def from_transforms(cls, transforms: Iterable[SubjectTransform]) -> Self:
+        """The table that tries *transforms* in order, as a stream does with those of a source.
+
+        Raises:
+            MappingEntryError: when one of them cannot be a mapping.
+        """
+        return cls.of(SubjectMapping.of_transform(transform) for transform in transforms)
 
     def find(self, subject: str) -> SubjectMapping | None:
         """The mapping that a subject takes; None where no source matches."""

@@ -1,0 +1,163 @@
+"""Where mappings are already written down: server configurations, streams and account claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.subjects.errors import BadDestinationError, BadSourceError, MappingEntryError, MappingTableError
+from turnout.subjects.server_config import load_config
+from turnout.subjects.tokens import check_subject
+from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
+
+__all__ = ["StreamTransforms", "mappings_from_claim", "mappings_from_file", "mappings_in", "stream_transforms"]
+
+_BLOCKS = ("mappings", "maps")
+GLOBAL = "$G"
+"""The account that a server without accounts has, and that top-level mappings belong to."""
+
+
+def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str, Any]:
+    """The ``mappings`` block of a nats-server configuration file, as `MappingTable.from_config` takes it.
+
+    Args:
+        path: the file.
+        account: whose mappings; those at the top level (of the account ``$G``) if not given.
+
+    Raises:
+        ConfigSyntaxError: when the file cannot be read as a configuration.
+        ConfigError: when there is no such account, or a block is not one.
+        FileNotFoundError: when there is no such file.
+    """
+    return mappings_in(load_config(path), account)
+
+
+def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[str, Any]:
+    """The ``mappings`` block of a parsed configuration; empty where there is none.
+
+    Raises:
+        ConfigError: when there is no such account, or a block is not one.
+    """
+    if account is None or account == GLOBAL:
+        return _blocks(config, "")
+    accounts: Any = next((value for key, value in config.items() if key.lower() == "accounts"), {})
+    if not isinstance(accounts, Mapping) or not isinstance(accounts.get(account), Mapping):
+        known = ", ".join(accounts) if isinstance(accounts, Mapping) and accounts else "none"
+        raise ConfigError([Mistake("accounts", f"there is no account {account!r}; there are: {known}")])
+    return _blocks(accounts[account], f"accounts.{account}.")
+
+
+def _blocks(holder: Mapping[str, Any], path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in holder.items():
+        if key.lower() in _BLOCKS:
+            if not isinstance(value, Mapping):
+                raise ConfigError([Mistake(path + key, f"expected a block of mappings, found {value!r}")])
+            found.update(value)
+    return found
+
+
+def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``mappings`` of a decoded account claim (JWT), as `MappingTable.from_config` takes them.
+
+    Args:
+        claim: the claim's JSON, or its ``nats`` part. In a claim a weight that is 0 or absent means 100.
+
+    Raises:
+        ConfigError: when the claim has another form.
+    """
+    inner = claim.get("nats", claim)
+    found = inner.get("mappings") if isinstance(inner, Mapping) else None
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise ConfigError([Mistake("nats.mappings", f"expected an object, found {found!r}")])
+    return {
+        source: [_from_claim(source, entry) for entry in _list(source, given)] for source, given in found.items()
+    }
+
+
+def _list(source: str, given: object) -> list[Any]:
+    if not isinstance(given, list):
+        raise ConfigError(
+            [Mistake(f'nats.mappings."{source}"', f"expected a list of destinations, found {given!r}")]
+        )
+    return given
+
+
+def _from_claim(source: str, entry: object) -> dict[str, Any]:
+    if not isinstance(entry, Mapping) or set(entry) - {"subject", "weight", "cluster"}:
+        problem = f"expected an object with subject, weight and cluster, found {entry!r}"
+        raise ConfigError([Mistake(f'nats.mappings."{source}"', problem)])
+    return {
+        "destination": entry.get("subject", ""),
+        "weight": entry.get("weight") or 100,
+        "cluster": entry.get("cluster", ""),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTransforms:
+    """What a JetStream stream does to subjects; None and empty where it does nothing.
+
+    Attributes:
+        subject_transform: on messages as they are stored. What it does not match keeps its subject.
+        republish: on stored messages as they are sent out again. What it does not match is not republished.
+        mirror: on messages from the mirrored stream.
+        sources: by the name of the source stream, on messages from it. What none of them matches is not
+            taken from that stream at all.
+    """
+
+    subject_transform: SubjectTransform | None = None
+    republish: SubjectTransform | None = None
+    mirror: tuple[SubjectTransform, ...] = ()
+    sources: Mapping[str, tuple[SubjectTransform, ...]] = field(default_factory=dict)
+
+
+def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
+    """The transforms of a stream's configuration (the JSON of ``$JS.API.STREAM.CREATE`` or ``INFO``).
+
+    Raises:
+        MappingTableError: with one error for each part that the server would refuse (10155, 10156).
+        ConfigError: when a part has another form.
+    """
+    config = config.get("config", config)
+    errors: list[MappingEntryError] = []
+
+    def one(path: str, given: object) -> SubjectTransform | None:
+        if given is None:
+            return None
+        if not isinstance(given, Mapping):
+            raise ConfigError([Mistake(path, f"expected an object with src and dest, found {given!r}")])
+        source, destination = str(given.get("src") or ">"), str(given.get("dest") or "")
+        try:
+            check_subject(source)
+        except SubjectError as failure:
+            errors.append(BadSourceError(f"{path}: {failure}", source=source))
+            return None
+        try:
+            return check_mapping(source, destination or with_placeholders(source))
+        except SubjectError as failure:
+            errors.append(BadDestinationError(failure, source=source))
+            return None
+
+    def several(path: str, given: object) -> tuple[SubjectTransform, ...]:
+        holder = given if isinstance(given, Mapping) else {}
+        items = [one(f"{path}[{n}]", item) for n, item in enumerate(holder.get("subject_transforms") or ())]
+        return tuple(item for item in items if item is not None)
+
+    found = StreamTransforms(
+        one("subject_transform", config.get("subject_transform")),
+        one("republish", config.get("republish")),
+        several("mirror.subject_transforms", config.get("mirror")),
+        {
+            str(source.get("name")): several(f"sources[{n}].subject_transforms", source)
+            for n, source in enumerate(config.get("sources") or ())
+        },
+    )
+    if errors:
+        raise MappingTableError(errors)
+    return found
