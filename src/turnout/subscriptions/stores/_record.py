@@ -8,27 +8,45 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from sys import intern
 from typing import Any
 
 from turnout.conditions import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, encode
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["decode_record", "encode_record", "id_maker"]
+__all__ = ["decode_record", "decode_records", "encode_record", "id_maker"]
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
-def encode_record(subscription: Subscription) -> str:
-    """Everything about the subscription but its id, which is the row's."""
-    return _dumps([subscription.destinations, encode(subscription.condition), dict(subscription.metadata)])
+def encode_record(subscription: Subscription, make: Callable[[], str]) -> str:
+    """Everything about the subscription but its id, which is the row's; nodes without an id get one."""
+    condition = encode(subscription.condition)
+    _name_nodes(condition, make)
+    return _dumps([subscription.destinations, condition, dict(subscription.metadata)])
+
+
+def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
+    # On the plain JSON this costs a fifth of what new frozen nodes would, and they would be thrown away.
+    (body,) = condition.values()
+    if "id" not in body:
+        body["id"] = make()
+    for child in body.get("group", ()):
+        _name_nodes(child, make)
 
 
 def decode_record(id: str, record: str) -> Subscription:  # noqa: A002 - the field's own name
-    """The subscription that `encode_record` was given."""
+    """The subscription that `encode_record` was given, with its ids."""
     destinations, condition, metadata = json.loads(record)
     return Subscription(destinations, _condition(condition), metadata, id)
+
+
+def decode_records(rows: Sequence[tuple[str, str]]) -> Iterator[Subscription]:
+    """What `decode_record` gives for each (id, record); the parser is started once for all of them."""
+    parsed = json.loads(f"[{','.join(record for _, record in rows)}]")
+    for (id_, _), (destinations, condition, metadata) in zip(rows, parsed, strict=True):
+        yield Subscription(destinations, _condition(condition), metadata, id_)
 
 
 def _condition(data: dict[str, Any]) -> Condition:

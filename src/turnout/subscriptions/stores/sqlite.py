@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
@@ -13,7 +13,7 @@ from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, StoreBase
-from turnout.subscriptions.stores._record import decode_record, encode_record, id_maker
+from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
 
 __all__ = ["SqliteStore"]
@@ -56,19 +56,19 @@ class SqliteStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        new = (subscription.identified(make) for subscription in subscriptions)
-        chunk = list(islice(new, _CHUNK))
+        rows = ((one.id or make(), one) for one in subscriptions)
+        chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
         ids: list[str] = []
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                taken = _insert(connection, chunk, revision)
+                taken = _insert(connection, chunk, revision, make)
                 if taken is not None:
                     raise SubscriptionExistsError(taken)
-                ids += (subscription.id for subscription in chunk)
-                chunk = list(islice(new, _CHUNK))
+                ids += (id_ for id_, _ in chunk)
+                chunk = list(islice(rows, _CHUNK))
         return ids
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
@@ -88,10 +88,10 @@ class SqliteStore(StoreBase):
             born, gone = found[0], decode_record(id, found[1])
             connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
             connection.executemany(
-                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(gone)
+                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, gone)
             )
             connection.executemany(
-                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(gone)
+                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, gone)
             )
             revision = _next_revision(connection)
             # A name that is used again died for whoever saw its first life.
@@ -154,8 +154,7 @@ class SqliteStore(StoreBase):
             created = connection.execute(
                 "SELECT id, record FROM subscription WHERE revision > ? ORDER BY row", (since,)
             )
-            with _no_collection():
-                new = tuple(decode_record(*row) for row in created)
+            new = tuple(_decoded(created))
             deleted = connection.execute(
                 "SELECT id FROM deleted WHERE died > ? AND born <= ? ORDER BY died", (since, since)
             )
@@ -177,44 +176,46 @@ def _next_revision(connection: sqlite3.Connection) -> int:
     return _state(connection)[0]
 
 
-def _leaf_rows(subscription: Subscription) -> set[tuple[str, str, bool, str]]:
+def _leaf_rows(id_: str, subscription: Subscription) -> set[tuple[str, str, bool, str]]:
     return {
-        (leaf.key, leaf.pattern, leaf.partial, subscription.id)
+        (leaf.key, leaf.pattern, leaf.partial, id_)
         for leaf in leaves(subscription.condition)
         if isinstance(leaf, Kiwi)
     }
 
 
-def _metadata_rows(subscription: Subscription) -> list[tuple[str, str, str]]:
-    return [(name, value, subscription.id) for name, value in subscription.metadata.items()]
+def _metadata_rows(id_: str, subscription: Subscription) -> list[tuple[str, str, str]]:
+    return [(name, value, id_) for name, value in subscription.metadata.items()]
 
 
-def _insert(connection: sqlite3.Connection, chunk: list[Subscription], revision: int) -> str | None:
+def _insert(
+    connection: sqlite3.Connection, chunk: list[tuple[str, Subscription]], revision: int, make: Callable[[], str]
+) -> str | None:
     """Store the chunk, or give an id of it that is taken. Each index gets its rows sorted, neighbours together."""
     before = connection.execute("SELECT max(row) FROM subscription").fetchone()[0] or 0
     stored = connection.executemany(
         "INSERT INTO subscription (id, revision, record) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        [(one.id, revision, encode_record(one)) for one in chunk],
+        [(id_, revision, encode_record(one, make)) for id_, one in chunk],
     )
     if stored.rowcount != len(chunk):
-        return _taken(connection, chunk, before)
+        return _taken(connection, [id_ for id_, _ in chunk], before)
     connection.executemany(
-        "INSERT INTO leaf VALUES (?, ?, ?, ?)", sorted(row for one in chunk for row in _leaf_rows(one))
+        "INSERT INTO leaf VALUES (?, ?, ?, ?)", sorted(row for pair in chunk for row in _leaf_rows(*pair))
     )
     connection.executemany(
-        "INSERT INTO metadata VALUES (?, ?, ?)", sorted(row for one in chunk for row in _metadata_rows(one))
+        "INSERT INTO metadata VALUES (?, ?, ?)", sorted(row for pair in chunk for row in _metadata_rows(*pair))
     )
     return None
 
 
-def _taken(connection: sqlite3.Connection, chunk: list[Subscription], before: int) -> str:
-    """The first id of the chunk that a row up to *before* has, or that comes twice in the chunk."""
+def _taken(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
+    """The first of the ids that a row up to *before* has, or that comes twice."""
     seen: set[str] = set()
-    for one in chunk:
+    for id_ in ids:
         query = "SELECT 1 FROM subscription WHERE id = ? AND row <= ?"
-        if one.id in seen or connection.execute(query, (one.id, before)).fetchone():
-            return one.id
-        seen.add(one.id)
+        if id_ in seen or connection.execute(query, (id_, before)).fetchone():
+            return id_
+        seen.add(id_)
     raise AssertionError("SQLite stored fewer rows than it was given, and no id was taken")
 
 
@@ -251,10 +252,17 @@ def _match(subscription: Subscription, wanted: tuple[str, str, bool]) -> Conditi
 
 def _everything(connection: sqlite3.Connection) -> tuple[Subscription, ...]:
     # Read in the file's order, which is sequential, and sorted here, which takes less than seeking would.
+    found = _decoded(connection.execute("SELECT id, record FROM subscription"))
+    found.sort(key=lambda subscription: subscription.id)
+    return tuple(found)
+
+
+def _decoded(rows: sqlite3.Cursor) -> list[Subscription]:
+    found: list[Subscription] = []
     with _no_collection():
-        found = [decode_record(*row) for row in connection.execute("SELECT id, record FROM subscription")]
-        found.sort(key=lambda subscription: subscription.id)
-        return tuple(found)
+        while chunk := rows.fetchmany(_CHUNK):
+            found += decode_records(chunk)
+    return found
 
 
 @contextmanager
