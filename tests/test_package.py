@@ -16,7 +16,14 @@ import turnout
 
 ROOT = Path(__file__).parents[1]
 OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pyarrow", "numpy", "pandas")
-PUBLIC = ("turnout", "turnout.subjects", "turnout.conditions", "turnout.transforms", "turnout.subscriptions", "turnout.routes")
+PUBLIC = (
+    "turnout",
+    "turnout.subjects",
+    "turnout.conditions",
+    "turnout.transforms",
+    "turnout.subscriptions",
+    "turnout.routes",
+)
 
 
 @pytest.mark.parametrize("package", PUBLIC)

@@ -1,0 +1,5 @@
+"""The route file: one YAML file that says where records come from, what happens to them and where they go."""
+
+from turnout.routes.route import DEFAULT_SINK, Route
+
+__all__ = ["DEFAULT_SINK", "Route"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from turnout.routes import Route
 from turnout.spark.java import use_java
 
-__all__ = ["build_session"]
+__all__ = ["build_session", "route_session"]
 
 _QUIET_LOGS = Path(__file__).with_name("log4j2.properties")
 
@@ -48,7 +51,8 @@ def build_session(
     use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # pandas 3 makes PySpark warn once per worker; nothing of ours uses pandas.
+    # pandas 3 makes PySpark warn once per process; nothing of ours uses pandas.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     builder = SparkSession.builder.appName(name).master(master)
     settings = {**_DEFAULTS, **(conf or {})}
@@ -60,3 +64,43 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def route_session(route: Route, *, master: str = "local[*]", log: Path | None = None) -> Iterator[SparkSession]:
+    """A session with the route's own Spark properties, stopped at the end.
+
+    Args:
+        route: whose ``spark`` block is applied.
+        master: Spark's master.
+        log: where the JVM's and the workers' standard error go; the process's own if not given.
+    """
+    with _children_write_to(log):
+        session = build_session(route.name, master=master, conf=route.spark)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _children_write_to(log: Path | None) -> Iterator[None]:
+    """Have processes that are started in this block inherit *log* as their standard error.
+
+    The JVM writes to the descriptor that it was started with, and so do its Python workers: it is exchanged for the
+    moment of the start only, and what this process writes later goes where it always did.
+    """
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -1,0 +1,145 @@
+"""How a run shows itself to a person: a live line on a terminal, a plain line a batch elsewhere, a table at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from turnout.spark.counts import Counts
+    from turnout.spark.job import Progress, RunResult
+
+__all__ = ["COUNT_LABELS", "console", "counts_table", "loading", "run_display", "run_summary"]
+
+COUNT_LABELS = {
+    "read": "read",
+    "filtered": "filtered",
+    "unmatched": "unmatched",
+    "delivered": "delivered",
+    "dead_lettered": "dead-lettered",
+    "lost_by_weight": "lost by weight",
+    "discarded": "failed, nowhere to go",
+    "messages": "messages sent",
+}
+"""What the counts are called, in the order in which people look at them."""
+
+_PLAIN_EVERY_SECONDS = 5.0
+
+
+class Advance(Protocol):
+    """Tells a display how far the work is."""
+
+    def __call__(self, done: int) -> None:
+        """*done* of the total are done."""
+
+
+def console(*, quiet: bool = False) -> Console:
+    """Where people read: standard error, so that standard output stays the program's; no colours off a terminal."""
+    return Console(stderr=True, quiet=quiet, highlight=False)
+
+
+@contextmanager
+def loading(screen: Console, what: str, total: int) -> Iterator[Advance]:
+    """A progress bar on a terminal; off one, a line when it is done."""
+    if not screen.is_terminal:
+        begun = time.monotonic()
+        last = [0]
+
+        def remember(done: int) -> None:
+            last[0] = done
+
+        yield remember
+        seconds = time.monotonic() - begun
+        screen.print(f"{what}: {last[0]:,} in {seconds:.1f} s ({last[0] / max(seconds, 1e-9):,.0f}/s)")
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=screen) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def run_display(screen: Console, name: str) -> Iterator[_Display]:
+    """A display to hand to a run as its ``on_progress``."""
+    display = _Display(screen, name)
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+class _Display:
+    """Shows each micro-batch: redrawn in place on a terminal, a line now and then off one."""
+
+    def __init__(self, screen: Console, name: str) -> None:
+        self._screen = screen
+        self._name = name
+        self._live: Live | None = None
+        self._told = float("-inf")
+
+    def __call__(self, progress: Progress) -> None:
+        """Show where the run stands."""
+        if self._screen.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self._screen, transient=True)
+                self._live.start()
+            self._live.update(self._table(progress))
+        elif time.monotonic() - self._told >= _PLAIN_EVERY_SECONDS:
+            self._told = time.monotonic()
+            numbers = ", ".join(f"{label} {value:,}" for label, value in _shown(progress.counts))
+            self._screen.print(f"batch {progress.batch}: {numbers} ({_rate(progress):,.0f} records/s)", soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the display off the screen."""
+        if self._live is not None:
+            self._live.stop()
+
+    def _table(self, progress: Progress) -> Table:
+        table = counts_table(f"route {self._name}, batch {progress.batch}", progress.counts)
+        table.add_section()
+        table.add_row("records/s", f"{_rate(progress):,.0f}")
+        table.add_row("last batch", f"{progress.batch_seconds:.2f} s")
+        if progress.revision is not None:
+            table.add_row("subscriptions' revision", f"{progress.revision:,}")
+        return table
+
+
+def _rate(progress: Progress) -> float:
+    return progress.counts.read / progress.seconds if progress.seconds else 0.0
+
+
+def _shown(counts: Counts) -> list[tuple[str, int]]:
+    """The counts worth a line: those that every route has, and others where they are not zero."""
+    numbers = counts.as_dict()
+    return [(label, numbers[name]) for name, label in COUNT_LABELS.items() if numbers[name] or name != "discarded"]
+
+
+def counts_table(title: str, counts: Counts) -> Table:
+    """A table with a row for each count."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, value in _shown(counts):
+        table.add_row(label, f"{value:,}")
+    return table
+
+
+def run_summary(name: str, result: RunResult, *, rows: Sequence[tuple[str, str]] = ()) -> Table:
+    """The table at the end of a run, with more *rows* if there are any to say."""
+    table = counts_table(f"route {name}" + (", stopped" if result.stopped else ""), result.counts)
+    table.add_section()
+    table.add_row("micro-batches", f"{result.batches:,}")
+    table.add_row("seconds", f"{result.seconds:.1f}")
+    table.add_row("records/s", f"{result.records_per_second:,.0f}")
+    for label, text in rows:
+        table.add_row(label, text)
+    return table

@@ -1,0 +1,1 @@
+"""The demo: a year of flights through the switch, on real servers."""

@@ -1,0 +1,212 @@
+"""The demo's job: publish a year of flights, run the route over them, and check the books against the server's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
+from turnout.demo.interests import generated, hand_written
+from turnout.demo.ledger import Ledger, read_ledger
+from turnout.embedded import NatsServer
+from turnout.errors import TurnoutError
+from turnout.routes import Route
+from turnout.spark.job import Progress, RunResult, run
+from turnout.spark.session import route_session
+from turnout.subscriptions import Store, open_store
+from turnout.wire import Connection, Publisher, create_stream
+
+__all__ = ["GENERATED", "Demo", "DemoResult", "publish_flights", "route_file", "streams", "subscribe"]
+
+GENERATED = 10_000
+"""How many subscriptions are drawn from the data."""
+
+_ROUTE = "flights.yaml"
+_REPORT_EVERY = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo did and saw.
+
+    Attributes:
+        run: what the route's run says of itself.
+        ledger: what the server says.
+        published: messages that the server took before the run.
+        publish_seconds: how long that took.
+        subscriptions: how many were stored.
+        work: where everything is kept, if it is.
+    """
+
+    run: RunResult
+    ledger: Ledger
+    published: int
+    publish_seconds: float
+    subscriptions: int
+    work: Path | None = None
+    disagreements: tuple[str, ...] = field(default=())
+
+    @property
+    def conserved(self) -> bool:
+        """Whether no record was lost: by the run's own books, and by the server's."""
+        return self.run.counts.conserved and not self.disagreements
+
+
+def route_file() -> Path:
+    """The example route: of the source checkout, else the copy that the package carries."""
+    checkout = Path(__file__).resolve().parents[3] / "examples" / _ROUTE
+    return checkout if checkout.exists() else Path(__file__).with_name(_ROUTE)
+
+
+def streams() -> list[dict[str, object]]:
+    """The three streams: what comes in, what goes out, what failed."""
+    # A run that is killed and goes on is expected within the hour.
+    window = 3600 * 10**9
+    return [
+        {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "file", "duplicate_window": window},
+        {"name": "DELIVERIES", "subjects": ["deliver.>"], "storage": "file", "duplicate_window": window},
+        {"name": "DEAD", "subjects": ["dead.>"], "storage": "file", "duplicate_window": window},
+    ]
+
+
+def publish_flights(
+    connection: Connection, limit: int | None, on_progress: Callable[[int], None], stop: threading.Event
+) -> int:
+    """Publish the flights and await every acknowledgement; gives how many messages the stream stored.
+
+    Raises:
+        StreamError: the server refused one.
+        TurnoutError: *stop* was set before the end.
+    """
+    publisher = Publisher(connection)
+    for count, message in enumerate(messages(limit), start=1):
+        publisher.publish(message.subject, message.payload, message.headers, message.message_id)
+        if count % _REPORT_EVERY == 0:
+            on_progress(count)
+            _check(stop)
+    done = publisher.flush()
+    on_progress(done.stored + done.duplicates)
+    return done.stored
+
+
+def subscribe(store: Store, count: int, limit: int | None = None) -> int:
+    """Store the hand-written subscriptions and *count* generated ones; gives how many there are."""
+    written = hand_written()
+    store.create_many(written)
+    store.create_many(generated(count, limit=limit))
+    return len(written) + count
+
+
+def _check(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise TurnoutError("the demo was stopped")
+
+
+class Demo:
+    """The demo, step by step; `start` and `close` frame the others.
+
+    Args:
+        work: an empty folder for the server's store, the subscriptions and the checkpoint.
+        limit: use the first so many flights only.
+        generated: how many subscriptions to draw from the data.
+        keep: leave the folder where it is.
+    """
+
+    def __init__(self, work: Path, *, limit: int | None = None, generated: int = GENERATED, keep: bool = False) -> None:
+        self.work = work
+        self.limit = limit
+        self.generated = generated
+        self.keep = keep
+        self.server = NatsServer(work / "nats")
+        self.published = 0
+        self.publish_seconds = 0.0
+        self.subscriptions = 0
+
+    @property
+    def total(self) -> int:
+        """How many messages there will be to publish, about: the cut-off ones are counted with the whole year only."""
+        return FLIGHTS + CUT_OFF if self.limit is None else min(self.limit, FLIGHTS)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What the route file's variables stand for."""
+        return {
+            **os.environ,
+            "NATS_URL": self.server.url,
+            "SUBSCRIPTIONS": f"sqlite:///{(self.work / 'subscriptions.db').absolute()}",
+        }
+
+    def __enter__(self) -> Self:
+        """Start the server and make its streams."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        try:
+            self.server.start()
+            with Connection.open(self.server.url) as connection:
+                for config in streams():
+                    create_stream(connection, config)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the server, and remove the folder unless it is to be kept."""
+        self.server.stop()
+        if not self.keep:
+            shutil.rmtree(self.work, ignore_errors=True)
+
+    def publish(self, on_progress: Callable[[int], None], stop: threading.Event) -> None:
+        """Fill the stream FLIGHTS."""
+        begun = time.monotonic()
+        with Connection.open(self.server.url) as connection:
+            self.published = publish_flights(connection, self.limit, on_progress, stop)
+        self.publish_seconds = time.monotonic() - begun
+
+    def subscribe(self) -> None:
+        """Fill the store of subscriptions."""
+        store = open_store(self.variables["SUBSCRIPTIONS"])
+        try:
+            self.subscriptions = subscribe(store, self.generated, self.limit)
+        finally:
+            store.close()
+
+    def route(self) -> Route:
+        """The route, with this demo's server and store."""
+        return Route.load(route_file(), self.variables)
+
+    def run(
+        self, *, master: str, stop: threading.Event, on_progress: Callable[[Progress], None] | None = None
+    ) -> DemoResult:
+        """Run the route to its end, and read the server's books.
+
+        Raises:
+            TurnoutError: the run failed, or was stopped before its end.
+        """
+        _check(stop)
+        route = self.route()
+        with route_session(route, master=master, log=self.work / "spark.log") as spark:
+            result = run(
+                route, spark, once=True, checkpoint=self.work / "checkpoint", stop=stop, on_progress=on_progress
+            )
+        _check(stop)
+        with Connection.open(self.server.url) as connection:
+            ledger = read_ledger(connection)
+        return DemoResult(
+            run=result,
+            ledger=ledger,
+            published=self.published,
+            publish_seconds=self.publish_seconds,
+            subscriptions=self.subscriptions,
+            work=self.work if self.keep else None,
+            disagreements=tuple(ledger.disagreements(result.counts)),
+        )

@@ -1,0 +1,135 @@
+"""The route file as pydantic checks it: names, types and what excludes what."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from turnout.routes.endpoints import Part, Sink, Source
+from turnout.transforms import ErrorPolicy
+
+__all__ = ["RouteDocument"]
+
+_INTERVAL = re.compile(r"\d+(\.\d+)?\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h)", re.IGNORECASE)
+_VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")
+
+
+class SubscriptionsPart(Part):
+    """Who wants what.
+
+    Attributes:
+        store: ``sqlite:///subscriptions.db``, ``mongodb://…`` or ``memory://``.
+        metadata: the name a condition uses → the value path it stands for.
+    """
+
+    store: str
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("metadata")
+    @classmethod
+    def _paths(cls, metadata: dict[str, str]) -> dict[str, str]:
+        wrong = [f"{name}: {path}" for name, path in metadata.items() if not _VALUE_PATH.fullmatch(path)]
+        if wrong:
+            raise ValueError(f"a path reads value.<field>[.<field>…] or key.<field>; found {', '.join(wrong)}")
+        return metadata
+
+
+class DeadLetterPart(Part):
+    """Where records go that fail.
+
+    Attributes:
+        topic: the topic; ``name:topic`` for one of several sinks.
+        context_headers: add Connect's ``__connect.errors.*`` headers.
+    """
+
+    topic: str = Field(min_length=1)
+    context_headers: bool = True
+
+
+class ErrorsPart(Part):
+    """What a failing record does to the run: Connect's ``errors.*`` properties.
+
+    Attributes:
+        tolerance: ``all`` sets it aside and goes on, ``none`` stops the run.
+        log: say each failed record on the log.
+        predicates: ``fail`` (Kafka as released) or ``not-matched`` (the draft of KIP-585).
+    """
+
+    tolerance: Literal["none", "all"] = "none"
+    log: bool = False
+    predicates: Literal["fail", "not-matched"] = "fail"
+
+    def policy(self) -> ErrorPolicy:
+        """The same as a chain knows it."""
+        return ErrorPolicy(tolerance=self.tolerance, log=self.log, failed_predicates=self.predicates)
+
+
+class TriggerPart(Part):
+    """When micro-batches start; nothing given is: as soon as there are records.
+
+    Attributes:
+        available_now: do all there is, then stop.
+        processing_time: an interval: ``1 second``.
+        latency: ``low`` takes the settings that shorten the way from publish to delivery.
+    """
+
+    available_now: bool | None = None
+    processing_time: str | None = None
+    latency: Literal["low"] | None = None
+
+    @field_validator("processing_time")
+    @classmethod
+    def _interval(cls, text: str | None) -> str | None:
+        if text is not None and not _INTERVAL.fullmatch(text.strip()):
+            raise ValueError('expected an interval like "1 second" or "500 milliseconds"')
+        return text
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> TriggerPart:
+        if self.available_now and (self.processing_time or self.latency):
+            raise ValueError("availableNow goes with neither processingTime nor latency")
+        return self
+
+
+class RouteDocument(Part):
+    """One route file, top to bottom. `transforms`, `mappings` and `value` are checked by their own packages."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="letters, digits, '_', '.', '-'")
+    source: Source
+    value: dict[str, Any] | str = Field(default_factory=lambda: {"format": "raw"})
+    transforms: list[Any] | dict[str, Any] | str | None = None
+    mappings: dict[str, Any] | str | None = None
+    cluster: str | None = None
+    subscriptions: SubscriptionsPart | None = None
+    unmatched: Literal["drop", "pass", "deadLetter"] | None = None
+    sink: Sink | None = None
+    sinks: dict[str, Sink] | None = None
+    dead_letter: DeadLetterPart | None = None
+    errors: ErrorsPart | None = None
+    trigger: TriggerPart = Field(default_factory=TriggerPart)
+    checkpoint: str | None = None
+    spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> RouteDocument:
+        wrong = [*self._sinks_fit(), *self._subscriptions_fit()]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
+
+    def _sinks_fit(self) -> list[str]:
+        if (self.sink is None) == (self.sinks is None):
+            return ["needs exactly one of sink and sinks"]
+        if self.sinks is not None and not self.sinks:
+            return ["sinks: at least one is needed"]
+        return [f"sinks: the name {name!r} holds a colon" for name in self.sinks or () if ":" in name]
+
+    def _subscriptions_fit(self) -> list[str]:
+        wrong = []
+        if self.unmatched is not None and self.subscriptions is None:
+            wrong.append("unmatched: has a meaning only with subscriptions")
+        if self.unmatched == "deadLetter" and self.dead_letter is None:
+            wrong.append("unmatched: deadLetter needs a deadLetter block")
+        return wrong

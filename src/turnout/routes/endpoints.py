@@ -1,0 +1,193 @@
+"""Sources and sinks: what may stand in ``source:``, ``sink:`` and ``sinks:`` for each format."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic.alias_generators import to_camel
+
+__all__ = ["FORMATS", "SECRETS", "Endpoint", "Part", "Sink", "Source"]
+
+SECRETS = frozenset({"password", "token", "nkeySeed", "servers"})
+"""Keys whose values are not shown in errors; a server's address may hold a password."""
+
+Names = str | list[str]
+
+
+class Part(BaseModel):
+    """A block of the route file: keys in camelCase, unknown ones refused, frozen once read."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, hide_input_in_errors=True, strict=False
+    )
+
+
+class Endpoint(Part):
+    """A source or a sink. Its fields are options of the Spark format of the same name, under the same name."""
+
+    format: str
+
+    renamed: ClassVar[dict[str, str]] = {}
+    """Keys that Spark knows by another name."""
+
+    def options(self) -> dict[str, str]:
+        """The options to hand to Spark's reader or writer; those that were left alone are not named."""
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format"})
+        given.update(given.pop("options", {}))
+        return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
+
+
+def _option(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+class _Nats(Endpoint):
+    """How to reach a nats-server; see docs/nats.md for each option."""
+
+    format: Literal["nats"]
+    servers: Names = Field(description="nats://host:port, or a list of them")
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    nkey_seed: str | None = None
+    nkey_seed_file: str | None = None
+    credentials: str | None = Field(None, description="a .creds file")
+    tls: bool | None = None
+    tls_first: bool | None = None
+    tls_ca: str | None = Field(None, description="a file with the authorities to trust")
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_hostname: str | None = None
+    tls_insecure: bool | None = None
+    api_prefix: str | None = None
+    domain: str | None = None
+    inbox_prefix: str | None = None
+    timeout: float | None = Field(None, gt=0, description="seconds to wait for one answer")
+    connect_timeout: float | None = Field(None, gt=0, description="seconds")
+    reconnect_timeout: float | None = Field(None, gt=0, description="seconds to keep trying")
+    client_name: str | None = None
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> _Nats:
+        if self.api_prefix is not None and self.domain is not None:
+            raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
+        return self
+
+
+class NatsSource(_Nats):
+    """A JetStream stream, read in sequence order."""
+
+    stream: Names = Field(description="the name of the stream, or a list of names")
+    start: str | int | dict[str, int] = Field(
+        "earliest", description="earliest, latest, a sequence, an ISO time, or a sequence for each stream"
+    )
+    filter_subject: Names | None = None
+    max_records_per_trigger: int | None = Field(None, gt=0)
+    max_bytes_per_trigger: int | None = Field(None, gt=0)
+    partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, at most")
+    fail_on_data_loss: bool | None = None
+
+    renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
+
+
+class NatsSink(_Nats):
+    """JetStream: every message is acknowledged before a micro-batch counts as done."""
+
+    stream: str | None = Field(None, description="the stream that must take the messages; null for any")
+    window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
+
+
+class _Kafka(Endpoint):
+    """How to reach a Kafka cluster; anything the client knows goes under ``options`` as ``kafka.…``."""
+
+    format: Literal["kafka"]
+    servers: Names = Field(description="host:port, or a list of them")
+    options_: dict[str, str | int | bool] = Field(default_factory=dict, alias="options")
+
+    renamed: ClassVar[dict[str, str]] = {"servers": "kafka.bootstrap.servers"}
+
+
+class KafkaSource(_Kafka):
+    """Kafka topics, through Spark's own connector."""
+
+    topics: Names | None = Field(None, description="topics to read")
+    topic_pattern: str | None = Field(None, description="or a Java regular expression of topics")
+    start: str | dict[str, Any] = Field("earliest", description="earliest, latest or offsets by topic and partition")
+    end: str | dict[str, Any] | None = None
+    max_records_per_trigger: int | None = Field(None, gt=0)
+    fail_on_data_loss: bool | None = None
+
+    renamed: ClassVar[dict[str, str]] = {
+        **_Kafka.renamed,
+        "topics": "subscribe",
+        "topicPattern": "subscribePattern",
+        "start": "startingOffsets",
+        "end": "endingOffsets",
+        "maxRecordsPerTrigger": "maxOffsetsPerTrigger",
+    }
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> KafkaSource:
+        if (self.topics is None) == (self.topic_pattern is None):
+            raise ValueError("needs exactly one of topics and topicPattern")
+        return self
+
+
+class KafkaSink(_Kafka):
+    """Kafka topics: at least once, as Spark's connector is."""
+
+
+class _Files(Endpoint):
+    """A folder of files that hold the record's columns."""
+
+    format: Literal["json", "parquet", "csv"]
+    path: str
+    options_: dict[str, str | int | bool] = Field(default_factory=dict, alias="options")
+
+
+class FileSource(_Files):
+    """Files, read once; with ``stream: true`` new files as they come."""
+
+    stream: bool = False
+    max_files_per_trigger: int | None = Field(None, gt=0)
+
+    def options(self) -> dict[str, str]:
+        """As every endpoint's, without our own switch."""
+        return {key: value for key, value in super().options().items() if key not in ("stream", "path")}
+
+
+class FileSink(_Files):
+    """Files, appended to; a micro-batch that is done again writes its rows again."""
+
+    partition_by: Names | None = None
+
+    def options(self) -> dict[str, str]:
+        """As every endpoint's, without what the writer takes by other means."""
+        return {key: value for key, value in super().options().items() if key not in ("path", "partitionBy")}
+
+
+FORMATS = ("nats", "kafka", "json", "parquet", "csv")
+
+
+def _kind(given: Any) -> str | None:
+    """Which family a block belongs to, for pydantic to choose the model."""
+    name = given.get("format") if isinstance(given, dict) else getattr(given, "format", None)
+    return {"json": "files", "parquet": "files", "csv": "files"}.get(name, name) if isinstance(name, str) else None
+
+
+Source = Annotated[
+    Annotated[NatsSource, Tag("nats")] | Annotated[KafkaSource, Tag("kafka")] | Annotated[FileSource, Tag("files")],
+    Discriminator(_kind),
+]
+Sink = Annotated[
+    Annotated[NatsSink, Tag("nats")] | Annotated[KafkaSink, Tag("kafka")] | Annotated[FileSink, Tag("files")],
+    Discriminator(_kind),
+]
+TAGS = ("nats", "kafka", "files")
+"""What pydantic puts into an error's place for the chosen family; not part of the author's path."""

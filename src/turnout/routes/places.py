@@ -1,0 +1,52 @@
+"""Where in a YAML text each path stands, so that a mistake can name its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+__all__ = ["Path", "dotted", "line_of", "lines_of"]
+
+Path = tuple[str | int, ...]
+"""Keys and list positions from the top of the file."""
+
+
+def dotted(path: Path) -> str:
+    """The path as its author would say it: ``transforms[0].predicate.type``."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif "." in step or " " in step:
+            text += f'["{step}"]'
+        else:
+            text += f".{step}" if text else step
+    return text
+
+
+def lines_of(text: str) -> dict[Path, int]:
+    """The line, from 1, on which each path of a YAML text begins."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    return dict(_walk(root, ())) if root is not None else {}
+
+
+def _walk(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            below = (*path, str(key.value))
+            yield below, key.start_mark.line + 1
+            yield from _walk(value, below)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            yield (*path, position), value.start_mark.line + 1
+            yield from _walk(value, (*path, position))
+
+
+def line_of(lines: dict[Path, int], path: Path) -> int | None:
+    """The line of *path*, or of the nearest place above it that stands in the file."""
+    while path:
+        if path in lines:
+            return lines[path]
+        path = path[:-1]
+    return None

@@ -1,0 +1,90 @@
+"""A route's ends as Spark knows them: reading its source, writing to its sinks, and a look before the run."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from turnout.routes import Route
+from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSource, NatsSink, NatsSource
+from turnout.spark.sources.nats import register
+from turnout.wire import Connection, ConnectionOptions, stream_info
+
+__all__ = ["RECORD_COLUMNS", "is_batch", "look_ahead", "read", "write"]
+
+RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
+_HEADERS = "array<struct<key:string,value:binary>>"
+_RECORD_SCHEMA = (
+    f"topic string, partition int, offset bigint, key string, value string, headers {_HEADERS}, timestamp timestamp"
+)
+_SINK_COLUMNS = {
+    "nats": ("topic", "key", "value", "headers"),
+    "kafka": ("topic", "key", "value", "headers"),
+}
+
+
+def is_batch(source: Endpoint) -> bool:
+    """Whether the source ends by itself, so that the run is one batch without a checkpoint."""
+    return isinstance(source, FileSource) and not source.stream
+
+
+def look_ahead(route: Route) -> None:
+    """Ask the route's nats-servers whether they are there and have the streams, before Spark is started.
+
+    Raises:
+        ConnectionLostError: a server cannot be reached.
+        StreamError: a stream does not exist.
+    """
+    asked: set[tuple[str, ...]] = set()
+    for endpoint in (route.source, *route.sinks.values()):
+        if not isinstance(endpoint, NatsSource | NatsSink):
+            continue
+        streams = [endpoint.stream] if isinstance(endpoint.stream, str) else endpoint.stream or []
+        options = endpoint.options()
+        asking = (options["servers"], *streams)
+        if asking in asked:
+            continue
+        asked.add(asking)
+        with Connection.open(ConnectionOptions.from_mapping(options)) as connection:
+            for stream in streams:
+                stream_info(connection, stream)
+
+
+def read(spark: SparkSession, source: Endpoint) -> DataFrame:
+    """The source's records, streaming unless the source `is_batch`."""
+    options = source.options()
+    if isinstance(source, NatsSource):
+        register(spark)
+        return spark.readStream.format("nats").options(**options).option("includeStream", "true").load()
+    if isinstance(source, KafkaSource):
+        loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()
+        return loaded.select(*RECORD_COLUMNS)
+    assert isinstance(source, FileSource)
+    if source.stream:
+        reader = spark.readStream.format(source.format).schema(_RECORD_SCHEMA).options(**options)
+        return reader.load(source.path)
+    schema = {} if source.format == "parquet" else {"schema": _RECORD_SCHEMA}
+    return _as_records(spark.read.format(source.format).options(**options).load(source.path, **schema))
+
+
+def _as_records(loaded: DataFrame) -> DataFrame:
+    """What a file holds as record columns: those that it lacks are null."""
+    types = dict(part.strip().split(" ", 1) for part in _RECORD_SCHEMA.replace(_HEADERS, "HEADERS").split(","))
+    missing = {
+        name: F.lit(None).cast(kind.replace("HEADERS", _HEADERS))
+        for name, kind in types.items()
+        if name not in loaded.columns
+    }
+    return loaded.withColumns(missing).select(*RECORD_COLUMNS)
+
+
+def write(messages: DataFrame, sink: Endpoint) -> None:
+    """Write the messages; what has returned is acknowledged by the sink."""
+    columns = _SINK_COLUMNS.get(sink.format, RECORD_COLUMNS)
+    writer = messages.select(*columns).write.format(sink.format).options(**sink.options()).mode("append")
+    if isinstance(sink, FileSink):
+        if sink.partition_by:
+            writer = writer.partitionBy(sink.partition_by)
+        writer.save(sink.path)
+    else:
+        writer.save()
