@@ -1,0 +1,36 @@
+"""NATS over plain blocking sockets: what a Spark task needs to read and write a stream at full speed.
+
+It depends on the standard library, numpy and pyarrow, and so runs on an executor that has PySpark's own
+dependencies. `turnout.jetstream` is the other NATS package: asynchronous, over nats-py, for services.
+"""
+
+from turnout.wire.connection import Connection, Message
+from turnout.wire.options import ConnectionOptions
+from turnout.wire.publisher import Published, Publisher
+from turnout.wire.pull import PullReader, Range
+from turnout.wire.streams import (
+    create_consumer,
+    create_stream,
+    delete_consumer,
+    delete_stream,
+    purge_stream,
+    stream_info,
+    subject_counts,
+)
+
+__all__ = [
+    "Connection",
+    "ConnectionOptions",
+    "Message",
+    "Published",
+    "Publisher",
+    "PullReader",
+    "Range",
+    "create_consumer",
+    "create_stream",
+    "delete_consumer",
+    "delete_stream",
+    "purge_stream",
+    "stream_info",
+    "subject_counts",
+]

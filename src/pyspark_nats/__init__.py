@@ -1,0 +1,8 @@
+"""Where Spark finds the format ``nats`` by itself, on executors and on a Connect server too.
+
+Spark looks for top-level packages named ``pyspark_*`` and for a `DefaultSource` in them.
+"""
+
+from turnout.spark.sources.nats import NatsDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,166 @@
+"""The options of the NATS source, from Spark's texts to one checked value."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from turnout.errors import ConfigError, Mistake
+from turnout.wire import ConnectionOptions
+from turnout.wire.options import CONNECTION_OPTIONS
+
+__all__ = ["SourceOptions", "Start", "check_names"]
+
+Start = str | int | datetime | Mapping[str, int]
+"""``earliest``, ``latest``, a sequence, a time, or a sequence for each stream."""
+
+_READ_OPTIONS = (
+    "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
+    "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
+    "includeStream",
+)  # fmt: skip
+
+# Spark hands its own options over as well.
+_SPARK_OPTIONS = ("checkpointLocation", "path")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What to read, from where to where, and how much at once.
+
+    Attributes:
+        partitions: the most tasks a batch is read by; a small batch has fewer.
+        max_records: the most sequences in one micro-batch, over all streams; None for no limit.
+    """
+
+    connection: ConnectionOptions
+    streams: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+    start: Start = "earliest"
+    end: Start = "latest"
+    max_records: int | None = None
+    max_bytes: int | None = None
+    partitions: int = 1
+    fail_on_data_loss: bool = True
+    include_stream: bool = False
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+        """Read and check Spark's options.
+
+        Raises:
+            ConfigError: lists every mistake, with the option's name.
+        """
+        mistakes = check_names(options, (*CONNECTION_OPTIONS, *_READ_OPTIONS))
+        try:
+            connection = ConnectionOptions.from_mapping(options)
+        except ConfigError as wrong:
+            mistakes += wrong.mistakes
+        reader = _Values(options, mistakes)
+        streams = reader.names("stream")
+        if not streams:
+            mistakes.append(Mistake("stream", "is missing: the stream to read, or several with commas"))
+        if len(streams) > 1 and reader.flag("includeStream", usual=False) is False:
+            mistakes.append(
+                Mistake("includeStream", "must be true for several streams: an offset alone does not name a record")
+            )
+        if streaming and (options.get("endingOffsets") or options.get("end")):
+            mistakes.append(Mistake("endingOffsets", "is for batch reads only"))
+        filters = (*reader.names("filterSubject"), *reader.names("filterSubjects"))
+        start = reader.offset(("startingOffsets", "start"), "earliest")
+        end = reader.offset(("endingOffsets", "end"), "latest")
+        max_records = reader.number("maxRecordsPerTrigger")
+        max_bytes = reader.number("maxBytesPerTrigger")
+        partitions = reader.number("partitions") or reader.number("minPartitions") or os.cpu_count() or 1
+        fail_on_data_loss = reader.flag("failOnDataLoss", usual=True)
+        include_stream = reader.flag("includeStream", usual=False)
+        if mistakes:
+            raise ConfigError(mistakes, what="NATS source")
+        return cls(
+            connection,
+            streams,
+            filters,
+            start,
+            end,
+            max_records,
+            max_bytes,
+            partitions,
+            fail_on_data_loss,
+            include_stream,
+        )
+
+
+def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mistake]:
+    """A mistake for each option whose name is not *known*; Spark's own names do not mind upper and lower case."""
+    spelled = {name.lower(): name for name in (*known, *_SPARK_OPTIONS)}
+    mistakes = []
+    for name in options:
+        if name.lower() not in spelled:
+            close = difflib.get_close_matches(name.lower(), spelled, n=1)
+            hint = f"; did you mean {spelled[close[0]]!r}?" if close else ""
+            mistakes.append(Mistake(name, f"is no option of the format 'nats'{hint}"))
+    return mistakes
+
+
+class _Values:
+    """Reads single options and collects what is wrong with them."""
+
+    def __init__(self, options: Mapping[str, str], mistakes: list[Mistake]) -> None:
+        self._options = options
+        self._mistakes = mistakes
+
+    def names(self, option: str) -> tuple[str, ...]:
+        return tuple(filter(None, (part.strip() for part in (self._options.get(option) or "").split(","))))
+
+    def number(self, option: str) -> int | None:
+        text = self._options.get(option)
+        if text is None:
+            return None
+        if not text.strip().isdigit() or int(text) < 1:
+            self._mistakes.append(Mistake(option, f"is a number above 0, not {text!r}"))
+            return None
+        return int(text)
+
+    def flag(self, option: str, *, usual: bool) -> bool:
+        text = (self._options.get(option) or str(usual)).lower()
+        if text not in ("true", "false"):
+            self._mistakes.append(Mistake(option, f"is true or false, not {text!r}"))
+        return text == "true"
+
+    def offset(self, options: tuple[str, str], usual: str) -> Start:
+        given = [name for name in options if self._options.get(name)]
+        if not given:
+            return usual
+        if len(given) > 1:
+            self._mistakes.append(Mistake(given[1], f"is another name of {given[0]!r}: give one of the two"))
+        text = self._options[given[0]].strip()
+        made = parse_offset(text)
+        if made is None:
+            expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
+            self._mistakes.append(Mistake(given[0], f"is {expected}, not {text!r}"))
+            return usual
+        return made
+
+
+def parse_offset(text: str) -> Start | None:
+    """What a text names as a place in a stream; None if it names nothing."""
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if text.isdigit():
+        return int(text)
+    if text.startswith("{"):
+        try:
+            table = json.loads(text)
+        except ValueError:
+            return None
+        numbers = isinstance(table, dict) and all(isinstance(value, int) for value in table.values())
+        return table if numbers else None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

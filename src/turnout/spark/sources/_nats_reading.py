@@ -1,0 +1,177 @@
+"""What batch and streaming reads of NATS share: places in streams, splitting, and reading one split."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.spark.sources._nats_options import SourceOptions, Start
+from turnout.wire import Connection, PullReader, Range, create_consumer, delete_consumer, stream_info
+from turnout.wire.records import SCHEMA
+
+__all__ = ["ArrowColumns", "Split", "StreamState", "read_split", "resolve", "split", "state_of"]
+
+_SMALLEST_SPLIT = 10_000
+_STREAM_NOT_FOUND = 10059
+
+
+class Split(InputPartition):
+    """A part of one stream that one task reads; nothing at all where *end* is not above *start*."""
+
+    def __init__(self, stream: str, start: int, end: int) -> None:
+        super().__init__(None)
+        self.stream = stream
+        self.start = start
+        self.end = end
+
+    def __repr__(self) -> str:
+        return f"{self.stream}[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a stream holds: sequences from *first* up to, not including, *next*."""
+
+    first: int
+    next: int
+    mean_bytes: float
+
+
+def state_of(connection: Connection, stream: str) -> StreamState:
+    """Ask for the state of *stream*.
+
+    Raises:
+        StreamError: when there is no such stream, or it may not be asked for.
+    """
+    try:
+        state = stream_info(connection, stream)["state"]
+    except StreamError as failure:
+        if failure.err_code == _STREAM_NOT_FOUND:
+            raise StreamError(f"there is no stream {stream!r}", code=404, err_code=failure.err_code) from None
+        raise
+    messages = state["messages"]
+    # A stream that never had a message says that its first is 0.
+    return StreamState(max(1, state["first_seq"]), state["last_seq"] + 1, state["bytes"] / messages if messages else 0)
+
+
+def resolve(connection: Connection, stream: str, place: Start) -> int:
+    """The sequence that *place* names in *stream*."""
+    if isinstance(place, datetime):
+        return _sequence_at(connection, stream, place)
+    if isinstance(place, int):
+        return max(1, place)
+    state = state_of(connection, stream)
+    if place == "earliest":
+        return state.first
+    if place == "latest":
+        return state.next
+    if isinstance(place, str) or stream not in place:
+        raise ConfigError([Mistake("startingOffsets", f"has no sequence for the stream {stream!r}")])
+    return max(1, place[stream])
+
+
+def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
+    """The first sequence at or after *moment*; the end of the stream where there is none."""
+    state = state_of(connection, stream)
+    config: dict[str, Any] = {
+        "name": f"turnout-time-{secrets.token_hex(8)}",
+        "deliver_policy": "by_start_time",
+        "opt_start_time": moment.isoformat(),
+        "ack_policy": "none",
+        "headers_only": True,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": 30_000_000_000,
+    }
+    told = create_consumer(connection, stream, config)
+    # The consumer stands behind everything before its start, if the server skipped anything at all.
+    try:
+        if told.get("num_pending", 0) == 0:
+            return state.next
+        prefix = connection.options.api_prefix
+        answer = connection.request(
+            f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{told['name']}", b'{"batch":1,"no_wait":true}'
+        )
+        # The reply subject of the message is gone in a request, so the delivered sequence is asked for.
+        if answer.status is not None:
+            return state.next
+        delivered = connection.api(f"CONSUMER.INFO.{stream}.{told['name']}")["delivered"]
+        return int(delivered["stream_seq"])
+    finally:
+        delete_consumer(connection, stream, told["name"])
+
+
+def split(stream: str, start: int, end: int, parts: int) -> list[Split]:
+    """The range in *parts* pieces of nearly one length, in fewer where they would be small."""
+    length = max(0, end - start)
+    count = max(1, min(parts, length // _SMALLEST_SPLIT))
+    edges = [start + length * index // count for index in range(count + 1)]
+    return [Split(stream, low, high) for low, high in pairwise(edges)] if length else []
+
+
+class ArrowColumns:
+    """Turns what the wire brings into the columns that were asked for.
+
+    Raises:
+        ConfigError: when the schema asks for a column that there is not, or for a type that cannot be.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        known = {*SCHEMA.names, "stream"}
+        mistakes = [
+            Mistake(f"schema.{name}", f"is no column of a NATS record; there are {', '.join(sorted(known))}")
+            for name in schema.fieldNames()
+            if name not in known
+        ]
+        if mistakes:
+            raise ConfigError(mistakes, what="NATS source")
+
+    def of(self, batch: Any, stream: str) -> Any:
+        """The record batch in the schema's columns and types."""
+        columns = []
+        for field in self._schema:
+            if field.name == "stream":
+                columns.append(pa.repeat(pa.scalar(stream), batch.num_rows).cast(field.type))
+                continue
+            column = batch.column(SCHEMA.get_field_index(field.name))
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartition) -> Iterator[Any]:
+    """The record batches of one split, over a connection of its own.
+
+    Raises:
+        StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
+    """
+    # Spark makes an InputPartition of its own where a reader plans none.
+    if not isinstance(part, Split) or part.end <= part.start:
+        return
+    with Connection.open(options.connection) as connection:
+        reader = PullReader(connection, Range(part.stream, part.start, part.end, options.filters))
+        for batch in reader.batches():
+            yield columns.of(batch, part.stream)
+        if options.fail_on_data_loss and (reader.first is None or reader.first > part.start):
+            first = state_of(connection, part.stream).first
+            if first > part.start:
+                raise lost(part.stream, part.start, min(first, part.end))
+
+
+def lost(stream: str, start: int, end: int) -> StreamError:
+    """The error for sequences that were to be read and are not there any more."""
+    return StreamError(
+        f"stream {stream!r} no longer has the sequences {start:,} to {end - 1:,}: they were removed by its limits, a"
+        " purge, or the stream is another one; set failOnDataLoss=false to go on without them",
+        code=404,
+    )

@@ -1,0 +1,162 @@
+"""The streaming side of the NATS source: offsets, admission, and what Spark is told of the lag."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from turnout.spark.sources._nats_options import SourceOptions
+from turnout.spark.sources._nats_reading import (
+    ArrowColumns,
+    Split,
+    StreamState,
+    lost,
+    read_split,
+    resolve,
+    split,
+    state_of,
+)
+from turnout.wire import Connection
+
+__all__ = ["NatsStreamReader"]
+
+_log = logging.getLogger(__name__)
+
+Offsets = dict[str, int]
+"""For each stream the sequence that comes next; what a checkpoint holds."""
+
+
+class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the streams in micro-batches. Spark keeps one of these for a query, in a process of its own."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = ArrowColumns(schema)
+        self._connection: Connection | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The tasks get a copy; a socket stays where it is.
+        return {**self.__dict__, "_connection": None}
+
+    def _server(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection.open(self._options.connection)
+        return self._connection
+
+    def _states(self) -> dict[str, StreamState]:
+        return {stream: state_of(self._server(), stream) for stream in self._options.streams}
+
+    # Spark's names
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        options = self._options
+        return {name: resolve(self._server(), name, options.start) for name in options.streams}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit that the options name."""
+        if self._options.max_records is not None:
+            return ReadMaxRows(self._options.max_records)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note the end: what comes later belongs to the next run."""
+        self._target = {stream: state.next for stream, state in self._states().items()}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        """The end of the next micro-batch: all there is, or as much as the limits let through."""
+        states = self._states()
+        self._latest = {stream: state.next for stream, state in states.items()}
+        ends = dict(self._latest)
+        if self._target is not None:
+            ends = {stream: min(end, self._target.get(stream, end)) for stream, end in ends.items()}
+        starts = {stream: self._start(start, stream) for stream in ends}
+        waiting = {stream: max(0, end - starts[stream]) for stream, end in ends.items()}
+        total = sum(waiting.values())
+        admitted = min(total, self._admitted(limit, states, total))
+        if total == 0:
+            return {stream: starts[stream] if waiting[stream] == 0 else end for stream, end in ends.items()}
+        return {
+            stream: starts[stream] + _share(admitted, waiting[stream], total) if waiting[stream] else starts[stream]
+            for stream in ends
+        }
+
+    def _start(self, start: Offsets, stream: str) -> int:
+        """Where *stream* goes on; a stream that the checkpoint does not know begins where the options say."""
+        if stream in start:
+            return int(start[stream])
+        return resolve(self._server(), stream, self._options.start)
+
+    def _admitted(self, limit: ReadLimit, states: dict[str, StreamState], total: int) -> int:
+        if isinstance(limit, ReadAllAvailable):
+            return total
+        most = total
+        if self._options.max_records is not None:
+            most = min(most, self._options.max_records)
+        if self._options.max_bytes is not None:
+            # A stream knows its bytes and its messages, not those of a range: the mean has to do.
+            mean = max(state.mean_bytes for state in states.values())
+            most = min(most, max(1, int(self._options.max_bytes / mean)) if mean else most)
+        return most
+
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
+        """The ends of the streams as the last poll saw them: Spark shows them in the query's progress."""
+        return self._latest
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """The ranges between two offsets, after a look whether their messages are still there.
+
+        Raises:
+            StreamError: when they are not and ``failOnDataLoss`` is on.
+        """
+        parts: list[InputPartition] = []
+        share = max(1, self._options.partitions // len(end))
+        for stream, stop in end.items():
+            begin = self._present(stream, self._start(start, stream), int(stop))
+            parts += split(stream, begin, int(stop), share)
+        return parts or [Split(self._options.streams[0], 0, 0)]
+
+    def _present(self, stream: str, start: int, end: int) -> int:
+        """The first sequence of the range that the stream may still have."""
+        if start == end:
+            return start
+        state = state_of(self._server(), stream)
+        if start >= state.first and start <= state.next and end >= start:
+            return start
+        missing = lost(stream, start, min(state.first, end) if state.first > start else state.next + 1)
+        if self._options.fail_on_data_loss:
+            raise missing
+        _log.warning("%s", missing)
+        return min(state.first, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One range as Arrow record batches."""
+        return read_split(self._options, self._columns, partition)
+
+    def commit(self, end: Offsets) -> None:
+        """Nothing: the checkpoint alone holds the position."""
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+def _share(admitted: int, waiting: int, total: int) -> int:
+    """The part of *admitted* for a stream that has *waiting* of *total*; at least one, so that none starves."""
+    return min(waiting, max(1, admitted * waiting // total))

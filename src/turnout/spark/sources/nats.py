@@ -1,0 +1,89 @@
+"""The format ``nats``: streams of NATS JetStream as a batch and a streaming source, and as a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from turnout.spark.sinks.nats import NatsStreamWriter, NatsWriter
+from turnout.spark.sources._nats_options import SourceOptions
+from turnout.spark.sources._nats_reading import ArrowColumns, Split, read_split, resolve, split
+from turnout.spark.sources._nats_stream import NatsStreamReader
+from turnout.wire import Connection
+
+__all__ = ["NatsDataSource", "register"]
+
+_COLUMNS = (
+    "topic string, partition int, offset bigint, key binary, value binary,"
+    " headers array<struct<key: string, value: binary>>, timestamp timestamp"
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("nats")`` and its three siblings work in this session."""
+    spark.dataSource.register(NatsDataSource)
+
+
+class NatsDataSource(DataSource):
+    """What Spark asks for when the format is ``nats``. The options are described in docs/nats.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "nats"
+
+    def schema(self) -> str:
+        """The record's seven columns, and ``stream`` where it is asked for."""
+        wanted = str(self.options.get("includeStream", "false")).lower() == "true"
+        return _COLUMNS + (", stream string" if wanted else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one batch."""
+        return NatsReader(SourceOptions.from_mapping(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader of micro-batches."""
+        return NatsStreamReader(SourceOptions.from_mapping(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of one batch."""
+        return NatsWriter.of(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer of micro-batches."""
+        return NatsStreamWriter.of(self.options, schema, overwrite=overwrite)
+
+
+class NatsReader(DataSourceReader):
+    """Reads what the streams hold between two places."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = ArrowColumns(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ranges of sequences; one empty range where there is nothing."""
+        options = self._options
+        parts: list[InputPartition] = []
+        with Connection.open(options.connection) as connection:
+            for stream in options.streams:
+                start = resolve(connection, stream, options.start)
+                latest = resolve(connection, stream, "latest")
+                end = min(latest, resolve(connection, stream, options.end))
+                parts += split(stream, start, end, max(1, options.partitions // len(options.streams)))
+        return parts or [Split(options.streams[0], 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One range as Arrow record batches."""
+        return read_split(self._options, self._columns, partition)

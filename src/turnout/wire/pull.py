@@ -1,0 +1,299 @@
+"""A range of a stream's sequences as Arrow record batches, read through an ephemeral pull consumer.
+
+Two requests are always under way, so that the server need not wait for us between them, and each is bounded in
+bytes, so that a slow reader is not cut off. A lost connection is opened again and reading goes on behind the
+last message that was handed out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.wire import headers as _headers
+from turnout.wire.connection import Connection, frame
+from turnout.wire.frames import locate
+from turnout.wire.records import SCHEMA, Batch, decode
+from turnout.wire.streams import create_consumer, delete_consumer
+
+__all__ = ["PullReader", "Range"]
+
+_NANOSECONDS = 1_000_000_000
+_REQUESTS = 2
+_MESSAGES = 50_000
+_BYTES = 8 << 20
+_EXPIRES = 5.0
+_BUFFER = 2 << 20
+_ENOUGH = 1 << 18
+# The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
+_INACTIVE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any."""
+
+    stream: str
+    start: int
+    end: int
+    filters: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Request:
+    """One pull under way: how many messages it still may bring."""
+
+    inbox: str
+    left: int
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the reading has come."""
+
+    next: int
+    consumer_sequence: int = 0
+    max_bytes: int = _BYTES
+    done: bool = False
+    requests: deque[_Request] = field(default_factory=deque)
+    barren: int = 0
+
+
+class PullReader:
+    """Reads one `Range`, once.
+
+    Attributes:
+        first: the first sequence that came, None while nothing has.
+        messages: how many messages came.
+        bytes: how many bytes they were on the wire.
+    """
+
+    def __init__(self, connection: Connection, wanted: Range, partition: int = 0) -> None:
+        self._connection = connection
+        self._range = wanted
+        self._partition = partition
+        self._at = _Progress(max(1, wanted.start))
+        self._memory = bytearray(_BUFFER)
+        self._filled = 0
+        self._usual = 0.0
+        self._inbox = ""
+        self._consumer = ""
+        self._asked = 0
+        self.first: int | None = None
+        self.messages = 0
+        self.bytes = 0
+
+    def batches(self) -> Iterator[Any]:
+        """The record batches, of `turnout.wire.records.SCHEMA`, in the order of the stream.
+
+        Raises:
+            StreamError: when the server refuses, or the stream is gone.
+            ConnectionLostError: when no server comes back in time.
+        """
+        deadline = 0.0
+        while not self._at.done and self._at.next < self._range.end:
+            try:
+                self._begin()
+                for batch in self._read():
+                    deadline = 0.0
+                    yield batch
+            except ConnectionLostError:
+                now = time.monotonic()
+                deadline = deadline or now + self._connection.options.reconnect_timeout
+                if now >= deadline:
+                    raise
+                self._connection.reconnect(deadline)
+        self._end()
+
+    # -- the consumer
+
+    def _begin(self) -> None:
+        """A consumer that starts at the next message wanted, and an inbox for what it delivers."""
+        connection, at = self._connection, self._at
+        if not connection.is_open:
+            connection.reconnect()
+        config: dict[str, Any] = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": at.next,
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": _INACTIVE * _NANOSECONDS,
+            "max_waiting": 8,
+        }
+        filters = self._range.filters
+        if len(filters) == 1:
+            config["filter_subject"] = filters[0]
+        elif filters:
+            config["filter_subjects"] = list(filters)
+        told = create_consumer(connection, self._range.stream, config)
+        self._consumer = told["name"]
+        at.consumer_sequence = 0
+        at.requests.clear()
+        at.barren = 0
+        at.done = told.get("num_pending", 1) == 0
+        self._filled = 0
+        self._inbox = connection.new_inbox()
+        connection.subscribe(f"{self._inbox}.*")
+
+    def _end(self) -> None:
+        """Remove the consumer. One that cannot be reached removes itself later."""
+        if self._consumer and self._connection.is_open:
+            with contextlib.suppress(StreamError, ConnectionLostError):
+                delete_consumer(self._connection, self._range.stream, self._consumer)
+
+    def _ask(self) -> None:
+        """Keep two requests under way, but for no more than the range can hold."""
+        at, range_ = self._at, self._range
+        frames = []
+        while len(at.requests) < _REQUESTS:
+            outstanding = sum(request.left for request in at.requests)
+            wanted = min(_MESSAGES, range_.end - at.next - outstanding)
+            if wanted <= 0:
+                break
+            self._asked += 1
+            request = _Request(f"{self._inbox}.{self._asked}", wanted)
+            body = {"batch": wanted, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
+            subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
+            frames.append(frame(subject, json.dumps(body).encode(), request.inbox))
+            at.requests.append(request)
+        if frames:
+            self._connection.send(b"".join(frames))
+
+    # -- the bytes
+
+    def _read(self) -> Iterator[Any]:
+        at = self._at
+        while not at.done and at.next < self._range.end and self._connection.is_open:
+            self._ask()
+            self._receive()
+            located = locate(self._memory, self._filled, self._usual)
+            for line in located.lines:
+                self._connection.control(line)
+            if len(located):
+                self._usual = located.consumed / len(located)
+                batch = decode(self._memory, self._filled, located, self._partition)
+                wanted = self._account(batch)
+                self.bytes += located.consumed
+                self._shift(located.consumed)
+                if wanted:
+                    yield _record_batch(batch, wanted)
+            else:
+                self._shift(located.consumed)
+
+    def _receive(self) -> None:
+        """Wait for more bytes, then take what else is there."""
+        if self._filled == len(self._memory):
+            larger = bytearray(2 * len(self._memory))
+            larger[: self._filled] = self._memory
+            self._memory = larger
+        patience = _EXPIRES + self._connection.options.timeout
+        view = memoryview(self._memory)
+        try:
+            before = self._filled
+            count = self._connection.receive_into(view[self._filled :], patience)
+            if count == 0:
+                # Every request ends with a word of the server when it expires, so silence means that it is gone.
+                server = self._connection.server
+                self._connection.close()
+                raise ConnectionLostError(f"{server} has been silent for {patience:.0f} s")
+            self._filled += count
+            while self._filled - before < _ENOUGH and self._filled < len(self._memory):
+                count = self._connection.receive_into(view[self._filled :], 0.0)
+                if count == 0:
+                    break
+                self._filled += count
+        finally:
+            view.release()
+
+    def _shift(self, consumed: int) -> None:
+        """Move what is left of the buffer to its beginning."""
+        left = self._filled - consumed
+        if consumed and left:
+            self._memory[:left] = self._memory[consumed : self._filled]
+        self._filled = left
+
+    # -- what came
+
+    def _account(self, batch: Batch) -> int:
+        """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
+        at = self._at
+        count = len(batch.sequences)
+        seen = 0
+        for place, subject, block in batch.statuses:
+            self._take(place - seen)
+            seen = place
+            self._told(subject, block)
+        self._take(count - seen)
+        if not count:
+            return 0
+        expected = np.arange(at.consumer_sequence + 1, at.consumer_sequence + 1 + count)
+        if not np.array_equal(batch.consumer_sequences, expected):
+            self._connection.close()
+            raise ConnectionLostError("the consumer's sequences have a gap: messages were lost on the way")
+        at.consumer_sequence += count
+        wanted = int(np.searchsorted(batch.sequences, self._range.end))
+        if wanted:
+            if self.first is None:
+                self.first = int(batch.sequences[0])
+            self.messages += wanted
+            at.next = int(batch.sequences[wanted - 1]) + 1
+        at.done = at.done or wanted < count or batch.pending == 0
+        return wanted
+
+    def _take(self, count: int) -> None:
+        """Count *count* messages against the requests, the oldest first."""
+        requests = self._at.requests
+        if count:
+            self._at.barren = 0
+        while count and requests:
+            taken = min(count, requests[0].left)
+            requests[0].left -= taken
+            count -= taken
+            if requests[0].left == 0:
+                requests.popleft()
+
+    def _told(self, subject: str, block: bytes) -> None:
+        """What the server says about the request whose inbox is *subject*."""
+        at = self._at
+        code, text = _headers.status(block) or (0, "")
+        if code == 100:
+            return
+        known = next((request for request in at.requests if request.inbox == subject), None)
+        if code == 409 and ("Deleted" in text or "Shutdown" in text or "Leadership" in text):
+            self._connection.close()
+            raise ConnectionLostError(f"the consumer was ended: {text}")
+        if code == 503:
+            self._connection.close()
+            raise ConnectionLostError("the consumer does not answer any more")
+        if code not in (404, 408, 409):
+            raise StreamError(f"stream {self._range.stream}: {text or 'refused'}", code=code)
+        if text.startswith("Exceeded"):
+            raise StreamError(f"stream {self._range.stream}: {text}", code=code)
+        if known is None:
+            # A request with max_bytes is also told of its end after its last message.
+            return
+        at.requests.remove(known)
+        at.barren += 1
+        if at.barren > _REQUESTS:
+            at.barren = 0
+            if code == 409:
+                # Not one message fits.
+                at.max_bytes *= 2
+            else:
+                # Nothing came, though something was pending: a new consumer tells whether there still is.
+                self._connection.close()
+
+
+def _record_batch(batch: Batch, wanted: int) -> Any:
+    made = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+    return made if wanted == len(batch.sequences) else made.slice(0, wanted)

@@ -1,0 +1,274 @@
+"""From the frames in a buffer to Arrow columns, one vector operation at a time.
+
+The position of a message is in its reply subject (ADR-15, JSAck)::
+
+    $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.errors import StreamError
+from turnout.wire._digits import numbers_before, windows
+from turnout.wire.frames import Frames
+from turnout.wire.headers import MESSAGE_ID
+
+__all__ = ["SCHEMA", "Batch", "decode"]
+
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
+)
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""The columns of a record, as Spark's Arrow expects them."""
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The messages of one buffer.
+
+    Attributes:
+        columns: Arrow arrays in the order of `SCHEMA`.
+        sequences: their sequences in the stream.
+        consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
+        pending: how many messages of the stream the consumer has left behind the last one.
+        statuses: (subject, header block) of what the server said instead of delivering, with its place:
+            how many messages come before it.
+    """
+
+    columns: list[Any]
+    sequences: Positions
+    consumer_sequences: Positions
+    pending: int
+    statuses: list[tuple[int, str, bytes]]
+
+
+def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Batch:
+    """Read the *frames* of a buffer; nothing of the result refers to the buffer.
+
+    Raises:
+        StreamError: when a message has no JetStream position.
+    """
+    words = windows(memory, filled, "<u8")
+    octets = np.frombuffer(memory, dtype=np.uint8, count=filled)
+    body = frames.line_end + 2
+    payload = body.copy()
+    before_size = frames.size_start - 1
+    rows = np.flatnonzero(frames.with_headers)
+    if rows.size:
+        sizes, begins = numbers_before(words, before_size[rows])
+        payload[rows] += sizes
+        before_size[rows] = begins - 1
+    statuses, keep = _statuses(memory, octets, frames, body, payload, rows)
+    if keep is not None:
+        frames, body, payload, before_size = (
+            _rows(frames, keep),
+            body[keep],
+            payload[keep],
+            before_size[keep],
+        )
+    if not len(frames):
+        empty: Any = np.zeros(0, dtype=np.int64)
+        return Batch([pa.array([], type=field.type) for field in SCHEMA], empty, empty, -1, statuses)
+    at = _positions(memory, words, octets, frames, before_size)
+    topic_start = frames.start + 4 + frames.with_headers
+    values = _slices(memory, filled, payload, frames.end)
+    keys, headers = _headers(memory, filled, body, payload, frames.with_headers)
+    columns = [
+        _strings(_slices(memory, filled, topic_start, at.topic_end)),
+        pa.array(np.full(len(frames), partition, dtype=np.int32)),
+        pa.array(at.sequence),
+        keys,
+        values,
+        headers,
+        pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
+    ]
+    return Batch(columns, at.sequence, at.consumer_sequence, int(at.pending[-1]), statuses)
+
+
+def _rows(frames: Frames, keep: Positions) -> Frames:
+    return Frames(
+        frames.start[keep],
+        frames.line_end[keep],
+        frames.end[keep],
+        frames.size_start[keep],
+        frames.with_headers[keep],
+        frames.consumed,
+        frames.lines,
+    )
+
+
+def _statuses(
+    memory: bytearray,
+    octets: NDArray[np.uint8],
+    frames: Frames,
+    body: Positions,
+    payload: Positions,
+    rows: Positions,
+) -> tuple[list[tuple[int, str, bytes]], Positions | None]:
+    """What is no message but the server's word: an empty payload and a code in the version line."""
+    if not rows.size:
+        return [], None
+    # "NATS/1.0" is eight bytes; a blank behind it means that a code follows.
+    said = rows[(payload[rows] == frames.end[rows]) & (octets[body[rows] + 8] == 32)]
+    if not said.size:
+        return [], None
+    found = []
+    for count, row in enumerate(said):
+        line = bytes(memory[frames.start[row] : frames.line_end[row]])
+        block = bytes(memory[body[row] : payload[row]])
+        found.append((int(row) - count, line.split(b" ", 2)[1].decode("utf-8", "replace"), block))
+    keep = np.ones(len(frames), dtype=np.bool_)
+    keep[said] = False
+    return found, np.flatnonzero(keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """What the reply subjects say, and where the topics end."""
+
+    sequence: Positions
+    consumer_sequence: Positions
+    time: Positions
+    pending: Positions
+    topic_end: Positions
+
+
+def _positions(
+    memory: bytearray, words: NDArray[Any], octets: NDArray[np.uint8], frames: Frames, reply_end: Positions
+) -> _Places:
+    """Read the numbers of each reply subject from its end; where one has another form, read all in Python."""
+    first = bytes(memory[frames.start[0] : reply_end[0]]).split(b" ")
+    reply = first[3] if len(first) > 3 else b""
+    tokens = reply.split(b".")
+    if len(tokens) not in (9, 11):
+        return _read_each(memory, frames, reply_end)
+    lead = len(b".".join(tokens[:-5])) + 1
+    pending, at = numbers_before(words, reply_end)
+    time, at = numbers_before(words, at - 1)
+    consumer_sequence, at = numbers_before(words, at - 1)
+    sequence, at = numbers_before(words, at - 1)
+    _, at = numbers_before(words, at - 1)
+    reply_start = at - lead
+    topic_end = reply_start - 2 - len(first[2])
+    # The fields of another form would not meet at these bytes.
+    fits = (octets[reply_start] == 36) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
+    if not (fits.all() and (topic_end > frames.start + 4).all()):
+        return _read_each(memory, frames, reply_end)
+    return _Places(sequence, consumer_sequence, time, pending, topic_end)
+
+
+def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Places:
+    """The reply subjects one by one: for servers that put more behind the usual tokens."""
+    table = np.empty((5, len(frames)), dtype=np.int64)
+    for row in range(len(frames)):
+        start = int(frames.start[row])
+        parts = bytes(memory[start : reply_end[row]]).split(b" ")
+        tokens = parts[3].split(b".") if len(parts) > 3 else []
+        if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) == 10 or len(tokens) < 9:
+            shown = parts[1].decode("utf-8", "replace")
+            raise StreamError(f"a message on {shown!r} has no JetStream position: it did not come from a stream")
+        numbers = tokens[4:9] if len(tokens) == 9 else tokens[6:11]
+        try:
+            _, sequence, consumer_sequence, time, pending = (int(token) for token in numbers)
+        except ValueError:
+            raise StreamError(f"a JetStream position cannot be read: {parts[3]!r}") from None
+        table[:, row] = (sequence, consumer_sequence, time, pending, start + len(parts[0]) + 1 + len(parts[1]))
+    return _Places(*table)
+
+
+def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:
+    """The bytes between each start and end, which lie one behind the other, as a binary array of their own."""
+    count = len(starts)
+    offsets = np.empty(2 * count, dtype=np.int32)
+    offsets[0::2] = starts
+    offsets[1::2] = ends
+    # Every second element is a wanted slice, the others are what lies between them.
+    whole = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(memoryview(memory)[:filled])]
+    )
+    return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def _strings(array: Any) -> Any:
+    """A binary array as text; bytes that are not UTF-8 become replacement characters."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([raw.decode("utf-8", "replace") for raw in array.to_pylist()], type=pa.string())
+
+
+def _headers(
+    memory: bytearray, filled: int, body: Positions, payload: Positions, with_headers: NDArray[np.bool_]
+) -> tuple[Any, Any]:
+    """The column of message ids and the column of all headers."""
+    count = len(body)
+    rows = np.flatnonzero(with_headers)
+    if not rows.size:
+        return pa.nulls(count, pa.binary()), pa.nulls(count, HEADERS)
+    blocks = _slices(memory, filled, body[rows], payload[rows])
+    edges = np.frombuffer(blocks.buffers()[1], dtype=np.int32)[: len(rows) + 1].astype(np.int64)
+    packed = bytearray(blocks.buffers()[2].to_pybytes()[: edges[-1]])
+    octets = np.frombuffer(packed, dtype=np.uint8)
+    feeds = np.flatnonzero(octets == 10)
+    # Of a block's line feeds the first ends the version line and the last its closing blank line.
+    first = np.searchsorted(feeds, edges[:-1])
+    lines = np.maximum(np.searchsorted(feeds, edges[1:]) - first - 2, 0)
+    owner = np.repeat(np.arange(len(rows)), lines)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(lines) - lines, lines)
+    line = first[owner] + within
+    start = feeds[line] + 1
+    end = feeds[line + 1]
+    end = end - (octets[end - 1] == 13)
+    colons = np.append(np.flatnonzero(octets == 58), len(packed))
+    colon = colons[np.searchsorted(colons, start)]
+    readable = colon < end
+    if not readable.all():
+        owner, start, end, colon = owner[readable], start[readable], end[readable], colon[readable]
+    value = colon + 1
+    while (blank := (value < end) & np.isin(octets[np.minimum(value, len(packed) - 1)], (9, 32))).any():
+        value = value + blank
+    if not len(owner):
+        return pa.nulls(count, pa.binary()), pa.nulls(count, HEADERS)
+    names = _slices(packed, len(packed), start, colon)
+    values = _slices(packed, len(packed), value, end)
+    return _ids(names, values, rows, owner, count), _lists(names, values, rows, owner, count)
+
+
+def _ids(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
+    """The first message id of each message, null where it has none."""
+    named = np.flatnonzero(pc.equal(names, pa.scalar(MESSAGE_ID.encode())).to_numpy(zero_copy_only=False))
+    if not named.size:
+        return pa.nulls(count, pa.binary())
+    place = np.full(count, -1, dtype=np.int64)
+    # Backwards, so that the first of several stays.
+    place[rows[owner[named[::-1]]]] = named[::-1]
+    return values.take(pa.array(place, mask=place < 0))
+
+
+def _lists(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
+    """All headers as one list a message, null where it has none."""
+    pairs = pa.StructArray.from_arrays([_strings(names), values], fields=list(HEADERS.value_type))
+    lengths = np.zeros(count, dtype=np.int64)
+    lengths[rows] = np.bincount(owner, minlength=len(rows))
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=HEADERS, mask=pa.array(lengths == 0))
