@@ -137,9 +137,7 @@ _ASCII_WORDS = re.compile(r"[A-Za-z0-9_]+")
 def _words() -> re.Pattern[str]:
     """Built when the first value that is not ASCII comes along: it walks all of Unicode (0.3 s)."""
     kinds = ("L", "M", "Nd")
-    word = (
-        code == ord("_") or unicodedata.category(chr(code)).startswith(kinds) for code in range(sys.maxunicode + 1)
-    )
+    word = (code == ord("_") or unicodedata.category(chr(code)).startswith(kinds) for code in range(sys.maxunicode + 1))
     spans = []
     for is_word, run in groupby(enumerate(word), key=lambda numbered: numbered[1]):
         if is_word:

@@ -1,5 +1,6 @@
 """Subscriptions: who wants which messages, where that is kept, and finding them for a message."""
 
+from turnout.subscriptions.matcher import IndexStats, Match, Matcher
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
@@ -8,6 +9,9 @@ __all__ = [
     "MAX_LIMIT",
     "Changes",
     "ConditionMatch",
+    "IndexStats",
+    "Match",
+    "Matcher",
     "Page",
     "Snapshot",
     "Store",

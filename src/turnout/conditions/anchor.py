@@ -1,0 +1,190 @@
+"""Pattern → what a message can be looked up by; message → what to look up.
+
+An *anchor* is an equality that a leaf needs: where the leaf is true, the message has the anchor among its
+probes. Its kind says how a probe is made of a value:
+
+=======  =======================================  ==========================
+kind     the probe                                needed by
+=======  =======================================  ==========================
+``=``    the value                                ``abc``
+``^n``   its first n characters                   ``abc*``
+``$n``   its last n characters                    ``*abc``
+``~``    each run of three characters             ``*abc*``, other globs
+``has``  the empty text, if the key is present    no text at all; numbers
+=======  =======================================  ==========================
+
+``w`` before a kind takes each lexeme of the value for the value, ``i`` folds it first. The key and the kind
+together are a *slot*: a message is probed only in the slots that an index has, and not once per pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import singledispatch
+from itertools import pairwise
+from typing import NamedTuple
+
+from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf
+from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
+
+__all__ = ["ALWAYS", "GRAM", "Anchor", "Kind", "anchors_of", "implies", "prober", "weight"]
+
+GRAM = 3
+"""How many characters a ``~`` probe has."""
+
+_LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+"""The lengths that ``^n`` and ``$n`` come in: a longer text is cut, so that a key has few slots."""
+
+
+class Kind(NamedTuple):
+    """How a probe is made of a value; see the table above."""
+
+    op: str
+    length: int = 0
+    lexeme: bool = False
+    fold: bool = False
+
+    def __str__(self) -> str:
+        return f"{'w' * self.lexeme}{'i' * self.fold}{self.op}{self.length or ''}"
+
+
+class Anchor(NamedTuple):
+    """A text to find in one slot."""
+
+    key: str
+    kind: Kind
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.kind} {self.text!r}" if self.key else "always"
+
+
+ALWAYS = Anchor("", Kind("always"), "")
+"""The anchor of what can be true of any message: it has nothing to be looked up by."""
+
+
+@singledispatch
+def anchors_of(leaf: Leaf) -> Iterator[Anchor]:
+    """What the leaf's test, its negation left aside, can be looked up by: any one of these will do."""
+    raise TypeError(f"not a leaf: {leaf!r}")
+
+
+@anchors_of.register(Compare)
+@anchors_of.register(Exists)
+@anchors_of.register(Cidr)
+def _(leaf: Compare | Exists | Cidr) -> Iterator[Anchor]:
+    yield Anchor(leaf.key, Kind("has"), "")
+
+
+@anchors_of.register
+def _(leaf: Kiwi) -> Iterator[Anchor]:
+    pattern = leaf.pattern
+    if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
+        text = fold(pattern) if leaf.ignore_case else pattern
+        yield Anchor(leaf.key, Kind("=", 0, leaf.partial, leaf.ignore_case), text)
+        return
+    pieces = parse_pattern(pattern)
+    if leaf.ignore_case:
+        pieces = tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces)
+    found = False
+    for op, length, text in _texts(pieces):
+        # A lexeme that has three characters in a row gives them to the value, so grams need no words.
+        lexeme = leaf.partial and op != "~"
+        yield Anchor(leaf.key, Kind(op, length, lexeme, leaf.ignore_case), text)
+        found = True
+    if not found:
+        yield Anchor(leaf.key, Kind("has"), "")
+
+
+def _texts(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, int, str]]:
+    """Kind, length and text of each anchor that the pieces allow."""
+    match pieces:
+        case ():
+            yield "=", 0, ""
+        case (str(text),):
+            yield "=", 0, text
+        case _:
+            first, last = pieces[0], pieces[-1]
+            if isinstance(first, str):
+                length = _cut(first)
+                yield "^", length, first[:length]
+            if isinstance(last, str):
+                length = _cut(last)
+                yield "$", length, last[-length:]
+            for piece in pieces:
+                if isinstance(piece, str):
+                    for gram in grams(piece):
+                        yield "~", 0, gram
+
+
+def _cut(text: str) -> int:
+    """The longest of our lengths that the text has."""
+    for shorter, longer in pairwise(_LENGTHS):
+        if len(text) < longer:
+            return shorter
+    return _LENGTHS[-1]
+
+
+def grams(text: str) -> set[str]:
+    """Every run of three characters in the text."""
+    return {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}
+
+
+def implies(anchor: Anchor, leaf: Leaf) -> bool:
+    """Whether a message that has this anchor of the leaf's makes its test true, with nothing left to verify."""
+    if isinstance(leaf, Exists):
+        return True
+    if not isinstance(leaf, Kiwi):
+        return False
+    op, length = anchor.kind.op, anchor.kind.length
+    if op == "=":
+        return True
+    pieces = parse_pattern(leaf.pattern)
+    if op == "^":
+        return len(pieces) == 2 and pieces[1] is ANY and len(anchor.text) == length == _size(pieces[0])
+    if op == "$":
+        return len(pieces) == 2 and pieces[0] is ANY and len(anchor.text) == length == _size(pieces[1])
+    return op == "has" and pieces == (ANY,) and not leaf.partial
+
+
+def _size(piece: Piece) -> int:
+    # Folding can change the length of a text ("İ"), and then the anchor was cut elsewhere: verify.
+    return len(piece) if isinstance(piece, str) and len(fold(piece)) == len(piece) else -1
+
+
+def prober(kind: Kind) -> Callable[[str], Collection[str]]:
+    """The function from a value to the texts to look up in a slot of this kind, each once."""
+    one = _of_text(kind)
+    if not kind.lexeme:
+        return (lambda value: one(fold(value))) if kind.fold else one
+
+    def of_lexemes(value: str) -> Collection[str]:
+        words = lexemes(fold(value) if kind.fold else value)
+        return {text for word in words for text in one(word)}
+
+    return of_lexemes
+
+
+def _of_text(kind: Kind) -> Callable[[str], Collection[str]]:
+    """The probes of one text, lexemes and folding left aside."""
+    length = kind.length
+    match kind.op:
+        case "=":
+            return lambda text: (text,)
+        case "^":
+            return lambda text: (text[:length],)
+        case "$":
+            return lambda text: (text[-length:],)
+        case "~":
+            return grams
+    return lambda _text: ("",)
+
+
+def weight(anchor: Anchor) -> float:
+    """How many times more messages have such an anchor than a whole value, where nothing is known of them."""
+    op, length = anchor.kind.op, anchor.kind.length
+    if op == "=":
+        return 2.0 if anchor.kind.lexeme else 1.0
+    if op in "^$":
+        return {1: 64.0, 2: 16.0, 3: 4.0}.get(length, 1.5) * (2.0 if anchor.kind.lexeme else 1.0)
+    return 16.0 if op == "~" else 1e6

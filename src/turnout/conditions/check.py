@@ -1,0 +1,139 @@
+"""A leaf as plain data that says how to test a value: what the in-process index and Spark both run.
+
+A pattern that is only a text, a prefix, a suffix or an infix needs no regular expression; most are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, singledispatch
+from operator import eq, ge, gt, le, lt
+from typing import NamedTuple
+
+from turnout.conditions.evaluate import address_text, network_span, number_of
+from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
+from turnout.conditions.pattern import ANY, fold, lexemes, parse_pattern, pattern_regex
+
+__all__ = ["COMPARISONS", "Check", "check_of", "holds", "passes", "shape"]
+
+
+class Check(NamedTuple):
+    """One test of one key's value.
+
+    Attributes:
+        key: whose value.
+        op: ``=`` equals, ``^`` begins with, ``$`` ends with, ``~`` contains, ``glob``, ``has``, ``cidr``, or a
+            comparison: ``n<`` ``n<=`` ``n=`` ``n>=`` ``n>``.
+        text: what to compare with; the pattern for ``glob``; the first address for ``cidr``.
+        last: the last address for ``cidr``.
+        number: what to compare a number with.
+        partial: any lexeme will do.
+        fold: fold the value first; *text* is folded already, but for a pattern.
+        negated: the other way round, also for a missing key.
+    """
+
+    key: str
+    op: str
+    text: str = ""
+    last: str = ""
+    number: float = 0.0
+    partial: bool = False
+    fold: bool = False
+    negated: bool = False
+
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    f"n{op}": function
+    for op, function in {
+        Operator.LESS: lt,
+        Operator.AT_MOST: le,
+        Operator.EQUAL: eq,
+        Operator.AT_LEAST: ge,
+        Operator.MORE: gt,
+    }.items()
+}
+
+
+@singledispatch
+def check_of(leaf: Leaf) -> Check:
+    """The leaf as data."""
+    raise TypeError(f"not a leaf: {leaf!r}")
+
+
+@check_of.register
+def _(leaf: Kiwi) -> Check:
+    op, text = shape(leaf.pattern)
+    if leaf.ignore_case and op != "glob":
+        text = fold(text)
+    return Check(leaf.key, op, text, partial=leaf.partial, fold=leaf.ignore_case, negated=leaf.negated)
+
+
+@check_of.register
+def _(leaf: Compare) -> Check:
+    return Check(leaf.key, f"n{leaf.op}", number=leaf.number, negated=leaf.negated)
+
+
+@check_of.register
+def _(leaf: Exists) -> Check:
+    return Check(leaf.key, "has", negated=leaf.negated)
+
+
+@check_of.register
+def _(leaf: Cidr) -> Check:
+    first, last = network_span(leaf.network)
+    return Check(leaf.key, "cidr", first, last, negated=leaf.negated)
+
+
+def shape(pattern: str) -> tuple[str, str]:
+    """The cheapest operation that decides the pattern, and the text it needs."""
+    if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
+        return "=", pattern
+    match parse_pattern(pattern):
+        case ():
+            return "=", ""
+        case (str(text),):
+            return "=", text
+        case (str(text), last) if last is ANY:
+            return "^", text
+        case (first, str(text)) if first is ANY:
+            return "$", text
+        case (first, str(text), last) if first is ANY and last is ANY:
+            return "~", text
+    return "glob", pattern
+
+
+def holds(check: Check, metadata: Mapping[str, str]) -> bool:
+    """Whether the check, its negation included, is true of a message's metadata."""
+    value = metadata.get(check[0])
+    return (value is not None and passes(check, value)) != check[7]
+
+
+def passes(check: Check, value: str) -> bool:
+    """Whether the check is true of a value that is present, its negation left aside."""
+    _, op, text, last, number, partial, folded, _ = check
+    if folded:
+        value = fold(value)
+    if op in _TEXT_TESTS:
+        one = _TEXT_TESTS[op]
+        return any(one(lexeme, text) for lexeme in lexemes(value)) if partial else one(value, text)
+    if op == "glob":
+        matches = pattern_regex(text, ignore_case=folded).fullmatch
+        return any(map(matches, lexemes(value))) if partial else matches(value) is not None
+    if op == "has":
+        return True
+    if op == "cidr":
+        address = address_text(value)
+        return address is not None and text <= address <= last
+    found = _number(value)
+    return found is not None and COMPARISONS[op](found, number)
+
+
+_TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
+    "=": str.__eq__,
+    "^": str.startswith,
+    "$": str.endswith,
+    "~": str.__contains__,
+}
+
+_number = lru_cache(maxsize=4096)(number_of)
+"""One message's price is compared with many subscriptions' limits."""

@@ -1,0 +1,234 @@
+"""Condition → disjoint terms, each with the anchor that it is looked up by.
+
+A condition's *cover* is a set of leaves of which at least one is true wherever the condition is. Going
+through the cover in order, the n-th term says: the n-th leaf is true, the ones before it are false, and so
+is what remains of the condition when that is known. No two terms are true at once, so a message that finds a
+term finds its subscription once, and nothing has to be made distinct. There are as many terms as the cover
+has leaves: nothing multiplies out, as it would in a normal form.
+
+Earlier leaves that have to be false do add up: n overlapping alternatives need n²/2 checks. Where a condition
+needs more than `MAX_CHECKS`, it becomes one term under ``always`` that is verified whole: slow, but exact.
+Alternatives for one key without wildcards (``carrier:UA OR carrier:AA …``) exclude each other and add nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies
+from turnout.conditions.evaluate import leaf_holds
+from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves
+from turnout.conditions.pattern import parse_pattern
+
+__all__ = ["MAX_CHECKS", "Cost", "Term", "terms_of"]
+
+MAX_CHECKS = 4096
+"""How many checks the terms of one condition have together at most."""
+
+Cost: TypeAlias = Callable[[Anchor], float]
+"""How many messages, in any unit, an anchor lets through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A part of a condition that is true of a message only where the message has *access*.
+
+    Attributes:
+        access: what the term is looked up by.
+        checks: leaves, with their negations, that all have to be true.
+        rest: a condition that has to be true besides, where the term is no plain conjunction.
+    """
+
+    access: Anchor
+    checks: tuple[Leaf, ...] = ()
+    rest: Condition | None = None
+
+
+class _Choice(NamedTuple):
+    """A leaf, without its negation, and the cheapest anchor to look it up by."""
+
+    test: Leaf
+    anchor: Anchor
+
+
+class _Cover(NamedTuple):
+    cost: float
+    choices: tuple[_Choice, ...]
+
+
+def terms_of(condition: Condition, cost: Cost) -> tuple[Term, ...]:
+    """The disjoint terms of the condition; none if it can never be true.
+
+    Args:
+        condition: any condition.
+        cost: tells which anchors are rare; the terms are looked up by the rarest that there are.
+    """
+    cover = _cover(condition, True, cost)
+    if cover is None:
+        return _alone(condition)
+    terms: list[Term] = []
+    total = 0
+    before: list[Leaf] = []
+    for test, anchor in dict.fromkeys(cover.choices):
+        term = _term(condition, test, anchor, before)
+        if term is not None:
+            terms.append(term)
+            total += len(term.checks) + (sum(1 for _ in leaves(term.rest)) if term.rest else 0)
+            if total > MAX_CHECKS:
+                return _alone(condition)
+        before.append(test)
+    return tuple(terms)
+
+
+def _alone(condition: Condition) -> tuple[Term, ...]:
+    """One term for the whole condition, which nothing can be looked up by."""
+    parts = list(_conjuncts(condition))
+    rest = _conjunction([part for part in parts if isinstance(part, Group)])
+    return (Term(ALWAYS, tuple(part for part in parts if not isinstance(part, Group)), rest),)
+
+
+def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) -> Term | None:
+    """What is left to verify once *test* is true and those *before* it are false; None if nothing can be."""
+    known = _Known(test, before)
+    rest = known.simplify(condition)
+    if rest is False:
+        return None
+    checks = [] if implies(anchor, test) else [test]
+    for earlier in before:
+        told = known.of_value(earlier)
+        if told is True:
+            return None
+        if told is None:
+            checks.append(replace(earlier, negated=True))
+    parts = [] if rest is True else list(_conjuncts(rest))
+    checks += [part for part in parts if not isinstance(part, Group)]
+    groups = [part for part in parts if isinstance(part, Group)]
+    return Term(anchor, tuple(dict.fromkeys(checks)), _conjunction(groups))
+
+
+def _conjuncts(condition: Condition) -> Iterator[Condition]:
+    """The conditions that all have to be true, with plain conjunctions opened up."""
+    if isinstance(condition, Group) and not condition.negated:
+        if condition.logic is Logic.AND or len(condition.children) == 1:
+            for child in condition.children:
+                yield from _conjuncts(child)
+            return
+    elif isinstance(condition, Group) and condition.logic is Logic.OR:
+        for child in condition.children:
+            yield from _conjuncts(_inverse(child))
+        return
+    yield condition
+
+
+def _conjunction(groups: list[Group]) -> Condition | None:
+    if len(groups) > 1:
+        return Group(Logic.AND, tuple(groups))
+    return groups[0] if groups else None
+
+
+def _cover(condition: Condition, wanted: bool, cost: Cost) -> _Cover | None:
+    """The cheapest cover of "the condition is *wanted*"; None if it can be so without any leaf's test being true."""
+    if not isinstance(condition, Group):
+        if condition.negated == wanted:
+            return None
+        price, anchor = min((cost(anchor), anchor) for anchor in anchors_of(condition))
+        test = replace(condition, negated=False) if condition.negated else condition
+        return _Cover(price, (_Choice(test, anchor),))
+    wanted = wanted != condition.negated
+    of_children = [_cover(child, wanted, cost) for child in condition.children]
+    match condition.logic, wanted:
+        case (Logic.AND, True) | (Logic.OR, False):
+            return _best(of_children)
+        case (Logic.OR, True) | (Logic.AND, False) | (Logic.XOR, True):
+            return _union(of_children)
+    # Not exactly one: none at all, or at least two, and those two are still one when any child is left out.
+    none = _best(of_children)
+    true = [_cover(child, True, cost) for child in condition.children]
+    dearest = max(range(len(true)), key=lambda n: float("inf") if (one := true[n]) is None else one.cost)
+    several = _union(true[:dearest] + true[dearest + 1 :])
+    return _union([none, several])
+
+
+def _best(covers: list[_Cover | None]) -> _Cover | None:
+    return min((cover for cover in covers if cover is not None), key=lambda cover: cover.cost, default=None)
+
+
+def _union(covers: list[_Cover | None]) -> _Cover | None:
+    cost, choices = 0.0, list[_Choice]()
+    for cover in covers:
+        if cover is None:
+            return None
+        cost += cover.cost
+        choices += cover.choices
+    return _Cover(cost, tuple(choices))
+
+
+class _Known:
+    """What is known of a message when one test is true and others are false."""
+
+    def __init__(self, test: Leaf, false: list[Leaf]) -> None:
+        self.key = test.key
+        self.truth: dict[Leaf, bool] = {test: True} | dict.fromkeys(false, False)
+        self.value = _only_value(test)
+
+    def of_value(self, test: Leaf) -> bool | None:
+        """Whether a test has to come out so or so because of the value that is known."""
+        if test.key != self.key:
+            return None
+        if isinstance(test, Exists):
+            return True
+        return None if self.value is None else leaf_holds(test, self.value)
+
+    def of(self, test: Leaf) -> bool | None:
+        told = self.of_value(test)
+        return self.truth.get(test) if told is None else told
+
+    def simplify(self, condition: Condition) -> Condition | bool:
+        """The condition without what is known: the truth if that settles it, else what is left."""
+        if not isinstance(condition, Group):
+            told = self.of(replace(condition, negated=False) if condition.negated else condition)
+            return condition if told is None else told != condition.negated
+        children = [self.simplify(child) for child in condition.children]
+        if condition.logic is Logic.XOR:
+            settled = _exactly_one(children)
+        else:
+            deciding = condition.logic is Logic.OR
+            left = [child for child in children if not isinstance(child, bool)]
+            settled = deciding if deciding in children else _group(condition.logic, left, empty=not deciding)
+        if not condition.negated:
+            return settled
+        return not settled if isinstance(settled, bool) else _inverse(settled)
+
+
+def _exactly_one(children: list[Condition | bool]) -> Condition | bool:
+    left = [child for child in children if not isinstance(child, bool)]
+    true = children.count(True)
+    if true > 1:
+        return False
+    if true == 1:
+        return _group(Logic.AND, [_inverse(child) for child in left], empty=True)
+    return _group(Logic.XOR, left, empty=False)
+
+
+def _group(logic: Logic, children: list[Condition], *, empty: bool) -> Condition | bool:
+    if not children:
+        return empty
+    return children[0] if len(children) == 1 else Group(logic, tuple(children))
+
+
+def _inverse(condition: Condition) -> Condition:
+    return replace(condition, negated=not condition.negated)
+
+
+def _only_value(test: Leaf) -> str | None:
+    """The one value that makes the test true, if there is only one."""
+    if not isinstance(test, Kiwi) or test.partial or test.ignore_case:
+        return None
+    match parse_pattern(test.pattern):
+        case ():
+            return ""
+        case (str(text),):
+            return text
+    return None

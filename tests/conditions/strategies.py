@@ -1,0 +1,77 @@
+"""Random conditions and messages, from so few letters that they often meet."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from turnout.conditions import Cidr, Compare, Exists, Group, Kiwi, Logic, Operator
+
+KEYS = ("subject", "location", "price", "ip", "ключ")
+
+_texts = st.text(alphabet="abAB_1 -.é́ΣσςЖ😀", max_size=7)
+_patterns = st.lists(
+    st.one_of(
+        st.sampled_from(
+            ["*", "?", "a", "b", "ab", "aba", "abab", "A", "_", "1", "\\*", "\\?", "\\\\", "é", "Σ", "😀", " ", "-"]
+        )
+    ),
+    max_size=5,
+).map("".join)
+_numbers = st.sampled_from([-1.5, 0.0, 1.0, 2.5, 10.0, 1e300])
+_networks = st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "0.0.0.0/0", "fe80::/10", "::/0", "::1/128"])
+
+values = st.one_of(
+    _texts,
+    st.lists(st.sampled_from(["a", "b", "ab", "aba", "é", "Σ", " ", "1"]), max_size=6).map("".join),
+    st.sampled_from(
+        ["-1.5", "0", "1", "1.0", "+2.5", "2.50", "1e1", "1e999", ".", "1.", ".5", " 1", "NaN", "1d", "0x10", "١"]
+    ),
+    st.sampled_from(
+        [
+            "10.1.2.3",
+            "10.2.0.1",
+            "11.0.0.1",
+            "010.1.2.3",
+            "10.1.2",
+            "10.1.2.256",
+            "::1",
+            "fe80::1",
+            "::",
+            "1::2::3",
+            "::ffff:10.1.2.3",
+            "FE80::A",
+            "fe80::1%eth0",
+            "1:2:3:4:5:6:7:8",
+            "1:2:3:4:5:6:7::",
+            "12345::",
+        ]
+    ),
+)
+
+messages = st.dictionaries(st.sampled_from(KEYS), values, max_size=len(KEYS))
+
+_keys, _flags = st.sampled_from(KEYS), st.booleans()
+leaves = st.one_of(
+    st.builds(
+        Kiwi,
+        _keys,
+        st.one_of(_patterns, st.sampled_from(["a*", "ab", "*b", "*aba*", "*", ""])),
+        partial=_flags,
+        ignore_case=_flags,
+        negated=_flags,
+    ),
+    st.builds(Kiwi, _keys, _patterns, negated=_flags),
+    st.builds(
+        Compare, st.sampled_from(["price", "subject"]), st.sampled_from(list(Operator)), _numbers, negated=_flags
+    ),
+    st.builds(Exists, _keys, negated=_flags),
+    st.builds(Cidr, st.sampled_from(["ip", "subject"]), _networks, negated=_flags),
+)
+
+conditions = st.recursive(
+    leaves,
+    lambda children: st.builds(
+        Group, st.sampled_from(list(Logic)), st.lists(children, min_size=1, max_size=4), negated=_flags
+    ),
+    max_leaves=12,
+)
