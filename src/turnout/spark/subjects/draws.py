@@ -1,0 +1,40 @@
+"""Draws in Spark: the same numbers as ``turnout.subjects.draws`` makes of a draw, from a hash of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.errors import ConfigError, Mistake
+from turnout.subjects.draws import BITS
+
+__all__ = ["draw_bits", "draw_of", "percent", "random_below"]
+
+
+def draw_bits(seed: Sequence[Column | str], *, what: str) -> Column:
+    """53 random bits that depend on the seed columns alone: a record keeps its choices when it is run again.
+
+    Raises:
+        ConfigError: when there is no seed.
+    """
+    if not seed:
+        raise ConfigError([Mistake("seed", f"{what} makes random choices: name columns that identify a record")])
+    return F.shiftrightunsigned(F.xxhash64(*seed), 64 - BITS)
+
+
+def draw_of(bits: Column) -> Column:
+    """The draw as the pure library takes it, a double in [0, 1)."""
+    return bits.cast("double") * F.lit(2.0**-BITS)
+
+
+def percent(bits: Column) -> Column:
+    """The number from 0 to 99 that weights are compared with."""
+    return (draw_of(bits) * F.lit(100.0)).cast("int")
+
+
+def random_below(bits: Column, place: int | Column, number: Column) -> Column:
+    """What ``random(number)`` gives at token *place* of a destination; *number* is above 0."""
+    at = F.lit(place).cast("long") if isinstance(place, int) else place
+    return F.pmod(F.xxhash64(bits, at), number.cast("long"))

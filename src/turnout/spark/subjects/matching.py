@@ -1,0 +1,57 @@
+"""Which subjects match a filter, as a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.spark.subjects.text import literal, split_tokens
+from turnout.subjects.tokens import BLANKS, FULL, PARTIAL
+
+__all__ = ["is_literal", "subject_is_publishable", "subject_matches", "tokens_fit"]
+
+
+def subject_matches(pattern: str, column: Column | str) -> Column:
+    """Whether a subscription on *pattern* gets a message with the column's subject; never null.
+
+    As `turnout.subjects.matches`: a pattern or a subject with an empty token matches nothing.
+    """
+    subject = F.col(column) if isinstance(column, str) else column
+    wanted = pattern.split(".")
+    if "" in wanted or FULL in wanted[:-1]:
+        return F.lit(False) & subject.isNotNull()
+    if PARTIAL not in wanted and FULL not in wanted:
+        return F.coalesce(subject == literal(pattern), F.lit(False))
+    tokens = split_tokens(subject)
+    fits = tokens_fit(tokens, wanted) & ~F.array_contains(tokens, "")
+    return F.coalesce(fits, F.lit(False))
+
+
+def tokens_fit(tokens: Column, wanted: Sequence[str]) -> Column:
+    """Whether there are as many tokens as *wanted* asks for, and the fixed ones are equal."""
+    full = wanted[-1] == FULL
+    fits = F.size(tokens) >= len(wanted) if full else F.size(tokens) == len(wanted)
+    for index, want in enumerate(wanted):
+        if want not in (PARTIAL, FULL):
+            fits = fits & (F.get(tokens, F.lit(index)) == literal(want))
+    return fits
+
+
+def is_literal(tokens: Column) -> Column:
+    """Whether no token is empty or a wildcard, as every published subject must be."""
+    return ~(F.array_contains(tokens, "") | F.array_contains(tokens, PARTIAL) | F.array_contains(tokens, FULL))
+
+
+def subject_is_publishable(column: Column | str) -> Column:
+    """Whether a message with this subject can reach a subscriber; never null, and a null subject is not.
+
+    False for an empty token, a wildcard, a blank, and for bytes that are not UTF-8: a server delivers the last,
+    but most clients (and Kafka) cannot name such a subject.
+    """
+    subject = F.col(column) if isinstance(column, str) else column
+    blank = F.lit(False)
+    for character in BLANKS:
+        blank = blank | F.contains(subject, F.lit(character))
+    return F.coalesce(F.is_valid_utf8(subject) & ~blank & is_literal(split_tokens(subject)), F.lit(False))

@@ -1,0 +1,179 @@
+"""A table of mappings turned into data: what the column of `map_subject` looks up instead of comparing.
+
+Rules are data and only their *forms* are code. A destination's form is the sequence of its functions
+(``wildcard``, ``split`` …); its literals, token places and numbers are arrays. Thousands of mappings have a
+handful of forms, and a handful of source shapes, so the expression stays small however many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from turnout.subjects.index import STARRED, Shape, shape_of
+from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
+from turnout.subjects.tokens import has_wildcard
+from turnout.subjects.transform import Step, SubjectTransform
+
+__all__ = ["KEPT", "LOST", "Form", "Program", "Target"]
+
+_WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the destinations of one branch of the expression have in common.
+
+    Attributes:
+        functions: per placeholder its function and how many token places it reads.
+        tail: whether ``>`` follows.
+    """
+
+    functions: tuple[tuple[str, int], ...]
+    tail: bool
+
+
+KEPT = Form((("kept", 0),), tail=False)
+"""The subject stays what it is."""
+
+LOST = Form((("lost", 0),), tail=False)
+"""The weights mean loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One destination as data.
+
+    Attributes:
+        form: the number of its form.
+        texts: the literals before, between and after the placeholders; then the delimiters of ``split``.
+        numbers: for each placeholder its token places, its number and its place in the destination; then the
+            number of tokens before ``>``.
+    """
+
+    form: int
+    texts: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Program:
+    """Everything the expression looks up.
+
+    Attributes:
+        literals: literal source to rule.
+        shapes: by shape, fixed tokens to rule.
+        rules: per rule the targets among which the draw chooses, equally likely; rule 0 keeps the subject.
+        targets: the destinations, each once.
+        forms: the forms of all targets.
+        draws: whether a draw can matter.
+    """
+
+    literals: dict[str, int] = field(default_factory=dict)
+    shapes: dict[Shape, dict[str, int]] = field(default_factory=dict)
+    rules: list[tuple[int, ...]] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
+    draws: bool = False
+    _numbers: dict[Target, int] = field(default_factory=dict)
+
+    @classmethod
+    def build(cls, table: MappingTable, cluster: str | None) -> Program:
+        """The program of *table* for messages that are published in *cluster*."""
+        program = cls()
+        program.rules.append((program._target(program._bare(KEPT)),))
+        for mapping in table.mappings:
+            program.rules.append(program._rule(mapping, mapping.group(cluster)))
+        # Rule 0 is the one for no match, so the rule of source n is n + 1.
+        program.literals = {source: number + 1 for source, number in table.index.literals.items()}
+        program.shapes = {
+            shape: {key: number + 1 for key, number in numbers.items()} for shape, numbers in table.index.shapes.items()
+        }
+        return program
+
+    def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
+        if len(shares) == 1 and shares[0].weight == _WHOLE:
+            return (self._target(self._destination(mapping, shares[0])),)
+        lost = self._target(self._bare(LOST))
+        if not shares:
+            return (lost,)
+        self.draws = True
+        step = math.gcd(_WHOLE, *(share.until for share in shares))
+        slots: list[int] = []
+        for share in shares:
+            number = self._target(self._destination(mapping, share))
+            slots += [number] * (share.until // step - len(slots))
+        return tuple(slots + [lost] * (_WHOLE // step - len(slots)))
+
+    def _destination(self, mapping: SubjectMapping, share: Share) -> Target:
+        transform = share.transform
+        if share.completed and has_wildcard(mapping.source) and not _has_starred(mapping.source):
+            return self._bare(KEPT)
+        if transform.is_random:
+            self.draws = True
+        elif not has_wildcard(mapping.source) and not _has_starred(mapping.source):
+            # The one subject that matches is known, so is the result.
+            return self._constant(transform.apply_tokens(mapping.source.split(".")))
+        return self._templated(transform)
+
+    def _bare(self, form: Form) -> Target:
+        return Target(self._form(form))
+
+    def _constant(self, text: str) -> Target:
+        return Target(self._form(Form((), tail=False)), (text,))
+
+    def _templated(self, transform: SubjectTransform) -> Target:
+        functions: list[tuple[str, int]] = []
+        texts = [""]
+        delimiters: list[str] = []
+        numbers: list[int] = []
+        for place, step in enumerate(transform.steps):
+            texts[-1] += "." if place else ""
+            known = _known(step)
+            if known is not None:
+                texts[-1] += known
+                continue
+            assert step.call is not None
+            name, number = step.call.function, step.call.number or 0
+            if name == "split":
+                name = "split" if step.call.delimiter else "characters"
+                delimiters.append(step.call.delimiter or "")
+            elif name == "partition":
+                number %= 2**32
+            elif name == "random":
+                number = abs(number)
+            elif number <= 0:
+                name = "wildcard"
+            functions.append((name, len(step.tokens)))
+            numbers += [*step.tokens, number, place]
+            texts.append("")
+        if transform.tail is not None:
+            texts[-1] += "." if transform.steps else ""
+            numbers.append(transform.tail)
+        form = Form(tuple(functions), tail=transform.tail is not None)
+        return Target(self._form(form), tuple(texts + delimiters), tuple(numbers))
+
+    def _form(self, form: Form) -> int:
+        if form not in self.forms:
+            self.forms.append(form)
+        return self.forms.index(form)
+
+    def _target(self, target: Target) -> int:
+        number = self._numbers.setdefault(target, len(self.targets))
+        if number == len(self.targets):
+            self.targets.append(target)
+        return number
+
+
+def _has_starred(source: str) -> bool:
+    """Whether a token only starts with a star, and so matches any one token although it is no wildcard."""
+    return STARRED in shape_of(source).kinds
+
+
+def _known(step: Step) -> str | None:
+    """The text of a step that no subject changes."""
+    if step.literal is not None:
+        return step.literal
+    assert step.call is not None
+    return "0" if step.call.function in ("partition", "random") and step.call.number == 0 else None

@@ -1,0 +1,70 @@
+"""Text as the server has it, in Spark: a string column's bytes, cut and split without loss.
+
+A Spark string holds any bytes. Some functions (``split``, regular expressions) go through a Java string, which
+replaces bytes that are not UTF-8; here such strings take a second way, as Latin-1, one character per byte.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.subjects.tokens import encode
+
+__all__ = ["as_bytes", "as_latin1", "bytes_of", "from_bytes", "from_latin1", "join", "literal", "split_tokens"]
+
+_LATIN1 = "ISO-8859-1"
+
+
+def literal(text: str) -> Column:
+    """A text as a column; surrogate escapes become the bytes they stand for."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return from_bytes(F.lit(bytearray(encode(text))))
+    return F.lit(text)
+
+
+def as_bytes(text: Column) -> Column:
+    """The bytes of a string."""
+    return text.cast("binary")
+
+
+def from_bytes(data: Column) -> Column:
+    """The string of bytes, which need not be UTF-8."""
+    return data.cast("string")
+
+
+def as_latin1(text: Column) -> Column:
+    """A string with one character per byte of *text*."""
+    return F.decode(as_bytes(text), _LATIN1)
+
+
+def from_latin1(text: Column) -> Column:
+    """What `as_latin1` was made of."""
+    return from_bytes(F.encode(text, _LATIN1))
+
+
+def bytes_of(text: Column, start: int | Column, length: int | Column) -> Column:
+    """*length* bytes of a string from byte *start*, counted from 1."""
+    return from_bytes(F.substring(as_bytes(text), start, length))
+
+
+def split_tokens(text: Column) -> Column:
+    """The tokens of a subject, an array of strings."""
+    whole = F.split(text, r"\.", -1)
+    bytewise = F.transform(F.split(as_latin1(text), r"\.", -1), from_latin1)
+    return F.when(F.is_valid_utf8(text), whole).otherwise(bytewise)
+
+
+def join(parts: list[Column | str]) -> Column:
+    """Parts joined by dots, neighbouring texts as one literal."""
+    merged: list[Column | str] = []
+    for index, part in enumerate(parts):
+        for piece in [".", part] if index else [part]:
+            if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+                merged[-1] += piece
+            else:
+                merged.append(piece)
+    columns = [literal(piece) if isinstance(piece, str) else piece for piece in merged]
+    return columns[0] if len(columns) == 1 else F.concat(*columns)

@@ -1,0 +1,91 @@
+"""One subject transform as a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.spark.subjects.draws import draw_bits, random_below
+from turnout.spark.subjects.functions import CUTS, split
+from turnout.spark.subjects.matching import is_literal, tokens_fit
+from turnout.spark.subjects.partition import fnv1a
+from turnout.spark.subjects.text import join, literal, split_tokens
+from turnout.subjects.index import shape_of
+from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.transform import Step, SubjectTransform
+
+__all__ = ["tail_of", "transform_subject"]
+
+
+def transform_subject(
+    transform: SubjectTransform,
+    column: Column | str,
+    *,
+    seed: Sequence[Column | str] = (),
+    unmatched: Column | None = None,
+) -> Column:
+    """What *transform* makes of the column's subjects.
+
+    Args:
+        transform: the transform.
+        column: the subjects, strings. Their bytes are kept as they are, UTF-8 or not.
+        seed: columns that identify a record; needed where the destination has ``random(n)``.
+        unmatched: the value where the source does not match or the subject is no literal subject; null if not
+            given. ``F.raise_error(…)`` fails the query there, the column itself keeps the subject.
+
+    Returns:
+        A string column; null where the subject is null. A cut through a character gives bytes that are not
+        UTF-8, as in the server: see `subject_is_publishable`.
+
+    Raises:
+        ConfigError: when the destination has ``random(n)`` and there is no seed.
+    """
+    subject = F.col(column) if isinstance(column, str) else column
+    if transform.is_identity or (transform.source == FULL and transform.destination == FULL):
+        return subject
+    tokens = split_tokens(subject)
+    bits = draw_bits(seed, what=f"the transform to {transform.destination!r}") if transform.is_random else F.lit(0)
+    parts: list[Column | str] = [
+        step.literal if step.literal is not None else _value(step, place, subject, tokens, bits)
+        for place, step in enumerate(transform.steps)
+    ]
+    if transform.tail is not None:
+        parts.append(tail_of(subject, tokens, F.lit(transform.tail)))
+    other = F.lit(None).cast("string") if unmatched is None else F.when(subject.isNotNull(), unmatched)
+    return F.when(_matches(transform.source, subject, tokens), join(parts)).otherwise(other)
+
+
+def _matches(source: str, subject: Column, tokens: Column) -> Column:
+    """Whether a literal subject matches the source, quirks included."""
+    shape = shape_of(source)
+    if shape.is_literal:
+        return subject == literal(source)
+    # A token that only starts with a star matches as a star does (of literal subjects).
+    wanted = [PARTIAL if token.startswith(PARTIAL) else token for token in source.split(".")]
+    return tokens_fit(tokens, wanted) & is_literal(tokens)
+
+
+def tail_of(subject: Column, tokens: Column, skipped: Column) -> Column:
+    """The tokens that ``>`` stands for, joined: all but the first *skipped*, of which there is at least one."""
+    return F.call_function("substring_index", subject, F.lit("."), skipped - F.size(tokens))
+
+
+def _value(step: Step, place: int, subject: Column, tokens: Column, bits: Column) -> Column | str:
+    """What one placeholder gives."""
+    call = step.call
+    assert call is not None
+    number = call.number or 0
+    named = [F.get(tokens, F.lit(index)) for index in step.tokens]
+    if call.function == "wildcard":
+        return named[0]
+    if call.function == "partition":
+        buckets = number % 2**32
+        key = F.concat(*named) if len(named) > 1 else named[0] if named else subject
+        return (fnv1a(key) % F.lit(buckets).cast("long")).cast("string") if buckets else "0"
+    if call.function == "random":
+        return random_below(bits, place, F.lit(abs(number))).cast("string") if number else "0"
+    if call.function == "split":
+        return split(named[0], literal(call.delimiter) if call.delimiter else None)
+    return CUTS[call.function](named[0], F.lit(number)) if number > 0 else named[0]
