@@ -141,7 +141,11 @@ def _suffix_on_a_day(flight: Flight, _: Flight) -> Condition:
 
 def _question_marks(flight: Flight, _: Flight) -> Condition:
     tail = flight["tailnum"]
-    return all_of(kiwi("Tail-Number", tail[:2] + "??" + tail[4:]), not_(kiwi("origin", flight["origin"])))
+    return all_of(
+        kiwi("Tail-Number", tail[:3] + "?" + tail[4:]),
+        kiwi("dest", flight["dest"]),
+        not_(kiwi("origin", flight["origin"])),
+    )
 
 
 def _either_plane(flight: Flight, other: Flight) -> Condition:

@@ -11,24 +11,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
-from turnout.demo.interests import generated, hand_written
+from turnout.demo.flights import CUT_OFF, FLIGHTS
 from turnout.demo.ledger import Ledger, read_ledger
+from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
 from turnout.embedded import NatsServer
-from turnout.errors import TurnoutError
 from turnout.routes import Route
 from turnout.spark.job import Progress, RunResult, run
 from turnout.spark.session import route_session
-from turnout.subscriptions import Store, open_store
-from turnout.wire import Connection, Publisher, create_stream
+from turnout.subscriptions import open_store
+from turnout.wire import Connection, create_stream
 
-__all__ = ["GENERATED", "Demo", "DemoResult", "publish_flights", "route_file", "streams", "subscribe"]
+__all__ = ["GENERATED", "Demo", "DemoResult", "route_file"]
 
 GENERATED = 10_000
 """How many subscriptions are drawn from the data."""
 
 _ROUTE = "flights.yaml"
-_REPORT_EVERY = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +60,6 @@ def route_file() -> Path:
     """The example route: of the source checkout, else the copy that the package carries."""
     checkout = Path(__file__).resolve().parents[3] / "examples" / _ROUTE
     return checkout if checkout.exists() else Path(__file__).with_name(_ROUTE)
-
-
-def streams() -> list[dict[str, object]]:
-    """The three streams: what comes in, what goes out, what failed."""
-    # A run that is killed and goes on is expected within the hour.
-    window = 3600 * 10**9
-    return [
-        {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "file", "duplicate_window": window},
-        {"name": "DELIVERIES", "subjects": ["deliver.>"], "storage": "file", "duplicate_window": window},
-        {"name": "DEAD", "subjects": ["dead.>"], "storage": "file", "duplicate_window": window},
-    ]
-
-
-def publish_flights(
-    connection: Connection, limit: int | None, on_progress: Callable[[int], None], stop: threading.Event
-) -> int:
-    """Publish the flights and await every acknowledgement; gives how many messages the stream stored.
-
-    Raises:
-        StreamError: the server refused one.
-        TurnoutError: *stop* was set before the end.
-    """
-    publisher = Publisher(connection)
-    for count, message in enumerate(messages(limit), start=1):
-        publisher.publish(message.subject, message.payload, message.headers, message.message_id)
-        if count % _REPORT_EVERY == 0:
-            on_progress(count)
-            _check(stop)
-    done = publisher.flush()
-    on_progress(done.stored + done.duplicates)
-    return done.stored
-
-
-def subscribe(store: Store, count: int, limit: int | None = None) -> int:
-    """Store the hand-written subscriptions and *count* generated ones; gives how many there are."""
-    written = hand_written()
-    store.create_many(written)
-    store.create_many(generated(count, limit=limit))
-    return len(written) + count
-
-
-def _check(stop: threading.Event) -> None:
-    if stop.is_set():
-        raise TurnoutError("the demo was stopped")
 
 
 class Demo:
@@ -192,13 +146,13 @@ class Demo:
         Raises:
             TurnoutError: the run failed, or was stopped before its end.
         """
-        _check(stop)
+        check_stop(stop)
         route = self.route()
         with route_session(route, master=master, log=self.work / "spark.log") as spark:
             result = run(
                 route, spark, once=True, checkpoint=self.work / "checkpoint", stop=stop, on_progress=on_progress
             )
-        _check(stop)
+        check_stop(stop)
         with Connection.open(self.server.url) as connection:
             ledger = read_ledger(connection)
         return DemoResult(

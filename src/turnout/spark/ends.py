@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.routes import Route
-from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSource, NatsSink, NatsSource
+from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.spark.sources.nats import register
 from turnout.wire import Connection, ConnectionOptions, stream_info
 
@@ -17,10 +18,6 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 _RECORD_SCHEMA = (
     f"topic string, partition int, offset bigint, key string, value string, headers {_HEADERS}, timestamp timestamp"
 )
-_SINK_COLUMNS = {
-    "nats": ("topic", "key", "value", "headers"),
-    "kafka": ("topic", "key", "value", "headers"),
-}
 
 
 def is_batch(source: Endpoint) -> bool:
@@ -78,13 +75,33 @@ def _as_records(loaded: DataFrame) -> DataFrame:
     return loaded.withColumns(missing).select(*RECORD_COLUMNS)
 
 
-def write(messages: DataFrame, sink: Endpoint) -> None:
-    """Write the messages; what has returned is acknowledged by the sink."""
-    columns = _SINK_COLUMNS.get(sink.format, RECORD_COLUMNS)
-    writer = messages.select(*columns).write.format(sink.format).options(**sink.options()).mode("append")
+def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
+    """Write the messages; what has returned is acknowledged by the sink.
+
+    Args:
+        messages: with the record's columns, values as bytes.
+        sink: where to.
+        message_id: the column that a NATS sink takes for the message's id.
+    """
+    if isinstance(sink, NatsSink):
+        messages = messages.select("topic", "value", "headers", F.col(message_id).alias("key"))
+    elif isinstance(sink, KafkaSink):
+        messages = messages.select("topic", "value", "headers", _as_text(messages, "key"))
+    else:
+        # People and other programs read these files: text where it is text.
+        readable = {"key": _as_text(messages, "key"), "value": F.col("value").cast("string")}
+        messages = messages.withColumns(readable).select(*RECORD_COLUMNS)
+    writer = messages.write.format(sink.format).options(**sink.options()).mode("append")
     if isinstance(sink, FileSink):
-        if sink.partition_by:
-            writer = writer.partitionBy(sink.partition_by)
+        writer = writer.partitionBy(sink.partition_by) if sink.partition_by else writer
         writer.save(sink.path)
     else:
         writer.save()
+
+
+def _as_text(messages: DataFrame, name: str) -> Column:
+    """A column that a sink of bytes can take: structs and variants as JSON."""
+    kind = messages.schema[name].dataType
+    if isinstance(kind, StructType | MapType | ArrayType | VariantType):
+        return F.to_json(name).alias(name)
+    return F.col(name).cast("string").alias(name)

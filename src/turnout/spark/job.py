@@ -164,12 +164,12 @@ class _Run:
         messages = pipeline.deliveries(self.route, prepared, self.matching, observation)
         sinks = self.route.sinks
         if len(sinks) == 1:
-            write(messages, next(iter(sinks.values())))
+            write(messages, next(iter(sinks.values())), pipeline.MESSAGE_ID)
         else:
             messages = messages.persist()
             try:
                 for name, sink in sinks.items():
-                    write(messages.where(messages[pipeline.SINK] == name), sink)
+                    write(messages.where(messages[pipeline.SINK] == name), sink, pipeline.MESSAGE_ID)
             finally:
                 messages.unpersist()
         return Counts.of(observation.get)

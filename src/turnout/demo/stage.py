@@ -1,0 +1,61 @@
+"""What stands ready before the demo's route runs: streams, their messages, and the stored subscriptions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from turnout.demo.flights import messages
+from turnout.demo.interests import generated, hand_written
+from turnout.errors import TurnoutError
+from turnout.subscriptions import Store
+from turnout.wire import Connection, Publisher
+
+__all__ = ["check_stop", "publish_flights", "streams", "subscribe"]
+
+_REPORT_EVERY = 2_000
+
+
+def streams() -> list[dict[str, object]]:
+    """The three streams: what comes in, what goes out, what failed."""
+    # A run that is killed and goes on is expected within the hour.
+    window = 3600 * 10**9
+    return [
+        {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "file", "duplicate_window": window},
+        {"name": "DELIVERIES", "subjects": ["deliver.>"], "storage": "file", "duplicate_window": window},
+        {"name": "DEAD", "subjects": ["dead.>"], "storage": "file", "duplicate_window": window},
+    ]
+
+
+def publish_flights(
+    connection: Connection, limit: int | None, on_progress: Callable[[int], None], stop: threading.Event
+) -> int:
+    """Publish the flights and await every acknowledgement; gives how many messages the stream stored.
+
+    Raises:
+        StreamError: the server refused one.
+        TurnoutError: *stop* was set before the end.
+    """
+    publisher = Publisher(connection)
+    for count, message in enumerate(messages(limit), start=1):
+        publisher.publish(message.subject, message.payload, message.headers, message.message_id)
+        if count % _REPORT_EVERY == 0:
+            on_progress(count)
+            check_stop(stop)
+    done = publisher.flush()
+    on_progress(done.stored + done.duplicates)
+    return done.stored
+
+
+def subscribe(store: Store, count: int, limit: int | None = None) -> int:
+    """Store the hand-written subscriptions and *count* generated ones; gives how many there are."""
+    written = hand_written()
+    store.create_many(written)
+    store.create_many(generated(count, limit=limit))
+    return len(written) + count
+
+
+def check_stop(stop: threading.Event) -> None:
+    """Raise where somebody asked the demo to stop."""
+    if stop.is_set():
+        raise TurnoutError("the demo was stopped")
