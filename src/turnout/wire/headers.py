@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from turnout.errors import ConfigError, Mistake
 
-__all__ = ["MESSAGE_ID", "encode", "parse", "status"]
+__all__ = ["MESSAGE_ID", "encode", "lines", "parse", "status"]
 
 MESSAGE_ID = "Nats-Msg-Id"
 """The header that JetStream deduplicates by."""
@@ -23,8 +23,17 @@ def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
     Raises:
         ConfigError: when a name or a value would break out of its line.
     """
-    lines = [_line(name, value) for name, value in headers]
-    return b"".join([_VERSION, b"\r\n", *lines, b"\r\n"]) if lines else b""
+    block = lines(headers)
+    return b"%b\r\n%b\r\n" % (_VERSION, block) if block else b""
+
+
+def lines(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
+    """The lines of *headers* without what opens and closes a block.
+
+    Raises:
+        ConfigError: as `encode`.
+    """
+    return b"".join([_line(name, value) for name, value in headers])
 
 
 def _line(name: str, value: bytes | str) -> bytes:

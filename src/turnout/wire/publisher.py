@@ -9,21 +9,28 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire.connection import Connection
 from turnout.wire.frames import Frames, locate
+from turnout.wire.packing import pack
 
 __all__ = ["Published", "Publisher"]
 
 _SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
-_CHUNK_FRAMES = 500
+_CHUNK = 1000
 _CHUNK_BYTES = 1 << 18
 _WINDOW_BYTES = 32 << 20
 _KNOWN_SUBJECTS = 10_000
@@ -47,6 +54,32 @@ class Published:
         return Published(self.stored + other.stored, self.duplicates + other.duplicates)
 
 
+@dataclass(slots=True)
+class _Chunk:
+    """Some frames that were sent together and are kept until the last of them is acknowledged."""
+
+    first: int
+    data: Any
+    edges: NDArray[np.int64]
+    done: NDArray[np.bool_]
+    left: int
+
+    def frame(self, number: int) -> bytes:
+        place = number - self.first
+        return bytes(memoryview(self.data)[self.edges[place] : self.edges[place + 1]])
+
+    def subject(self, number: int) -> str:
+        return self.frame(number).split(b" ", 2)[1].decode("utf-8", "replace")
+
+    def acknowledge(self, numbers: NDArray[np.int64]) -> int:
+        """Mark those of *numbers* that are of this chunk; how many were not marked before."""
+        places = numbers - self.first
+        self.done[places[(places >= 0) & (places < len(self.done))]] = True
+        left = len(self.done) - int(np.count_nonzero(self.done))
+        fresh, self.left = self.left - left, left
+        return fresh
+
+
 class Publisher:
     """Publishes over a connection that it has for itself.
 
@@ -62,15 +95,15 @@ class Publisher:
     def __init__(self, connection: Connection, window: int = 4000, expected_stream: str | None = None) -> None:
         self._connection = connection
         self._window = max(1, window)
-        self._expected = expected_stream
+        self._step = max(1, min(_CHUNK, self._window // 2))
         self._inbox = connection.new_inbox()
-        self._lead = f" {self._inbox}."
-        self._plain_head = _headers.encode([("Nats-Expected-Stream", expected_stream)]) if expected_stream else b""
-        self._id_head = self._plain_head[:-2] or b"NATS/1.0\r\n"
-        self._inflight: dict[int, tuple[str, bytes]] = {}
+        self._lead = f"{self._inbox}.".encode()
+        self._expected = b"Nats-Expected-Stream: %b\r\n" % expected_stream.encode() if expected_stream else b""
+        self._rows: list[tuple[str, bytes, bytes]] = []
+        self._rows_bytes = 0
+        self._chunks: deque[_Chunk] = deque()
+        self._inflight = 0
         self._inflight_bytes = 0
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
         self._count = 0
         self._known: set[str] = set()
         self._no_responders: dict[int, int] = {}
@@ -96,38 +129,40 @@ class Publisher:
         headers: Sequence[tuple[str, bytes | str]] = (),
         message_id: str | None = None,
     ) -> None:
-        """Send one message, and wait only while the window is full.
+        """Take one message; it is sent with others, at the latest by `flush`.
 
         Raises:
+            ConfigError: when a header cannot be.
             StreamError: when the subject or the size cannot be, or an earlier message was refused for good.
         """
-        if subject not in self._known:
-            self._check(subject)
-        if headers or (message_id is not None and not _is_plain(message_id)):
-            more = [("Nats-Expected-Stream", self._expected)] if self._expected else []
-            ids = [(_headers.MESSAGE_ID, message_id)] if message_id is not None else []
-            head = _headers.encode([*more, *ids, *headers])
-        elif message_id is not None:
-            head = b"%bNats-Msg-Id: %b\r\n\r\n" % (self._id_head, message_id.encode())
-        else:
-            head = self._plain_head
-        number = self._count = self._count + 1
-        if head:
-            size = len(head)
-            line = f"HPUB {subject}{self._lead}{number} {size} {size + len(payload)}\r\n"
-        else:
-            line = f"PUB {subject}{self._lead}{number} {len(payload)}\r\n"
-        frame = b"%b%b%b\r\n" % (line.encode(), head, payload)
-        if len(frame) > self._connection.max_payload:
-            self._check_size(subject, len(head) + len(payload))
-        self._inflight[number] = (subject, frame)
-        self._inflight_bytes += len(frame)
-        self._waiting.append(frame)
-        self._waiting_bytes += len(frame)
-        if len(self._waiting) >= _CHUNK_FRAMES or self._waiting_bytes >= _CHUNK_BYTES:
-            self._push()
-        if len(self._inflight) >= self._window or self._inflight_bytes >= _WINDOW_BYTES:
-            self._drain(self._window // 2, _WINDOW_BYTES // 2)
+        lines = _headers.lines([(_headers.MESSAGE_ID, message_id), *headers] if message_id is not None else headers)
+        self._rows.append((subject, payload, lines))
+        self._rows_bytes += len(payload)
+        if len(self._rows) >= self._step or self._rows_bytes >= _CHUNK_BYTES:
+            self._publish_rows()
+
+    def publish_columns(self, subjects: Any, payloads: Any, lines: Any = None) -> None:
+        """Take many messages as Arrow arrays, and wait while the window is full.
+
+        Args:
+            subjects: strings without nulls.
+            payloads: binary without nulls.
+            lines: what `turnout.wire.packing` makes of ids and headers; None where there are none.
+
+        Raises:
+            StreamError: as `publish`.
+        """
+        self._publish_rows()
+        ends = np.cumsum(pc.binary_length(payloads).to_numpy(zero_copy_only=False), dtype=np.int64)
+        start = 0
+        while start < len(subjects):
+            before = int(ends[start - 1]) if start else 0
+            fitting = int(np.searchsorted(ends, before + _CHUNK_BYTES, side="right"))
+            stop = max(start + 1, min(start + self._step, fitting))
+            size = stop - start
+            some = lines.slice(start, size) if lines is not None else None
+            self._send(subjects.slice(start, size), payloads.slice(start, size), some)
+            start = stop
 
     def flush(self) -> Published:
         """Send what waits and wait for every acknowledgement; the counts since the last flush.
@@ -136,73 +171,95 @@ class Publisher:
             StreamError: when a message was refused; which of the others were stored is not known.
             ConnectionLostError: when no server comes back in time.
         """
+        self._publish_rows()
         self._drain(0, 0)
         done, self._done = self._done, Published()
         return done
 
-    # -- checks
+    # -- sending
 
-    def _check(self, subject: str) -> None:
-        if not _SUBJECT.fullmatch(subject):
-            raise StreamError(f"{subject!r} is no subject to publish on", code=400)
-        if len(self._known) >= _KNOWN_SUBJECTS:
-            self._known.clear()
-        self._known.add(subject)
+    def _publish_rows(self) -> None:
+        if not self._rows:
+            return
+        subjects, payloads, lines = zip(*self._rows, strict=True)
+        self._rows.clear()
+        self._rows_bytes = 0
+        heads = pa.array(lines, type=pa.binary()) if any(lines) else None
+        self._send(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads)
 
-    def _check_size(self, subject: str, size: int) -> None:
-        limit = self._connection.max_payload
-        if size > limit:
+    def _send(self, subjects: Any, payloads: Any, lines: Any) -> None:
+        """Send one chunk, and wait if the window is full after it."""
+        self._check_subjects(subjects)
+        if self._expected:
+            count = len(subjects)
+            expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), count)
+            empty = pa.scalar(b"", type=pa.binary())
+            lines = expected if lines is None else pc.binary_join_element_wise(expected, lines, empty)
+        self._check_sizes(subjects, payloads, lines)
+        first = self._count + 1
+        data, edges = pack(subjects.cast(pa.binary()), payloads, lines, self._lead, first)
+        count = len(edges) - 1
+        self._count += count
+        self._chunks.append(_Chunk(first, data, edges, np.zeros(count, dtype=np.bool_), count))
+        self._inflight += count
+        self._inflight_bytes += int(edges[-1] - edges[0])
+        self._progress = time.monotonic() if self._inflight == count else self._progress
+        try:
+            self._connection.send(memoryview(data)[edges[0] : edges[-1]])
+        except ConnectionLostError:
+            self._again()
+        self._drain(self._window - self._step, _WINDOW_BYTES)
+
+    def _check_subjects(self, subjects: Any) -> None:
+        for subject in pc.unique(subjects).to_pylist():
+            if subject in self._known:
+                continue
+            if not _SUBJECT.fullmatch(subject):
+                raise StreamError(f"{subject!r} is no subject to publish on", code=400)
+            if len(self._known) >= _KNOWN_SUBJECTS:
+                self._known.clear()
+            self._known.add(subject)
+
+    def _check_sizes(self, subjects: Any, payloads: Any, lines: Any) -> None:
+        sizes = pc.binary_length(payloads)
+        if lines is not None:
+            sizes = pc.add(sizes, pc.add(pc.binary_length(lines), 12))
+        largest, limit = pc.max(sizes).as_py(), self._connection.max_payload
+        if largest > limit:
+            subject = subjects[pc.index(sizes, largest).as_py()].as_py()
             raise StreamError(
-                f"a message on {subject!r} has {size:,} bytes with its headers, the server takes {limit:,}"
+                f"a message on {subject!r} has {largest:,} bytes with its headers, the server takes {limit:,}"
                 " (its max_payload)",
                 code=400,
             )
 
-    # -- sending
-
     def _subscribe(self) -> None:
         self._filled = 0
         self._connection.subscribe(f"{self._inbox}.*")
-
-    def _push(self) -> None:
-        """Send what waits. What a broken connection swallows is in flight, and so is sent again."""
-        data = b"".join(self._waiting)
-        self._waiting.clear()
-        self._waiting_bytes = 0
-        try:
-            self._connection.send(data)
-        except ConnectionLostError:
-            self._again()
 
     def _again(self) -> None:
         """A new connection, and everything that has no acknowledgement once more."""
         deadline = self._progress + self._connection.options.reconnect_timeout
         while True:
             if time.monotonic() >= deadline:
-                raise ConnectionLostError(f"{len(self._inflight):,} messages could not be delivered in time")
+                raise ConnectionLostError(f"{self._inflight:,} messages could not be delivered in time")
             try:
                 self._connection.reconnect(deadline)
                 self._subscribe()
-                self._resend(list(self._inflight))
+                for chunk in self._chunks:
+                    self._resend(chunk, np.flatnonzero(~chunk.done) + chunk.first)
             except ConnectionLostError:
                 continue
-            self._waiting.clear()
-            self._waiting_bytes = 0
             return
 
-    def _resend(self, numbers: Sequence[int]) -> None:
-        for at in range(0, len(numbers), _CHUNK_FRAMES):
-            chunk = numbers[at : at + _CHUNK_FRAMES]
-            self._connection.send(b"".join(self._inflight[number][1] for number in chunk))
+    def _resend(self, chunk: _Chunk, numbers: NDArray[np.int64]) -> None:
+        self._connection.send(b"".join(chunk.frame(int(number)) for number in numbers))
 
     # -- acknowledgements
 
     def _drain(self, messages: int, size: int) -> None:
         """Wait until no more than *messages*, and *size* bytes, are without acknowledgement."""
-        self._progress = time.monotonic()
-        if self._waiting:
-            self._push()
-        while len(self._inflight) > messages or self._inflight_bytes > size > 0:
+        while self._inflight > messages or (size and self._inflight_bytes > size and self._inflight > 1):
             try:
                 self._collect()
             except ConnectionLostError:
@@ -244,65 +301,70 @@ class Publisher:
         _, sid_start = numbers_before(words, before_size)
         numbers, _ = numbers_before(words, sid_start - 1)
         duplicates = memory.count(b'"duplicate":', 0, end)
-        taken = 0
-        inflight = self._inflight
-        for number in numbers.tolist():
-            sent = inflight.pop(number, None)
-            if sent is not None:
-                taken += 1
-                self._inflight_bytes -= len(sent[1])
+        taken = sum(chunk.acknowledge(numbers) for chunk in self._chunks)
         # An acknowledgement that nothing waited for came for a message that was sent twice.
         duplicates = max(0, duplicates - (len(frames) - taken))
-        self._done += Published(taken - duplicates, duplicates)
-        if taken:
-            self._progress = time.monotonic()
+        self._stored(taken - duplicates, duplicates)
+
+    def _stored(self, stored: int, duplicates: int) -> None:
+        """Count what was acknowledged, and let go of the chunks that are through."""
+        if not stored and not duplicates:
+            return
+        self._done += Published(stored, duplicates)
+        self._inflight -= stored + duplicates
+        self._progress = time.monotonic()
+        while self._chunks and not self._chunks[0].left:
+            chunk = self._chunks.popleft()
+            self._inflight_bytes -= int(chunk.edges[-1] - chunk.edges[0])
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """The same one by one, where something was refused."""
-        again: list[int] = []
+        again: list[tuple[_Chunk, int]] = []
         for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
             parts = bytes(self._memory[start:line_end]).split()
             number = int(parts[1].rsplit(b".", 1)[1])
-            if number not in self._inflight:
+            chunk = next((one for one in self._chunks if 0 <= number - one.first < len(one.done)), None)
+            if chunk is None or chunk.done[number - chunk.first]:
                 continue
             head = int(parts[-2]) if parts[0] == b"HMSG" else 0
             body = bytes(self._memory[line_end + 2 : end])
-            if self._answered(number, body[:head], body[head:]):
-                _, sent = self._inflight.pop(number)
-                self._inflight_bytes -= len(sent)
-                self._no_responders.pop(number, None)
-                self._progress = time.monotonic()
-            else:
-                again.append(number)
+            published = self._outcome(chunk, number, body[:head], body[head:])
+            if published is None:
+                again.append((chunk, number))
+                continue
+            self._no_responders.pop(number, None)
+            chunk.acknowledge(np.array([number]))
+            self._stored(published.stored, published.duplicates)
         if again:
             if time.monotonic() - self._progress > self._connection.options.reconnect_timeout:
                 raise StreamError(f"{len(again):,} messages are refused for too long", code=_TOO_MANY)
             time.sleep(_PAUSE)
-            self._resend(again)
+            for chunk, number in again:
+                self._resend(chunk, np.array([number]))
 
-    def _answered(self, number: int, head: bytes, payload: bytes) -> bool:
-        """Whether the message is stored; False where it is worth another try.
+    def _outcome(self, chunk: _Chunk, number: int, head: bytes, payload: bytes) -> Published | None:
+        """What became of one message; None where it is worth another try.
 
         Raises:
-            StreamError: when it never will be.
+            StreamError: when it never will be stored.
         """
-        subject = self._inflight[number][0]
+        subject = chunk.subject(number)
         code, text = (_headers.status(head) if head else None) or (0, "")
         if code == 503:
             # A stream that is just starting, or changing its leader, does not listen for a moment.
             tries = self._no_responders[number] = self._no_responders.get(number, 0) + 1
             if tries < _NO_RESPONDERS_TRIES:
-                return False
+                return None
             raise StreamError(f"no stream listens on {subject!r}: nothing was stored there", code=503)
         if code == _TOO_MANY:
-            return False
+            return None
         if code:
             raise StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
         told = _json(payload)
         wrong = told.get("error")
         if wrong is not None:
             if wrong.get("err_code") in _PASSING or wrong.get("code") == _TOO_MANY:
-                return False
+                return None
             raise StreamError(
                 f"publishing on {subject!r} was refused: {wrong.get('description')}",
                 code=wrong.get("code", 0),
@@ -311,8 +373,7 @@ class Publisher:
         if "seq" not in told:
             raise StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
         duplicate = bool(told.get("duplicate"))
-        self._done += Published(int(not duplicate), int(duplicate))
-        return True
+        return Published(int(not duplicate), int(duplicate))
 
 
 def _json(payload: bytes) -> dict[str, Any]:
@@ -321,7 +382,3 @@ def _json(payload: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return told if isinstance(told, dict) else {}
-
-
-def _is_plain(text: str) -> bool:
-    return text.isprintable() and bool(text)

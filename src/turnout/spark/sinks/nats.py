@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -26,6 +28,7 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.spark.sources._nats_options import check_names
 from turnout.wire import Connection, ConnectionOptions, Published, Publisher
 from turnout.wire.options import CONNECTION_OPTIONS
+from turnout.wire.packing import header_lines, id_lines
 
 __all__ = ["NatsStreamWriter", "NatsWriter", "SinkOptions"]
 
@@ -121,35 +124,36 @@ class _Columns:
         hint = f": use to_json({name})" if isinstance(found, (StructType, VariantType)) else ""
         return [Mistake(name, f"the column is {found.simpleString()}, not {expected}{hint}")]
 
-    def rows(self, batch: Any) -> Iterator[tuple[str | None, Any, str | None, Any]]:
-        """Topic, value, message id and headers of each row."""
-        topics = self._list(batch, "topic")
-        values = self._list(batch, "value")
-        return zip(topics, values, self._ids(batch, topics), self._list(batch, "headers"), strict=True)
+    def messages(self, batch: Any) -> tuple[Any, Any, Any]:
+        """The subjects, the payloads and the header lines (None where there are none) of a record batch.
 
-    def _list(self, batch: Any, name: str) -> list[Any]:
-        place = self._places.get(name)
-        return [None] * batch.num_rows if place is None else list(batch.column(place).to_pylist())
+        Raises:
+            StreamError: when a row has no topic.
+        """
+        topics = batch.column(self._places["topic"])
+        if topics.null_count:
+            raise StreamError("a row has no topic: there is no subject to publish it on", code=400)
+        payloads = batch.column(self._places["value"]).cast(pa.binary()).fill_null(b"")
+        ids = self._ids(batch, topics)
+        parts = [] if ids is None else [id_lines(ids)]
+        place = self._places.get("headers")
+        if place is not None and batch.column(place).null_count < batch.num_rows:
+            parts.append(header_lines(batch.column(place), _NOT_FORWARDED))
+        if len(parts) == 2:
+            parts = [pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))]
+        return topics, payloads, parts[0] if parts else None
 
-    def _ids(self, batch: Any, topics: list[str | None]) -> list[str | None]:
-        ids: list[str | None] = [None] * batch.num_rows
+    def _ids(self, batch: Any, topics: Any) -> Any:
+        """The message id of each row, null where it has none; None where no row has one."""
+        ids = None
         if self._by_offset:
-            rows = zip(self._list(batch, "stream"), self._list(batch, "offset"), topics, strict=True)
-            ids = [None if offset is None else f"{stream}:{offset}:{topic}" for stream, offset, topic in rows]
-        if self._by_key:
-            keys = self._list(batch, "key")
-            ids = [other if key is None else _text(key) for key, other in zip(keys, ids, strict=True)]
-        return ids
-
-
-def _text(key: bytes | str) -> str:
-    # An id is text; bytes that are not UTF-8 are written as hexadecimal digits, so that they stay apart.
-    if isinstance(key, str):
-        return key
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key.hex()
+            stream = batch.column(self._places["stream"])
+            offset = batch.column(self._places["offset"]).cast(pa.string())
+            ids = pc.binary_join_element_wise(stream, offset, topics, ":").cast(pa.binary())
+        if self._by_key and "key" in self._places:
+            keys = batch.column(self._places["key"]).cast(pa.binary())
+            ids = keys if ids is None else pc.coalesce(keys, ids)
+        return None if ids is None or ids.null_count == len(ids) else ids
 
 
 @dataclass(frozen=True)
@@ -193,26 +197,10 @@ class _Task:
                 if publisher is None:
                     connection.reconnect()
                     publisher = Publisher(connection, self._options.window, self._options.stream)
-                self._publish(publisher, batch)
+                publisher.publish_columns(*self._columns.messages(batch))
             if publisher is not None:
                 total = publisher.flush()
         return _Written(total.stored, total.duplicates)
-
-    def _publish(self, publisher: Publisher, batch: Any) -> None:
-        publish = publisher.publish
-        for topic, value, message_id, headers in self._columns.rows(batch):
-            if topic is None:
-                raise StreamError("a row has no topic: there is no subject to publish it on")
-            payload = value if isinstance(value, bytes) else b"" if value is None else value.encode()
-            publish(topic, payload, _forwarded(headers) if headers else (), message_id)
-
-
-def _forwarded(headers: list[dict[str, Any]]) -> list[tuple[str, bytes]]:
-    return [
-        (header["key"], header["value"] or b"")
-        for header in headers
-        if header is not None and header["key"] not in _NOT_FORWARDED
-    ]
 
 
 def _report(messages: list[WriterCommitMessage | None]) -> None:

@@ -1,0 +1,113 @@
+"""From Arrow columns to the frames that publish them, a thousand messages at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.errors import ConfigError, Mistake
+from turnout.wire.headers import MESSAGE_ID
+
+__all__ = ["header_lines", "id_lines", "pack"]
+
+_VERSION = b"NATS/1.0\r\n"
+_BAD_NAME = r"^$|[\s:]"
+_BAD_VALUE = r"[\r\n]"
+# What a header line cannot carry as it stands: line breaks, and blanks at its ends, which readers drop.
+_UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
+
+
+def pack(subjects: Any, payloads: Any, lines: Any, lead: bytes, first: int) -> tuple[Any, NDArray[np.int64]]:
+    """The frames of some messages in one buffer, and where each begins, with the end behind them.
+
+    Args:
+        subjects: binary, no nulls.
+        payloads: binary, no nulls.
+        lines: the header lines of each message as binary, each line with its end; None where no message has any.
+        lead: the reply subject up to the message's number.
+        first: the number of the first message.
+    """
+    count = len(subjects)
+    numbers = _text(np.arange(first, first + count))
+    sizes = pc.binary_length(payloads)
+    if lines is None:
+        parts = [b"PUB ", subjects, b" " + lead, numbers, b" ", _text(sizes), b"\r\n", payloads, b"\r\n"]
+    else:
+        heads = pc.add(pc.binary_length(lines), len(_VERSION) + 2)
+        totals = _text(pc.add(sizes, heads))
+        opening = [b"HPUB ", subjects, b" " + lead, numbers, b" ", _text(heads), b" ", totals, b"\r\n"]
+        parts = [*opening, _VERSION, lines, b"\r\n", payloads, b"\r\n"]
+    joined = _join(parts)
+    edges = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset : joined.offset + count + 1]
+    return joined.buffers()[2], edges.astype(np.int64)
+
+
+def id_lines(ids: Any) -> Any:
+    """The header line of each message id; empty where it is null or empty.
+
+    An id that a header cannot carry as it stands is written as hexadecimal digits.
+    """
+    ids = ids.cast(pa.binary()).fill_null(b"")
+    unfit = pc.match_substring_regex(ids, _UNFIT_ID)
+    if pc.any(unfit).as_py():
+        texts = [
+            b"0x" + raw.hex().encode() if bad else raw
+            for raw, bad in zip(ids.to_pylist(), unfit.to_pylist(), strict=True)
+        ]
+        ids = pa.array(texts, type=pa.binary())
+    lines = _join([MESSAGE_ID.encode() + b": ", ids, b"\r\n"])
+    return pc.if_else(pc.equal(pc.binary_length(ids), 0), _scalar(b""), lines)
+
+
+def header_lines(headers: Any, without: Collection[str] = ()) -> Any:
+    """The header lines of each list of ``{key, value}``, but for those named in *without*.
+
+    Raises:
+        ConfigError: when a name or a value would break out of its line; the value is not repeated.
+    """
+    parents = pc.list_parent_indices(headers).to_numpy()
+    pairs = pc.list_flatten(headers)
+    names = pc.struct_field(pairs, [0]).cast(pa.binary())
+    values = pc.struct_field(pairs, [1]).cast(pa.binary()).fill_null(b"")
+    excluded = pa.array([name.encode() for name in without], type=pa.binary())
+    kept = pc.and_(pc.is_valid(names), pc.invert(pc.is_in(names, value_set=excluded)))
+    if not pc.all(kept).as_py():
+        names, values, parents = names.filter(kept), values.filter(kept), parents[kept.to_numpy(zero_copy_only=False)]
+    _check(names, values)
+    lines = _join([names, b": ", values, b"\r\n"])
+    offsets = np.zeros(len(headers) + 1, dtype=np.int32)
+    np.cumsum(np.bincount(parents, minlength=len(headers)), out=offsets[1:])
+    # A list of lines joins to one text because its data lie one behind the other already.
+    ends = np.frombuffer(lines.buffers()[1], dtype=np.int32)[: len(lines) + 1] if len(lines) else np.zeros(1, np.int32)
+    edges = pa.py_buffer(np.ascontiguousarray(ends[offsets]))
+    return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])
+
+
+def _check(names: Any, values: Any) -> None:
+    for column, pattern, problem in (
+        (names, _BAD_NAME, "a header's name has no blanks, colons or line breaks"),
+        (values, _BAD_VALUE, "a header's value cannot hold a line break"),
+    ):
+        bad = pc.match_substring_regex(column, pattern)
+        if pc.any(bad).as_py():
+            name = names[pc.index(bad, True).as_py()].as_py().decode("utf-8", "replace")
+            raise ConfigError([Mistake(f"headers.{name!r}", problem)], what="NATS message")
+
+
+def _join(parts: list[Any]) -> Any:
+    """The parts of each message one behind the other; bytes stand for the same in every message."""
+    made = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*made, _scalar(b""))
+
+
+def _scalar(text: bytes) -> Any:
+    return pa.scalar(text, type=pa.binary())
+
+
+def _text(numbers: Any) -> Any:
+    return pc.cast(pa.array(numbers) if isinstance(numbers, np.ndarray) else numbers, pa.string()).cast(pa.binary())
