@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
-from turnout.transforms.options import Option, OptionMistake, Options, Phase
+from turnout.transforms.options import Option, OptionError, Options, Phase
 
 __all__ = ["REPLACE_NULL", "Predicate", "Side", "Transform"]
 
@@ -47,7 +47,7 @@ class Transform:
         """Build one from parsed options; every name of `options` is there.
 
         Raises:
-            OptionMistake: when options contradict one another.
+            OptionError: when options contradict one another.
         """
         names = {option.name: option.name.replace(".", "_") for option in cls.options}
         return cls(side=side, **{field: options[name] for name, field in names.items()})
@@ -81,9 +81,9 @@ class Predicate:
         return cls(**{option.name.replace(".", "_"): options[option.name] for option in cls.options})
 
 
-def mistake(option: str, problem: str, phase: Phase = "task_start") -> OptionMistake:
+def mistake(option: str, problem: str, phase: Phase = "task_start") -> OptionError:
     """A mistake that shows only when options are seen together, which Connect finds when the task starts."""
-    return OptionMistake(option, problem, phase)
+    return OptionError(option, problem, phase)
 
 
 def value_or(options: Options, name: str, otherwise: Any) -> Any:

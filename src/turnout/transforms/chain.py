@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
 from turnout.transforms.base import Predicate, Transform
-from turnout.transforms.options import OptionMistake, Phase, RawOptions, parse_options
+from turnout.transforms.options import OptionError, Phase, RawOptions, parse_options
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 from turnout.transforms.policy import ErrorPolicy
 from turnout.transforms.properties import read_properties, sink_mistakes
@@ -153,7 +153,7 @@ class _Builder:
             return None
         try:
             return found.kind.from_options(values, found.side)
-        except OptionMistake as mistake:
+        except OptionError as mistake:
             self._note(spec.prefix, [mistake])
             return None
 
@@ -172,11 +172,11 @@ class _Builder:
             return None
         try:
             return kind.from_options(values)
-        except OptionMistake as mistake:
+        except OptionError as mistake:
             self._note(spec.prefix, [mistake])
             return None
 
-    def _note(self, prefix: str, wrong: Sequence[OptionMistake]) -> None:
+    def _note(self, prefix: str, wrong: Sequence[OptionError]) -> None:
         for one in wrong:
             place = prefix + one.option if one.option else prefix.rstrip(".")
             self.mistakes.append(ChainMistake(place, one.problem, phase=one.phase))

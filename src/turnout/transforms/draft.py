@@ -36,9 +36,7 @@ def inline_spec(alias: str, prefix: str, options: RawOptions) -> list[PredicateS
     type_ = given.pop("type", None)
     negate = _is_true(given.pop("negate", None))
     return [
-        PredicateSpec(
-            alias, f"{prefix}?type", f"{prefix}?", type_ and type_.strip(), _renamed(given), negate=negate
-        )
+        PredicateSpec(alias, f"{prefix}?type", f"{prefix}?", type_ and type_.strip(), _renamed(given), negate=negate)
     ]
 
 

@@ -20,9 +20,7 @@ class HeaderFrom(Transform):
     options: ClassVar[tuple[Option, ...]] = (
         Option("fields", "LIST", "The fields, flat names.", check=non_empty_list, valid="not empty"),
         Option("headers", "LIST", "The header for each of them.", check=non_empty_list, valid="as many as fields"),
-        Option(
-            "operation", "STRING", "What happens to the fields.", check=one_of("move", "copy"), valid="move, copy"
-        ),
+        Option("operation", "STRING", "What happens to the fields.", check=one_of("move", "copy"), valid="move, copy"),
         REPLACE_NULL,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["JavaRegexError", "check_java_regex", "group_names"]
+__all__ = ["JavaRegexError", "check_java_regex", "groups_of"]
 
 
 class JavaRegexError(ValueError):
@@ -31,11 +31,11 @@ def check_java_regex(pattern: str) -> None:
     _Reader(pattern).read()
 
 
-def group_names(pattern: str) -> tuple[int, frozenset[str]]:
-    """How many capturing groups *pattern* has, and the names of those that have one."""
+def groups_of(pattern: str) -> tuple[int, dict[str, int]]:
+    """How many capturing groups *pattern* has, and the numbers of those that have a name."""
     reader = _Reader(pattern)
     reader.read()
-    return reader.groups, frozenset(reader.names)
+    return reader.groups, reader.names
 
 
 class _Reader:
@@ -45,7 +45,7 @@ class _Reader:
         self.text = text
         self.at = 0
         self.groups = 0
-        self.names: set[str] = set()
+        self.names: dict[str, int] = {}
 
     def read(self) -> None:
         self._alternatives()
@@ -140,8 +140,8 @@ class _Reader:
             raise self._error("bad group name")
         if found.group() in self.names:
             raise self._error(f"the group name {found.group()!r} is used twice")
-        self.names.add(found.group())
         self.groups += 1
+        self.names[found.group()] = self.groups
         self.at = found.end() + 1
 
     def _escape(self, *, in_class: bool) -> None:

@@ -16,9 +16,7 @@ __all__ = ["MaskField"]
 class MaskField(Transform):
     """See ``summary``."""
 
-    summary: ClassVar[str] = (
-        "Replaces fields by the zero of their type, or by a replacement for numbers and strings."
-    )
+    summary: ClassVar[str] = "Replaces fields by the zero of their type, or by a replacement for numbers and strings."
     options: ClassVar[tuple[Option, ...]] = (
         Option("fields", "LIST", "The fields, flat names.", check=non_empty_list, valid="not empty"),
         Option("replacement", "STRING", "What to put there.", default=None, check=non_empty, valid="not empty"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["REQUIRED", "Kind", "Option", "OptionMistake", "Options", "Phase", "RawOptions", "parse_options"]
+__all__ = ["REQUIRED", "Kind", "Option", "OptionError", "Options", "Phase", "RawOptions", "parse_options"]
 
 Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
 Phase: TypeAlias = Literal["validation", "task_start"]
@@ -26,7 +26,7 @@ _RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
 
 
 @dataclass(eq=False)
-class OptionMistake(ValueError):
+class OptionError(ValueError):
     """Raised when an option's text cannot be read, or its value is not valid.
 
     Attributes:
@@ -60,12 +60,12 @@ class Option:
         """The value that a property's text stands for.
 
         Raises:
-            OptionMistake: when the text cannot be read or the value is not valid.
+            OptionError: when the text cannot be read or the value is not valid.
         """
         value = None if text is None else self._read(text.strip())
         problem = self.check(value) if self.check else None
         if problem:
-            raise OptionMistake(self.name, f"{problem}, found {_shown(text)}")
+            raise OptionError(self.name, f"{problem}, found {_shown(text)}")
         return value
 
     def _read(self, text: str) -> Any:
@@ -75,7 +75,7 @@ class Option:
             return tuple(part.strip() for part in text.split(",")) if text else ()
         if self.kind == "BOOLEAN":
             if text.lower() not in ("true", "false"):
-                raise OptionMistake(self.name, f"expected true or false, found {text!r}")
+                raise OptionError(self.name, f"expected true or false, found {text!r}")
             return text.lower() == "true"
         return self._integer(text)
 
@@ -84,7 +84,7 @@ class Option:
         digits = text[1:] if text[:1] in ("+", "-") else text
         number = int(text) if digits.isdecimal() else None
         if number is None or not -(1 << bits) <= number < 1 << bits:
-            raise OptionMistake(self.name, f"expected an integer of {bits + 1} bits, found {text!r}")
+            raise OptionError(self.name, f"expected an integer of {bits + 1} bits, found {text!r}")
         return number
 
 
@@ -92,22 +92,22 @@ def _shown(text: str | None) -> str:
     return "null" if text is None else repr(text)
 
 
-def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[str, Any], list[OptionMistake]]:
+def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:
     """The values of all options, defaults filled in, and everything that is wrong with them.
 
     Names that no option has are left alone, as Connect does.
     """
     values: dict[str, Any] = {}
-    mistakes: list[OptionMistake] = []
+    mistakes: list[OptionError] = []
     for option in options:
         if option.name not in given:
             if option.default is REQUIRED:
-                mistakes.append(OptionMistake(option.name, f"is missing, and it is required ({option.doc})"))
+                mistakes.append(OptionError(option.name, f"is missing, and it is required ({option.doc})"))
             else:
                 values[option.name] = option.default
             continue
         try:
             values[option.name] = option.parse(given[option.name])
-        except OptionMistake as mistake:
+        except OptionError as mistake:
             mistakes.append(mistake)
     return values, mistakes

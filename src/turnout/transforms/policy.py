@@ -52,12 +52,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("errors.log.include.messages", "BOOLEAN", "Log the record's place too.", default=False),
     Option("errors.retry.timeout", "LONG", "Accepted; nothing here is worth a retry.", default=0),
     Option("errors.retry.delay.max.ms", "LONG", "Accepted; see errors.retry.timeout.", default=60000),
-    Option(
-        "errors.deadletterqueue.topic.name", "STRING", "Where failed records go; blank for nowhere.", default=""
-    ),
-    Option(
-        "errors.deadletterqueue.topic.replication.factor", "SHORT", "Accepted; topics are not made.", default=3
-    ),
+    Option("errors.deadletterqueue.topic.name", "STRING", "Where failed records go; blank for nowhere.", default=""),
+    Option("errors.deadletterqueue.topic.replication.factor", "SHORT", "Accepted; topics are not made.", default=3),
     Option(
         "errors.deadletterqueue.context.headers.enable",
         "BOOLEAN",

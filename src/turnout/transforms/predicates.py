@@ -13,7 +13,7 @@ from turnout.conditions import decode, leaves
 from turnout.errors import ConditionError
 from turnout.transforms.base import Predicate
 from turnout.transforms.checks import java_regex, non_empty
-from turnout.transforms.options import Option, OptionMistake, Options
+from turnout.transforms.options import Option, OptionError, Options
 
 __all__ = [
     "Condition",
@@ -93,7 +93,7 @@ class Condition(Predicate):
         try:
             tree = decode_condition(options["when"])
         except ConditionError as error:
-            raise OptionMistake("when", f"expected a condition: {error}") from None
+            raise OptionError("when", f"expected a condition: {error}") from None
         return cls(tree, tuple(dict.fromkeys(leaf.key for leaf in leaves(tree))))
 
 

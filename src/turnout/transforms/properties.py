@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from turnout.transforms.checks import java_regex
 from turnout.transforms.draft import condition_spec, if_specs, inline_spec
-from turnout.transforms.options import OptionMistake, RawOptions
+from turnout.transforms.options import OptionError, RawOptions
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
 __all__ = ["Specs", "read_properties", "sink_mistakes", "sub_options"]
@@ -22,7 +22,7 @@ class Specs:
     unused: list[PredicateSpec] = field(default_factory=list)
 
 
-def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[OptionMistake]]:
+def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[OptionError]]:
     """The specs of a connector's properties, and what is wrong with the lists of aliases."""
     reader = _Properties(config, strict=strict)
     return reader.read(), reader.mistakes
@@ -33,20 +33,20 @@ def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:
     return {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
 
 
-def sink_mistakes(config: RawOptions) -> Iterator[OptionMistake]:
+def sink_mistakes(config: RawOptions) -> Iterator[OptionError]:
     """What is wrong with the topics of a sink connector and of its dead letters."""
     topics = [topic.strip() for topic in (config.get("topics") or "").split(",") if topic.strip()]
     pattern = (config.get("topics.regex") or "").strip()
     if bool(topics) == bool(pattern):
         found = "both" if topics else "neither"
-        yield OptionMistake("topics", f"expected either topics or topics.regex, found {found}")
+        yield OptionError("topics", f"expected either topics or topics.regex, found {found}")
     dead = (config.get("errors.deadletterqueue.topic.name") or "").strip()
     if dead and dead in topics:
-        yield OptionMistake("errors.deadletterqueue.topic.name", f"the sink consumes {dead!r} itself")
+        yield OptionError("errors.deadletterqueue.topic.name", f"the sink consumes {dead!r} itself")
     if pattern and java_regex(pattern):
-        yield OptionMistake("topics.regex", f"{java_regex(pattern)}, found {pattern!r}")
+        yield OptionError("topics.regex", f"{java_regex(pattern)}, found {pattern!r}")
     elif dead and pattern and re.fullmatch(pattern, dead):
-        yield OptionMistake("errors.deadletterqueue.topic.name", f"topics.regex matches {dead!r}")
+        yield OptionError("errors.deadletterqueue.topic.name", f"topics.regex matches {dead!r}")
 
 
 class _Properties:
@@ -55,7 +55,7 @@ class _Properties:
     def __init__(self, config: RawOptions, *, strict: bool) -> None:
         self.config = config
         self.strict = strict
-        self.mistakes: list[OptionMistake] = []
+        self.mistakes: list[OptionError] = []
         self.used: set[str] = set()
 
     def read(self) -> Specs:
@@ -68,12 +68,12 @@ class _Properties:
     def _aliases(self, option: str) -> list[str]:
         text = self.config.get(option, "")
         if text is None:
-            self.mistakes.append(OptionMistake(option, "expected a list of aliases, found null"))
+            self.mistakes.append(OptionError(option, "expected a list of aliases, found null"))
             return []
         aliases = [alias.strip() for alias in text.split(",")] if text.strip() else []
         twice = sorted({alias for alias in aliases if aliases.count(alias) > 1})
         if twice:
-            self.mistakes.append(OptionMistake(option, f"expected each alias once, found {text!r}"))
+            self.mistakes.append(OptionError(option, f"expected each alias once, found {text!r}"))
         return list(dict.fromkeys(aliases))
 
     def _stage(self, alias: str) -> list[StageSpec]:
@@ -100,9 +100,9 @@ class _Properties:
         text = spec.options.pop("negate") or ""
         if named is None and not inline:
             problem = f"means nothing without {spec.prefix}predicate, found {text!r}"
-            self.mistakes.append(OptionMistake(spec.prefix + "negate", problem))
+            self.mistakes.append(OptionError(spec.prefix + "negate", problem))
         elif text.strip().lower() not in ("true", "false"):
-            self.mistakes.append(OptionMistake(spec.prefix + "negate", f"expected true or false, found {text!r}"))
+            self.mistakes.append(OptionError(spec.prefix + "negate", f"expected true or false, found {text!r}"))
         else:
             # Kafka validates the trimmed text but reads the untrimmed: " true " is false there.
             spec.negate = (text if self.strict else text.strip()).lower() == "true"
@@ -113,7 +113,7 @@ class _Properties:
             return self._predicate(alias)
         listed = ", ".join(self.predicates) or "none"
         problem = f"no predicate {alias!r} is listed in 'predicates'; listed are {listed}"
-        self.mistakes.append(OptionMistake(spec.prefix + "predicate", problem, "task_start"))
+        self.mistakes.append(OptionError(spec.prefix + "predicate", problem, "task_start"))
         return None
 
     def _predicate(self, alias: str) -> PredicateSpec:

@@ -77,10 +77,7 @@ RELEASED: Mapping[str, type[Transform]] = MappingProxyType(
 """The transforms that Kafka ships."""
 
 PREDICATES: Mapping[str, type[Predicate]] = MappingProxyType(
-    {
-        kind.__name__: kind
-        for kind in (TopicNameMatches, HasHeaderKey, RecordIsTombstone, SubjectMatches, Condition)
-    }
+    {kind.__name__: kind for kind in (TopicNameMatches, HasHeaderKey, RecordIsTombstone, SubjectMatches, Condition)}
 )
 
 _OWN_PREDICATES = frozenset(("SubjectMatches", "Condition"))
@@ -164,9 +161,7 @@ def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
 
 def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
     return [
-        label
-        for name, kind in known.items()
-        for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
+        label for name, kind in known.items() for label in ((f"{name}$Key", f"{name}$Value") if kind.sided else (name,))
     ]
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from turnout.errors import SubjectError
 from turnout.subjects.transform import SubjectTransform as Mapping
 from turnout.transforms.base import Side, Transform
-from turnout.transforms.options import Option, OptionMistake, Options
+from turnout.transforms.options import Option, OptionError, Options
 
 __all__ = ["SubjectTransform"]
 
@@ -20,9 +20,7 @@ class SubjectTransform(Transform):
     summary: ClassVar[str] = "Rewrites the topic by a NATS subject transform, as wildcard(1) and partition(10,1)."
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "source", "STRING", "The subject filter that the topic has to match.", valid="a NATS subject filter"
-        ),
+        Option("source", "STRING", "The subject filter that the topic has to match.", valid="a NATS subject filter"),
         Option("destination", "STRING", "What the topic becomes.", valid="a NATS mapping destination"),
     )
 
@@ -34,7 +32,7 @@ class SubjectTransform(Transform):
         try:
             return cls(side, Mapping.parse(options["source"] or "", options["destination"] or ""))
         except SubjectError as error:
-            raise OptionMistake("destination", f"expected a subject transform: {error}") from None
+            raise OptionError("destination", f"expected a subject transform: {error}") from None
 
     @property
     def full_name(self) -> str:

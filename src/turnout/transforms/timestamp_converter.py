@@ -27,9 +27,7 @@ class TimestampConverter(Transform):
 
     summary: ClassVar[str] = "Converts a time between text, unix time, Date, Time and Timestamp."
     options: ClassVar[tuple[Option, ...]] = (
-        Option(
-            "target.type", "STRING", "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)
-        ),
+        Option("target.type", "STRING", "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)),
         Option("field", "STRING", "The field, a flat name; empty for the whole.", default=""),
         Option("format", "STRING", "The pattern of the text.", default="", valid="java.text.SimpleDateFormat"),
         Option(

@@ -1,0 +1,301 @@
+"""A chain of transforms compiled to Spark: one output row for each record, without shuffles or per-record Python.
+
+Every stage becomes one or two ``select``\\ s, so that expression trees stay shallow and no intermediate result is
+computed twice: Spark folds a projection into the next one only where that costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from turnout.spark.headers import TYPED_HEADER
+from turnout.spark.predicates import compile_predicate
+from turnout.spark.record import Failure, Record, Step, Typed
+from turnout.spark.schemas import metadata_of, schema_of, spark_type
+from turnout.spark.transforms import compile_transform
+from turnout.transforms.chain import Chain, Stage
+from turnout.transforms.policy import ErrorPolicy
+from turnout.transforms.schema import Field, Schema
+
+__all__ = ["DROPPED", "ERROR", "ERROR_TYPE", "Applied", "apply_chain", "compile_chain", "error_headers"]
+
+ERROR: Final = "_error"
+"""The column that says why a record failed; null for one that did not."""
+
+DROPPED: Final = "_dropped"
+"""The column that says whether a Filter dropped the record; never null."""
+
+ERROR_TYPE: Final = T.StructType(
+    [
+        T.StructField("stage", T.StringType()),
+        T.StructField("class_name", T.StringType()),
+        T.StructField("exception", T.StringType()),
+        T.StructField("message", T.StringType()),
+    ]
+)
+
+Tolerance = Literal["none", "all"]
+
+_APPLIES, _FAILURE = "_applies", "_failure"
+_SIDES = ("key", "value")
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What `apply_chain` gives.
+
+    Attributes:
+        records: those that came through.
+        dead_letters: the consumed records that failed, unchanged, with ``_error``.
+    """
+
+    records: DataFrame
+    dead_letters: DataFrame
+
+
+def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none") -> Applied:
+    """The records after the chain, and those that failed as they were before it.
+
+    Each of the two frames computes the chain when it is used; `compile_chain` does it once for both.
+    """
+    kept = {name: f"_original_{name}" for name in ("topic", *_SIDES, "headers") if name in records.columns}
+    rows = compile_chain(chain, records.withColumns({new: F.col(old) for old, new in kept.items()}), tolerance)
+    good = rows.where(F.col(ERROR).isNull() & ~F.col(DROPPED)).drop(ERROR, DROPPED, *kept.values())
+    dead = rows.where(F.col(ERROR).isNotNull()).drop(DROPPED)
+    dead = dead.withColumns({old: F.col(new) for old, new in kept.items()}).drop(*kept.values())
+    return Applied(good, dead)
+
+
+def compile_chain(
+    chain: Chain,
+    records: DataFrame,
+    tolerance: Tolerance = "none",
+    *,
+    predicates: Literal["fail", "not-matched"] | None = None,
+) -> DataFrame:
+    """The records after the chain, one row each, with `ERROR` and `DROPPED` beside their other columns.
+
+    A record that failed or was dropped passes the later stages untouched; where a later stage changes the type of a
+    column, it has null there. An `ERROR` column that the records already have (`decode_values` makes one) is kept.
+
+    Args:
+        chain: the stages.
+        records: a frame with the columns of a record: at least ``topic`` and ``value``.
+        tolerance: ``none`` stops the job at the first failure with its place and reason; ``all`` notes it.
+        predicates: what a failing predicate is; the chain's own ``errors.predicates`` if not given.
+
+    Raises:
+        NotCompilableError: when a stage cannot be said in Spark for these columns.
+    """
+    compiler = _Compiler(records, replace(chain.errors, failed_predicates=predicates or chain.errors.failed_predicates))
+    for stage in chain.stages:
+        compiler.add(stage)
+    rows = compiler.rows()
+    return _stopping(rows) if tolerance == "none" else rows
+
+
+def _stopping(rows: DataFrame) -> DataFrame:
+    """The same rows; the job fails at the first one with an error."""
+    error = F.col(ERROR)
+    place = [F.coalesce(F.col(name).cast("string"), F.lit("?")) for name in _PLACE if name in rows.columns]
+    labels = [F.concat(F.lit(f"{name} "), text) for name, text in zip(_PLACE, place, strict=False)]
+    what = F.concat_ws(": ", F.concat_ws(", ", *labels), error["stage"], error["class_name"], error["message"])
+    stopped = F.when(error.isNotNull(), F.raise_error(what).cast(ERROR_TYPE))
+    return rows.withColumn(ERROR, stopped)
+
+
+_PLACE = ("topic", "partition", "offset")
+
+
+class _Compiler:
+    """Adds one stage after the other to a frame, and keeps what is known of its columns."""
+
+    def __init__(self, records: DataFrame, policy: ErrorPolicy) -> None:
+        self.policy = policy
+        self.frame = _complete(records)
+        self.schemas: dict[str, Schema | None] = {name: schema_of(self.frame.schema[name]) for name in _SIDES}
+        self.can_die = ERROR in records.columns or DROPPED in records.columns
+        self.source = "offset" not in records.columns
+        self.typed_headers = _has_typed_headers(self.frame)
+
+    def rows(self) -> DataFrame:
+        """The frame, with the schemas in its columns' metadata."""
+        sides = {
+            name: F.col(name).alias(name, metadata=metadata_of(self.schemas[name]))
+            for name in _SIDES
+            if self.schemas[name] is not None
+        }
+        return self.frame.withColumns(sides) if sides else self.frame
+
+    def add(self, stage: Stage) -> None:
+        """One stage more: whether it applies, whether it fails, what it changes."""
+        record = self._record()
+        applies, failed_guards = self._applies(stage, record)
+        step = compile_transform(stage.transform, record)
+        failures = [*failed_guards, *step.failures]
+        always = applies is None
+        if applies is not None:
+            self.frame = self.frame.withColumn(_APPLIES, applies)
+        if failures:
+            self.frame = self.frame.withColumn(_FAILURE, self._failure(stage, failures, always=always))
+        self._change(record, step, always=always, can_fail=bool(failures), guarded=bool(stage.guards))
+
+    def _record(self) -> Record:
+        key, value = (Typed(F.col(name), self.schemas[name]) for name in _SIDES)
+        offset = None if self.source else F.col("offset")
+        return Record(
+            F.col("topic"), F.col("partition"), offset, F.col("timestamp"), key, value, F.col("headers"),
+            self.typed_headers,
+        )  # fmt: skip
+
+    def _applies(self, stage: Stage, record: Record) -> tuple[Column | None, list[Failure]]:
+        """Where the stage applies (None: everywhere), and how its predicates can fail."""
+        failures: list[Failure] = []
+        holds: Column | None = None
+        for guard in stage.guards:
+            test = compile_predicate(guard.predicate, record)
+            answer = F.coalesce(test.holds, F.lit(False))
+            answer = ~answer if guard.negate else answer
+            holds = answer if holds is None else holds & answer
+            failures += test.failures
+        if holds is not None and stage.negate:
+            holds = ~holds
+        if holds is not None and failures:
+            broken = _any([failure.when for failure in failures])
+            # A failing predicate leaves its stage out, whatever negate says, or is a failure that the stage reports.
+            holds = ~broken & holds if self.policy.failed_predicates == "not-matched" else broken | holds
+            failures = [] if self.policy.failed_predicates == "not-matched" else failures
+        if self.can_die:
+            live = F.col(ERROR).isNull() & ~F.col(DROPPED)
+            holds = live if holds is None else live & holds
+        return holds, failures
+
+    def _failure(self, stage: Stage, failures: list[Failure], *, always: bool) -> Column:
+        found = F.lit(None).cast(ERROR_TYPE)
+        for failure in reversed(failures):
+            error = F.struct(
+                F.lit("TRANSFORMATION").alias("stage"),
+                F.lit(stage.transform.full_name).alias("class_name"),
+                F.lit(failure.exception).alias("exception"),
+                F.concat(F.lit(f"{stage.name}: "), failure.message).alias("message"),
+            )
+            found = F.when(failure.when, error).otherwise(found)
+        return found if always else F.when(F.col(_APPLIES), found)
+
+    def _change(self, before: Record, step: Step, *, always: bool, can_fail: bool, guarded: bool) -> None:
+        done: Column | None = None if always else F.col(_APPLIES)
+        if can_fail:
+            fine = F.col(_FAILURE).isNull()
+            done = fine if done is None else done & fine
+        after = step.record
+        columns: dict[str, Column] = {}
+        for name in ("topic", "headers"):
+            old, new = getattr(before, name), getattr(after, name)
+            if new is not old:
+                columns[name] = new if done is None else F.when(done, new).otherwise(old)
+        for name in _SIDES:
+            old, new = getattr(before, name), getattr(after, name)
+            if new is not old:
+                columns[name], self.schemas[name] = _merged(old, new, done, guarded=guarded)
+        if can_fail:
+            columns[ERROR] = F.coalesce(F.col(ERROR), F.col(_FAILURE))
+        if step.drops:
+            columns[DROPPED] = F.lit(True) if done is None else F.col(DROPPED) | done
+        self.can_die = self.can_die or can_fail or step.drops
+        if columns:
+            self.frame = self.frame.withColumns(columns)
+        self.frame = self.frame.drop(_APPLIES, _FAILURE)
+
+
+def _any(conditions: list[Column]) -> Column:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = found | condition
+    return found
+
+
+def _merged(old: Typed, new: Typed, done: Column | None, *, guarded: bool) -> tuple[Column, Schema | None]:
+    """The column after a stage, and its schema: one type for the rows it changed and for those it did not."""
+    if done is None:
+        return new.column, new.schema
+    if spark_type(old.schema).simpleString() == spark_type(new.schema).simpleString():
+        schema = _common(old.schema, new.schema) if guarded else new.schema
+        return F.when(done, new.column).otherwise(old.column), schema
+    if not guarded:
+        # The rows that are not done have failed or are dropped: nobody looks at them again.
+        return F.when(done, new.column), new.schema
+    return F.when(done, new.variant()).otherwise(old.variant()), None
+
+
+def _common(old: Schema | None, new: Schema | None) -> Schema | None:
+    """What two schemas of one Spark type agree on; optional where either is."""
+    if old is None or new is None or old == new:
+        return new
+    fields = tuple(
+        Field(b.name, _common(a.schema, b.schema) or b.schema) for a, b in zip(old.fields, new.fields, strict=False)
+    )
+    same = {name: getattr(new, name) for name in _ATTRIBUTES if getattr(old, name) == getattr(new, name)}
+    return Schema(
+        new.type, optional=old.optional or new.optional, fields=fields, keys=new.keys, values=new.values, **same
+    )
+
+
+_ATTRIBUTES = ("default", "name", "version", "doc", "parameters")
+
+
+def _complete(records: DataFrame) -> DataFrame:
+    """The frame with every column of a record, missing ones null."""
+    missing = {name: F.lit(None).cast(kind) for name, kind in _RECORD.items() if name not in records.columns}
+    frame = records.withColumns(missing) if missing else records
+    if ERROR not in records.columns:
+        frame = frame.withColumn(ERROR, F.lit(None).cast(ERROR_TYPE))
+    return frame if DROPPED in records.columns else frame.withColumn(DROPPED, F.lit(False))
+
+
+_RECORD = {
+    "topic": "string",
+    "partition": "int",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def _has_typed_headers(frame: DataFrame) -> bool:
+    """Whether headers carry a variant and a schema beside their names, as in `turnout.spark.headers`."""
+    headers = frame.schema["headers"].dataType
+    return isinstance(headers, T.ArrayType) and headers.elementType.simpleString() == TYPED_HEADER
+
+
+def error_headers(error: Column, topic: Column, partition: Column, offset: Column, *, name: str = "") -> Column:
+    """Connect's context headers for a dead letter, as an array to append to the record's own.
+
+    Args:
+        error: the `ERROR` column.
+        topic: the consumed record's topic, and `partition` and `offset` its place.
+        name: the connector's, here the route's, name; left out if empty.
+    """
+    texts = [
+        ("topic", topic),
+        ("partition", partition.cast("string")),
+        ("offset", offset.cast("string")),
+        ("connector.name", F.lit(name or None)),
+        ("stage", error["stage"]),
+        ("class.name", error["class_name"]),
+        ("exception.class.name", error["exception"]),
+        ("exception.message", error["message"]),
+    ]
+    headers = [
+        F.when(
+            text.isNotNull(),
+            F.struct(F.lit(f"__connect.errors.{key}").alias("key"), F.encode(text, "UTF-8").alias("value")),
+        )
+        for key, text in texts
+    ]
+    return F.filter(F.array(*headers), lambda header: header.isNotNull())

@@ -1,0 +1,284 @@
+"""``java.text.SimpleDateFormat`` on columns: the lenient parsing and the printing that Connect does, in UTC.
+
+Times are epoch milliseconds. The calendar is Java's: Julian before 1582-10-15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.errors import NotCompilableError
+from turnout.transforms.java_time import Letters, Token, parse_java_time
+
+__all__ = ["DAY", "format_millis", "parse_millis"]
+
+DAY = 86_400_000
+_CUTOVER_DAY = -141_427
+"""1582-10-15 in days since 1970: the first day of the Gregorian calendar."""
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_ZONES = {"z": "UTC", "Z": "+0000", "X": "Z"}
+_NUMERIC = frozenset("yYdDFwWuHhKkmsS")
+_PLAIN = frozenset(("yyyy", "MM", "dd", "HH", "mm", "ss", "SSS"))
+
+
+def _long(number: int) -> Column:
+    return F.lit(number).cast("bigint")
+
+
+def _div(value: Column, by: int) -> Column:
+    """Division that rounds down."""
+    return F.floor(value / F.lit(by)) if by == 1 else ((value - F.pmod(value, _long(by))) / _long(by)).cast("bigint")
+
+
+# --- calendar arithmetic ------------------------------------------------------------------------------------------
+
+
+def _days_of(year: Column, month: Column, day: Column) -> Column:
+    """Days since 1970 of a date whose month and day may lie outside their ranges."""
+    months = year * 12 + (month - 1)
+    # Count years from March, so that the leap day is the last one.
+    shifted = months - 2
+    y = _div(shifted, 12)
+    m = F.pmod(shifted, _long(12))
+    of_year = _div(m * 153 + 2, 5) + (day - 1)
+    julian = y * 365 + _div(y, 4) + of_year - 719_470
+    gregorian = y * 365 + _div(y, 4) - _div(y, 100) + _div(y, 400) + of_year - 719_468
+    return F.when(gregorian >= _CUTOVER_DAY, gregorian).otherwise(julian)
+
+
+@dataclass(frozen=True)
+class _Date:
+    year: Column
+    month: Column
+    day: Column
+
+
+def _date_of(days: Column) -> _Date:
+    """Year (astronomical), month and day of days since 1970."""
+    civil = F.date_from_unix_date(days.cast("int"))
+    c = days + 719_470
+    y = _div(c * 4 + 3, 1461)
+    e = c - _div(y * 1461, 4)
+    m = _div(e * 5 + 2, 153)
+    early = days < _CUTOVER_DAY
+    old_month = m + 3 - _div(m, 10) * 12
+    old_year = y + _div(m, 10)
+    return _Date(
+        F.when(early, old_year).otherwise(F.year(civil)),
+        F.when(early, old_month).otherwise(F.month(civil)),
+        F.when(early, e - _div(m * 153 + 2, 5) + 1).otherwise(F.day(civil)),
+    )
+
+
+# --- printing -----------------------------------------------------------------------------------------------------
+
+
+def format_millis(millis: Column, pattern: str) -> Column:
+    """The text of the times in *millis*; null where they are null.
+
+    Raises:
+        NotCompilableError: for a letter that is not built (weeks of the year, ``Y``).
+    """
+    tokens = parse_java_time(pattern)
+    parts = [F.lit(token) if isinstance(token, str) else _printed(token, millis) for token in tokens]
+    general = F.concat(*parts) if parts else F.when(millis.isNotNull(), F.lit(""))
+    if not all(isinstance(token, str) or token.letter * token.count in _PLAIN for token in tokens):
+        return general
+    # Spark's own formatter agrees with Java's for these letters in the years from 1583 to 9999, and is quicker.
+    modern = millis.between(_long(-12_212_553_600_000), _long(253_402_300_799_999))
+    quoted = "".join(_quoted(token) if isinstance(token, str) else token.letter * token.count for token in tokens)
+    return F.when(modern, F.date_format(F.timestamp_millis(millis), quoted)).otherwise(general)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _padded(number: Column, width: int) -> Column:
+    """The number with at least *width* digits."""
+    text = F.abs(number).cast("string")
+    wide = F.when(F.length(text) < width, F.lpad(text, width, "0")).otherwise(text)
+    return F.when(number < 0, F.concat(F.lit("-"), wide)).otherwise(wide)
+
+
+def _named(number: Column, names: tuple[str, ...], *, short: bool) -> Column:
+    texts = [F.lit(name[:3] if short else name) for name in names]
+    return F.element_at(F.array(*texts), number.cast("int"))
+
+
+def _printed(token: Letters, millis: Column) -> Column:
+    letter, count = token.letter, token.count
+    days, of_day = _div(millis, DAY), F.pmod(millis, _long(DAY))
+    hour = _div(of_day, 3_600_000)
+    match letter:
+        case "H":
+            return _padded(hour, count)
+        case "k":
+            return _padded(F.when(hour == 0, _long(24)).otherwise(hour), count)
+        case "K":
+            return _padded(hour % 12, count)
+        case "h":
+            return _padded(F.when(hour % 12 == 0, _long(12)).otherwise(hour % 12), count)
+        case "a":
+            return F.when(hour < 12, "AM").otherwise("PM")
+        case "m":
+            return _padded(_div(of_day, 60_000) % 60, count)
+        case "s":
+            return _padded(_div(of_day, 1000) % 60, count)
+        case "S":
+            return _padded(of_day % 1000, count)
+        case "z" | "Z" | "X":
+            name = "Coordinated Universal Time" if letter == "z" and count >= 4 else _ZONES[letter]
+            return F.when(millis.isNotNull(), F.lit(name))
+        case "u":
+            return _padded(F.pmod(days + 3, _long(7)) + 1, count)
+        case "E":
+            return _named(F.pmod(days + 3, _long(7)) + 1, _WEEKDAYS, short=count < 4)
+    return _printed_date(token, days)
+
+
+def _printed_date(token: Letters, days: Column) -> Column:
+    letter, count = token.letter, token.count
+    date = _date_of(days)
+    of_era = F.when(date.year > 0, date.year).otherwise(_long(1) - date.year)
+    match letter:
+        case "G":
+            return F.when(date.year > 0, "AD").otherwise("BC")
+        case "y":
+            return _padded(of_era % 100, 2) if count == 2 else _padded(of_era, count)
+        case "M" | "L":
+            if count < 3:
+                return _padded(date.month, count)
+            return _named(date.month, _MONTHS, short=count == 3)
+        case "d":
+            return _padded(date.day, count)
+        case "D":
+            return _padded(days - _days_of(date.year, _long(1), _long(1)) + 1, count)
+        case "F":
+            return _padded(_div(date.day - 1, 7) + 1, count)
+    raise NotCompilableError(letter * count, "weeks of a year or month are not printed")
+
+
+# --- parsing ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a text was read as: `millis` is null, and `failed` true, where it does not fit the pattern."""
+
+    millis: Column
+    failed: Column
+
+
+def parse_millis(text: Column, pattern: str) -> Parsed:
+    """The times that *text* stands for: lenient, what follows is ignored, every field may be missing.
+
+    Raises:
+        NotCompilableError: for a letter that is not built (weeks, eras, names of time zones).
+    """
+    tokens = parse_java_time(pattern)
+    regex, letters = _regex(tokens)
+    # One pass of the regular expression gives all fields, joined by a character that no digit or name has.
+    marked = F.regexp_replace(
+        text, rf"(?s)\A{regex}.*\z", "\x01" + "\x01".join(f"${n + 1}" for n in range(len(letters)))
+    )
+    failed = ~marked.startswith("\x01") if letters else ~text.rlike(rf"(?s)\A{regex}")
+    pieces = F.split(marked, "\x01")
+    fields: dict[str, Column] = {}
+    for at, token in enumerate(letters):
+        piece = F.get(pieces, F.lit(at + 1))
+        fields[token.letter] = _read(token, piece)
+        if token.letter == "y" and token.count <= 2:
+            fields["y"] = _century(piece, fields["y"])
+    millis = F.when(~failed, _resolved(fields))
+    return Parsed(millis, F.coalesce(failed, F.lit(False)))
+
+
+def _regex(tokens: tuple[Token, ...]) -> tuple[str, list[Letters]]:
+    parts: list[str] = []
+    letters: list[Letters] = []
+    for at, token in enumerate(tokens):
+        if isinstance(token, str):
+            parts.append(r"\Q" + token.replace("\\E", r"\E\\E\Q") + r"\E")
+            continue
+        following = tokens[at + 1] if at + 1 < len(tokens) else ""
+        abutting = isinstance(following, Letters) and _is_number(following)
+        letters.append(token)
+        parts.append(r"[ \t]*+" + _field_regex(token, abutting=abutting))
+    return "".join(parts), letters
+
+
+def _is_number(token: Letters) -> bool:
+    return token.letter in _NUMERIC or (token.letter in "ML" and token.count < 3)
+
+
+def _field_regex(token: Letters, *, abutting: bool) -> str:
+    if _is_number(token):
+        return rf"(?=.{{{token.count}}})(-?+\d{{1,{token.count}}}+)" if abutting else r"(-?+\d++)"
+    if token.letter in "ML":
+        return "(?i:(" + "|".join((*_MONTHS, *(name[:3] for name in _MONTHS))) + "))"
+    if token.letter == "E":
+        return "(?i:(" + "|".join((*_WEEKDAYS, *(name[:3] for name in _WEEKDAYS))) + "))"
+    if token.letter == "a":
+        return "(?i:(AM|PM))"
+    if token.letter == "Z":
+        return r"((?i:GMT|UTC|UT)?[+-]\d{2}:?\d{2}|(?i:GMT|UTC|UT))"
+    if token.letter == "z":
+        return r"((?i:GMT|UTC|UT)[+-]\d{1,2}:?\d{2}|[+-]\d{4}|(?i:GMT|UTC|UT))"
+    if token.letter == "X":
+        return {1: r"(Z|[+-]\d{2})", 2: r"(Z|[+-]\d{4})"}.get(token.count, r"(Z|[+-]\d{2}:\d{2})")
+    raise NotCompilableError(token.letter * token.count, "this letter is not parsed")
+
+
+def _read(token: Letters, piece: Column) -> Column:
+    """The number that a field stands for; months by name count from 1, zones are minutes east."""
+    if _is_number(token):
+        return piece.try_cast("bigint")
+    if token.letter in "ML":
+        names = F.array(*[F.lit(name[:3].upper()) for name in _MONTHS])
+        return F.array_position(names, F.upper(F.substring(piece, 1, 3))).cast("bigint")
+    if token.letter == "a":
+        return F.when(F.upper(piece) == "PM", _long(12)).otherwise(_long(0))
+    if token.letter in "zZX":
+        digits = F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 2).try_cast("bigint")
+        minutes = F.coalesce(F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 3).try_cast("bigint"), _long(0))
+        total = F.coalesce(digits, _long(0)) * 60 + minutes
+        return F.when(piece.contains("-"), -total).otherwise(total)
+    return F.lit(None).cast("bigint")
+
+
+def _century(piece: Column, year: Column) -> Column:
+    """The year that exactly two digits stand for: within 80 years before and 20 after now."""
+    first = F.year(F.current_date()).cast("bigint") - 80
+    near = first - F.pmod(first, _long(100)) + year
+    adjusted = F.when(near < first, near + 100).otherwise(near)
+    return F.when(piece.rlike(r"\A\d\d\z"), adjusted).otherwise(year)
+
+
+def _resolved(fields: dict[str, Column]) -> Column:
+    """The milliseconds of the fields, what is missing taken from 1970-01-01T00:00."""
+
+    def get(letter: str, otherwise: int) -> Column:
+        return fields.get(letter, _long(otherwise))
+
+    month = fields.get("M", fields.get("L", _long(1)))
+    if "D" in fields and "M" not in fields:
+        days = _days_of(get("y", 1970), _long(1), fields["D"])
+    else:
+        days = _days_of(get("y", 1970), month, get("d", 1))
+    if "H" in fields or "k" in fields:
+        hours = fields["H"] if "H" in fields else F.when(fields["k"] == 24, _long(0)).otherwise(fields["k"])
+    else:
+        half = F.when(fields["h"] == 12, _long(0)).otherwise(fields["h"]) if "h" in fields else get("K", 0)
+        hours = half + get("a", 0)
+    zone = next((fields[letter] for letter in "zZX" if letter in fields), _long(0))
+    minutes = hours * 60 + get("m", 0) - zone
+    return days * DAY + minutes * 60_000 + get("s", 0) * 1000 + get("S", 0)

@@ -1,0 +1,131 @@
+"""Predicates on columns: Connect's three, and conditions over topic, headers, key and value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce, singledispatch
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.conditions import Condition as ConditionTree
+from turnout.conditions import Group, Logic
+from turnout.errors import NotCompilableError
+from turnout.spark.headers import last_text
+from turnout.spark.java_regex import matches_whole
+from turnout.spark.leaves import leaf_holds
+from turnout.spark.record import Failure, Record, Typed
+from turnout.spark.subjects import subject_matches
+from turnout.spark.variants import get, without_json_null
+from turnout.transforms.base import Predicate
+from turnout.transforms.paths import parse_path
+from turnout.transforms.predicates import (
+    Condition,
+    HasHeaderKey,
+    RecordIsTombstone,
+    SubjectMatches,
+    TopicNameMatches,
+)
+from turnout.transforms.schema import Schema
+
+__all__ = ["Test", "compile_predicate", "condition_holds", "operand"]
+
+
+@dataclass
+class Test:
+    """What a predicate says: *holds* may be null, which counts as false; *failures* are how it can fail."""
+
+    holds: Column
+    failures: list[Failure] = field(default_factory=list)
+
+
+@singledispatch
+def compile_predicate(predicate: Predicate, record: Record) -> Test:
+    """Compile *predicate* over the record's columns.
+
+    Raises:
+        NotCompilableError: for a predicate that has no Spark form.
+    """
+    holds = getattr(predicate, "holds", None)
+    if holds is None:
+        raise NotCompilableError(predicate, f"{type(predicate).__name__} has no method 'holds'")
+    return Test(holds(record))
+
+
+@compile_predicate.register
+def _(predicate: TopicNameMatches, record: Record) -> Test:
+    return Test(matches_whole(record.topic, predicate.pattern))
+
+
+@compile_predicate.register
+def _(predicate: HasHeaderKey, record: Record) -> Test:
+    return Test(F.exists(record.headers, lambda header: header["key"] == predicate.name))
+
+
+@compile_predicate.register
+def _(_predicate: RecordIsTombstone, record: Record) -> Test:
+    return Test(record.value.column.isNull())
+
+
+@compile_predicate.register
+def _(predicate: SubjectMatches, record: Record) -> Test:
+    return Test(subject_matches(predicate.subject, record.topic))
+
+
+@compile_predicate.register
+def _(predicate: Condition, record: Record) -> Test:
+    return Test(condition_holds(predicate.tree, record))
+
+
+def condition_holds(condition: ConditionTree, record: Record) -> Column:
+    """A boolean column that is never null: whether the condition is true of the record.
+
+    A missing key makes a leaf false, and so its negation true, as everywhere in turnout.
+    """
+    if isinstance(condition, Group):
+        children = [condition_holds(child, record) for child in condition.children]
+        holds = _GROUPS[condition.logic](children)
+    else:
+        holds = F.coalesce(leaf_holds(condition, operand(condition.key, record)), F.lit(False))
+    return ~holds if condition.negated else holds
+
+
+def _exactly_one(children: list[Column]) -> Column:
+    count = reduce(lambda total, child: total + child.cast("int"), children, F.lit(0))
+    return count == 1
+
+
+_GROUPS = {
+    Logic.AND: lambda children: reduce(lambda left, right: left & right, children),
+    Logic.OR: lambda children: reduce(lambda left, right: left | right, children),
+    Logic.XOR: _exactly_one,
+}
+
+
+def operand(key: str, record: Record) -> Typed:
+    """What a leaf of that key looks at: the topic, the key, a path into key or value, else a header."""
+    if key in ("topic", "subject"):
+        return Typed(record.topic, Schema("string"))
+    if key in ("key", "value"):
+        return record.key if key == "key" else record.value
+    head, _, rest = key.partition(".")
+    if rest and head in ("key", "value"):
+        found = record.key if head == "key" else record.value
+        for step in parse_path(rest):
+            found = _inside(found, step)
+        return found
+    return Typed(last_text(record, key), Schema("string"))
+
+
+_MISSING = Schema("string", optional=True)
+
+
+def _inside(found: Typed, name: str) -> Typed:
+    """The field of that name; a column of nulls where there can be none."""
+    if found.schema is None or found.schema.type == "variant":
+        return Typed(without_json_null(get(found.column, name)), None)
+    if found.schema.type == "map" and found.schema.keys and found.schema.keys.type == "string":
+        return Typed(F.try_element_at(found.column, F.lit(name)), found.schema.values)
+    if found.schema.field(name) is None:
+        return Typed(F.lit(None).cast("string"), _MISSING)
+    return found.field(name, defaults=False)

@@ -1,0 +1,137 @@
+"""One record on its way through a chain: its parts as columns, with what is known of their schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.spark.schemas import literal
+from turnout.spark.variants import to_variant
+from turnout.transforms.base import Side
+from turnout.transforms.schema import Field, Schema
+
+DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
+
+__all__ = ["DATA_EXCEPTION", "Failure", "Record", "Step", "Typed", "copied", "require", "struct_of", "with_default"]
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A key, a value, a field or a header's value.
+
+    Attributes:
+        schema: None for schemaless data; the column is a variant then.
+    """
+
+    column: Column
+    schema: Schema | None
+
+    def field(self, name: str, *, defaults: bool = True) -> Typed:
+        """The field of a struct, read with its schema's default in place of null if *defaults*."""
+        assert self.schema is not None
+        schema = self.schema.field(name)
+        assert schema is not None
+        column = self.column.getField(name)
+        return Typed(with_default(column, schema) if defaults else column, schema)
+
+    def variant(self) -> Column:
+        """The same as schemaless data."""
+        return to_variant(self.column, self.schema)
+
+
+def with_default(column: Column, schema: Schema) -> Column:
+    """The column with the schema's default in place of null."""
+    return column if schema.default is None else F.coalesce(column, literal(schema, schema.default))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One way in which a record can fail a stage.
+
+    Attributes:
+        when: true where it fails; never null.
+        exception: the class that Kafka throws.
+    """
+
+    when: Column
+    exception: str
+    message: Column
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record before or after a stage.
+
+    Attributes:
+        offset: None for records of a source connector.
+        headers: typed headers carry (key, variant, schema text); the others (key, bytes).
+    """
+
+    topic: Column
+    partition: Column
+    offset: Column | None
+    timestamp: Column
+    key: Typed
+    value: Typed
+    headers: Column
+    typed_headers: bool = False
+
+    def side(self, side: Side) -> Typed:
+        """The key or the value."""
+        return self.key if side is Side.KEY else self.value
+
+    def with_side(self, side: Side, new: Typed) -> Record:
+        """The record with another key or value."""
+        return replace(self, **{side.value.lower(): new})
+
+
+@dataclass
+class Step:
+    """What one transform does: the record after it, and the failures it can have, first one first."""
+
+    record: Record
+    failures: list[Failure] = field(default_factory=list)
+    drops: bool = False
+
+    def fail(self, when: Column, message: str | Column, exception: str = DATA_EXCEPTION) -> None:
+        """Note that the record fails where *when* is true; null counts as false."""
+        text = F.lit(message) if isinstance(message, str) else message
+        self.failures.append(Failure(F.coalesce(when, F.lit(False)), exception, text))
+
+
+def struct_of(parts: Sequence[tuple[str, Column]], null_where: Column | None = None) -> Column:
+    """A struct of these fields; null where *null_where* is true."""
+    flat = [one for name, column in parts for one in (F.lit(name), column)]
+    made = F.named_struct(*flat)
+    return made if null_where is None else F.when(~null_where, made)
+
+
+def copied(
+    side: Typed, step: Step, keep: Callable[[str], bool] = lambda _: True, *, defaults: bool = True
+) -> list[tuple[Field, Column]]:
+    """The fields of a struct as a copy of it would store them, with the failures of storing a required null."""
+    assert side.schema is not None
+    found: list[tuple[Field, Column]] = []
+    for one in side.schema.fields:
+        if not keep(one.name):
+            continue
+        column = side.field(one.name, defaults=defaults).column
+        require(step, side.column.isNotNull(), one.name, column, one.schema)
+        found.append((one, column))
+    return found
+
+
+def require(step: Step, present: Column, name: str, column: Column, schema: Schema) -> None:
+    """Fail where null would be stored in a field that is not optional, or in its elements."""
+    if not schema.optional:
+        message = f'Invalid value: null used for required field: "{name}", schema type: {schema.type.upper()}'
+        step.fail(present & column.isNull(), message)
+    if schema.type == "array" and schema.values is not None and not schema.values.optional:
+        message = f'Invalid value: null used for required element of field "{name}"'
+        step.fail(present & F.exists(column, lambda item: item.isNull()), message)
+    if schema.type == "map" and schema.values is not None and not schema.values.optional:
+        message = f'Invalid value: null used for required element of field "{name}"'
+        step.fail(present & F.exists(F.map_values(column), lambda item: item.isNull()), message)

@@ -1,0 +1,41 @@
+"""Transform → what it does to a record's columns; each transform registers itself from its own module."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from turnout.errors import NotCompilableError
+from turnout.spark.record import Record, Step, Typed
+from turnout.spark.variants import is_object
+from turnout.transforms.base import Transform
+
+__all__ = ["compile_transform", "need_map", "need_struct"]
+
+
+@singledispatch
+def compile_transform(transform: Transform, record: Record) -> Step:  # noqa: ARG001 - the signature of the rules
+    """The record after *transform*, with every way in which it can fail.
+
+    Raises:
+        NotCompilableError: for a transform that has no Spark form.
+    """
+    raise NotCompilableError(transform, f"{type(transform).__name__} has no rule in turnout.spark.transforms")
+
+
+def need_struct(step: Step, side: Typed, purpose: str, *, null_fails: bool = False) -> bool:
+    """Whether the side is a struct. Where it is another type, every record that has a value fails."""
+    assert side.schema is not None
+    is_struct = side.schema.type == "struct"
+    if null_fails:
+        step.fail(side.column.isNull(), f"Only Struct objects supported for [{purpose}], found: null")
+    if not is_struct:
+        found = side.schema.type
+        step.fail(side.column.isNotNull(), f"Only Struct objects supported for [{purpose}], found: {found}")
+    return is_struct
+
+
+def need_map(step: Step, side: Typed, purpose: str, *, null_fails: bool = False) -> None:
+    """Fail where schemaless data is no object; null passes unless *null_fails*."""
+    wrong = ~is_object(side.column)
+    when = wrong if null_fails else side.column.isNotNull() & wrong
+    step.fail(when, f"Only Map objects supported in absence of schema for [{purpose}]")

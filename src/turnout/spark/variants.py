@@ -1,0 +1,91 @@
+"""Schemaless values: what can be asked of a variant, and done to it, in Spark expressions."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.errors import NotCompilableError
+from turnout.transforms.schema import Schema
+
+__all__ = [
+    "as_map",
+    "field_or_null",
+    "get",
+    "is_object",
+    "kind_of",
+    "null_variant",
+    "path_of",
+    "remove",
+    "set_field",
+    "to_variant",
+    "without_json_null",
+]
+
+
+def path_of(name: str) -> str:
+    """The JSON path of a top-level field.
+
+    Raises:
+        NotCompilableError: for a name with both kinds of quotes, which Spark's paths cannot say.
+    """
+    if '"' not in name:
+        return f'$["{name}"]'
+    if "'" not in name:
+        return f"$['{name}']"
+    raise NotCompilableError(name, "a variant's path cannot name a field with both ' and \" in it")
+
+
+def is_object(value: Column) -> Column:
+    """True for an object, false for everything else; null is false."""
+    return F.try_variant_get(value, "$", "struct<>").isNotNull()
+
+
+def as_map(value: Column) -> Column:
+    """The object's fields as a map; null where it is no object."""
+    return F.try_variant_get(value, "$", "map<string,variant>")
+
+
+def get(value: Column, name: str) -> Column:
+    """The field's variant; null where it is missing, the JSON null where it is that."""
+    return F.try_variant_get(value, path_of(name), "variant")
+
+
+def without_json_null(value: Column) -> Column:
+    """The variant, with JSON's null as Spark's."""
+    return F.when(~F.is_variant_null(value), value)
+
+
+def field_or_null(value: Column, name: str) -> Column:
+    """The field's variant; null where it is missing or JSON's null."""
+    return without_json_null(get(value, name))
+
+
+def null_variant() -> Column:
+    """JSON's null."""
+    return F.parse_json(F.lit("null"))
+
+
+def set_field(value: Column, name: str, new: Column) -> Column:
+    """The object with the field added or overwritten; *new* is a variant, null for JSON's null."""
+    return F.variant_set(value, path_of(name), F.coalesce(new, null_variant()))
+
+
+def remove(value: Column, *names: str) -> Column:
+    """The object without these fields."""
+    return F.variant_delete(value, *[path_of(name) for name in names]) if names else value
+
+
+def kind_of(value: Column) -> Column:
+    """BIGINT, DOUBLE, STRING, OBJECT<…> …: what Spark calls the type of this variant; VOID for JSON's null."""
+    return F.schema_of_variant(value)
+
+
+def to_variant(value: Column, schema: Schema | None) -> Column:
+    """A typed value as a variant; null stays null."""
+    if schema is None or schema.type == "variant":
+        return value
+    return F.when(value.isNotNull(), F.to_variant_object(value)) if schema.type in _NESTED else value.cast("variant")
+
+
+_NESTED = ("struct", "array", "map")
