@@ -85,6 +85,7 @@ __all__ = [
     "SequenceGapError",
     "SlowConsumerError",
     "StatusError",
+    "StreamError",
     "StreamNameInUseError",
     "StreamNotFoundError",
     "SubscriptionClosedError",
@@ -393,7 +394,7 @@ _TABLE: Mapping[type[BaseException], Callable[[BaseException], TurnoutError]] = 
 
 
 def translate(failure: BaseException) -> TurnoutError | None:
-    """turnout's error for one that the connection raised; None if it is not the connection's (a cancellation)."""
+    """Turnout's error for one that the connection raised; None if it is not the connection's (a cancellation)."""
     if isinstance(failure, TurnoutError):
         return failure
     for kind in type(failure).__mro__:

@@ -32,9 +32,7 @@ class Prefix:
     objects: bool = False
 
     @classmethod
-    def of(
-        cls, *, prefix: str | None = None, domain: str | None = None, prefix_objects: bool | None = None
-    ) -> Prefix:
+    def of(cls, *, prefix: str | None = None, domain: str | None = None, prefix_objects: bool | None = None) -> Prefix:
         """The prefix for what the caller gave: a prefix, a domain, or neither.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from turnout.jetstream.errors import NotJetStreamMessageError
 
@@ -46,7 +46,7 @@ class JSAck:
     def timestamp(self) -> datetime:
         """When the message was stored, in UTC, cut to microseconds."""
         seconds, rest = divmod(self.timestamp_ns, 1_000_000_000)
-        return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=rest // 1000)
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
 
     @classmethod
     def parse(cls, reply: str) -> JSAck:
@@ -87,6 +87,6 @@ class JSAck:
         """The reply subject again, without the further tokens."""
         parts = [self.stream, self.consumer, self.num_delivered, self.stream_seq, self.consumer_seq]
         parts += [self.timestamp_ns, self.num_pending]
-        if self.version == 2:  # noqa: PLR2004
+        if self.version == 2:
             parts = [self.domain or "_", self.account_hash or "", *parts]
         return ".".join(["$JS.ACK", *map(str, parts)])

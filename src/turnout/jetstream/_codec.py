@@ -1,0 +1,121 @@
+"""Frozen dataclasses to the API's JSON and back: durations are nanoseconds there and seconds here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
+
+__all__ = ["coded", "decode", "encode", "enumeration", "moment", "nested", "nested_list", "seconds", "seconds_list"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Coding:
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def coded(encoder: Callable[[Any], Any], decoder: Callable[[Any], Any], default: Any = None) -> Any:
+    """A field that is written by one function and read by another."""
+    return field(default=default, metadata={"coding": _Coding(encoder, decoder)})
+
+
+def seconds(default: Any = None) -> Any:
+    """A duration: seconds here, whole nanoseconds on the wire."""
+    return coded(lambda value: round(value * 1_000_000_000), lambda value: value / 1_000_000_000, default)
+
+
+def seconds_list() -> Any:
+    """A list of durations."""
+    return coded(
+        lambda values: [round(value * 1_000_000_000) for value in values],
+        lambda values: tuple(value / 1_000_000_000 for value in values),
+    )
+
+
+_FRACTION = re.compile(r"\.(\d+)")
+
+
+def _read_moment(text: str) -> datetime | None:
+    if text.startswith("0001-01-01"):
+        return None
+    # datetime knows microseconds; the server writes nanoseconds.
+    return datetime.fromisoformat(_FRACTION.sub(lambda m: "." + m[1][:6].ljust(6, "0"), text))
+
+
+def _write_moment(value: datetime | timedelta) -> str:
+    if isinstance(value, timedelta):
+        value = datetime.now(UTC) - value
+    if value.tzinfo is None:
+        value = value.astimezone()
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def moment() -> Any:
+    """A time: an aware datetime here, RFC 3339 on the wire."""
+    return coded(_write_moment, _read_moment)
+
+
+def nested(kind: type[Any]) -> Any:
+    """A field that is another of these dataclasses."""
+    return coded(encode, lambda value: decode(kind, value))
+
+
+def nested_list(kind: type[Any], default: Any = None) -> Any:
+    """A field that is a list of other dataclasses."""
+    return coded(
+        lambda value: [encode(one) for one in value],
+        lambda value: tuple(decode(kind, one) for one in value or ()),
+        default,
+    )
+
+
+def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
+    """A word of a fixed list; one that a later server knows and we do not stays a plain word."""
+
+    def read(text: str) -> str:
+        return kind(text) if text in set(kind) else text
+
+    return coded(str, read, default)
+
+
+def encode(value: Any) -> dict[str, Any]:
+    """The JSON object of a dataclass: fields that are None are left out, ``extra`` is merged in."""
+    found: dict[str, Any] = {}
+    for one in fields(value):
+        content = getattr(value, one.name)
+        if one.name == "extra":
+            found.update(content or {})
+        elif content is not None:
+            coding = one.metadata.get("coding")
+            if coding is not None:
+                content = coding.encode(content)
+            elif isinstance(content, tuple):
+                content = list(content)
+            found[one.name] = content
+    return found
+
+
+def decode(kind: type[T], given: Mapping[str, Any]) -> T:
+    """A dataclass from a JSON object; what it does not know goes to ``extra`` where it has such a field."""
+    known: dict[str, Any] = {}
+    names = set()
+    for one in fields(kind):  # type: ignore[arg-type]
+        names.add(one.name)
+        if one.name == "extra" or given.get(one.name) is None:
+            continue
+        content = given[one.name]
+        coding = one.metadata.get("coding")
+        if coding is not None:
+            content = coding.decode(content)
+        elif isinstance(content, list):
+            content = tuple(content)
+        known[one.name] = content
+    if "extra" in names:
+        known["extra"] = {name: content for name, content in given.items() if name not in names}
+    return kind(**known)

@@ -1,0 +1,121 @@
+"""Reads MSG and HMSG frames many at a time, for subscriptions that ask for it.
+
+nats-py's parser costs two regular expressions, a coroutine and a dataclass per message, which bounds a Python
+client at some 40,000 messages a second. This one finds a frame with one search, and calls a plain function. It stands
+where nats-py's own parser stood (``Client._ps``); every other line of the protocol still goes to that one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from nats.errors import ProtocolError
+from nats.protocol.parser import Parser
+
+__all__ = ["FrameParser", "Handler"]
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[bytes, bytes, bytes, bytes], None]
+"""Called with (subject, reply, header block, payload) in the read loop: it must be quick and must not wait."""
+
+_MAX_LINE = 65536
+
+
+class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
+    """A parser that hands frames of registered subscriptions to their handlers.
+
+    Args:
+        client: the nats-py client that owns it.
+        handlers: the handler for each subscription id, as the wire writes it.
+    """
+
+    def __init__(self, client: Any, handlers: dict[bytes, Handler]) -> None:
+        self._handlers = handlers
+        self._kept: list[bytes] = []
+        self._kept_size = 0
+        self._needed = 0
+        self._generation = 0
+        super().__init__(client)
+
+    def reset(self) -> None:
+        """Forget a half-read frame: a new connection begins."""
+        super().reset()
+        self._kept.clear()
+        self._kept_size = 0
+        self._needed = 0
+        self._generation += 1
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Take what came off the socket and hand on every whole frame in it."""
+        if self._kept:
+            self._kept.append(data)
+            self._kept_size += len(data)
+            if self._kept_size < self._needed:
+                return
+            data = b"".join(self._kept)
+            self._kept.clear()
+        generation = self._generation
+        position, needed = await self._frames(data)
+        if generation == self._generation and position < len(data):
+            self._kept.append(data[position:])
+            self._kept_size = len(data) - position
+            self._needed = needed
+
+    async def _frames(self, data: bytes) -> tuple[int, int]:
+        """Hand on whole frames; where the rest begins, and how long it must become to be worth another look."""
+        handlers, size, position, received, received_bytes = self._handlers, len(data), 0, 0, 0
+        needed = 0
+        try:
+            while position < size:
+                end = data.find(b"\r\n", position)
+                if end < 0:
+                    if size - position > _MAX_LINE:
+                        raise ProtocolError("nats: a protocol line without an end")
+                    break
+                header_size = 0
+                if data.startswith(b"MSG ", position):
+                    fields = data[position + 4 : end].split()
+                elif data.startswith(b"HMSG ", position):
+                    fields = data[position + 5 : end].split()
+                    header_size = int(fields.pop(-2))
+                else:
+                    generation = self._generation
+                    await super().parse(data[position : end + 2])
+                    position = end + 2
+                    if generation != self._generation:
+                        return size, 0
+                    continue
+                begin = end + 2
+                stop = begin + int(fields[-1])
+                if stop + 2 > size:
+                    needed = stop + 2 - position
+                    break
+                position = stop + 2
+                received += 1
+                received_bytes += stop - begin
+                subject, sid, reply = (
+                    (fields[0], fields[1], b"") if len(fields) == 3 else (fields[0], fields[1], fields[2])
+                )
+                handler = handlers.get(sid)
+                if handler is None:
+                    headers = data[begin : begin + header_size] or None
+                    await self.nc._process_msg(int(sid), subject, reply, data[begin + header_size : stop], headers)  # noqa: SLF001
+                    continue
+                try:
+                    if header_size:
+                        split = begin + header_size
+                        handler(subject, reply, data[begin:split], data[split:stop])
+                    else:
+                        handler(subject, reply, b"", data[begin:stop])
+                except Exception:  # noqa: BLE001 - see below
+                    # Whatever a handler does, the connection's read loop must live: nats-py would end it in silence.
+                    _log.exception("a frame of %r could not be handled", subject)
+        except (ValueError, IndexError) as malformed:
+            raise ProtocolError("nats: malformed MSG") from malformed
+        finally:
+            self.nc.stats["in_msgs"] += received
+            self.nc.stats["in_bytes"] += received_bytes
+        return position, needed

@@ -1,0 +1,314 @@
+"""One connection to NATS: nats-py's, with a quick way in and out for what comes by the hundred thousand.
+
+This is the only module that reaches into nats-py's client; the names it uses there are checked by a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+
+from turnout.errors import ConnectionLostError, StreamError, TurnoutError
+from turnout.jetstream._frames import FrameParser, Handler
+from turnout.jetstream.errors import (
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    translate,
+    translated,
+)
+from turnout.jetstream.status import NO_RESPONDERS, HeaderInput, Status, encode_headers
+
+__all__ = ["Answer", "Connection", "ErrorCallback", "Interest"]
+
+_log = logging.getLogger(__name__)
+
+ErrorCallback = Callable[[TurnoutError], "Awaitable[None] | None"]
+
+_UNFIT = re.compile(r"[\s]")
+
+
+@lru_cache(maxsize=4096)
+def _checked(subject: str) -> bytes:
+    """A subject to publish to, as bytes; what would break the protocol's line is refused."""
+    if not subject or _UNFIT.search(subject):
+        raise StreamError(f"{subject!r} is not a subject to publish to")
+    return subject.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back for a request."""
+
+    raw_headers: bytes
+    data: bytes
+
+
+@dataclass(slots=True)
+class Interest:
+    """A subscription on the wire, whose frames go to a handler."""
+
+    sid: int
+    subject: str
+
+
+class Connection(Client):  # type: ignore[misc, unused-ignore]
+    """nats-py's client with frame handlers, immediate publishing and one error callback."""
+
+    def __init__(self, error_callback: ErrorCallback | None = None) -> None:
+        super().__init__()
+        self.handlers: dict[bytes, Handler] = {}
+        self._ps = FrameParser(self, self.handlers)
+        self._report_to = error_callback
+        self._reports: set[asyncio.Future[Any]] = set()
+        self.on_reconnected: list[Callable[[], None]] = []
+        self.on_disconnected: list[Callable[[], None]] = []
+        self._waiting: dict[bytes, tuple[asyncio.Future[Answer], bytes]] = {}
+        self._answers_to = b""
+        self._counter = 0
+
+    async def open(self, servers: str | list[str], *, timeout: float, **options: Any) -> None:
+        """Connect, and listen for answers.
+
+        Raises:
+            ConnectionLostError: no server could be reached in time.
+        """
+        last: list[BaseException] = []
+
+        async def failed(failure: Exception) -> None:
+            last.append(failure)
+            if self._answers_to:
+                self.report(failure)
+
+        async def lost() -> None:
+            for call in tuple(self.on_disconnected):
+                call()
+
+        async def back() -> None:
+            for call in tuple(self.on_reconnected):
+                call()
+
+        try:
+            async with asyncio.timeout(timeout):
+                with translated():
+                    await super().connect(
+                        servers, error_cb=failed, disconnected_cb=lost, reconnected_cb=back, **options
+                    )
+                inbox = self.new_inbox()
+                await self.listen(f"{inbox}.*", self._answered)
+                self._answers_to = f"{inbox}.".encode()
+        except BaseException as failure:
+            await self.shut()
+            if isinstance(failure, TimeoutError):
+                why = f": {last[-1]}" if last else ""
+                raise ConnectionLostError(f"no server of {servers!r} was reached in {timeout} s{why}") from failure
+            raise
+
+    async def shut(self) -> None:
+        """Close without waiting for anybody."""
+        with contextlib.suppress(Exception):
+            await super().close()
+        self.fail_requests(ConnectionLostError("the connection is closed"))
+
+    def report(self, failure: BaseException) -> None:
+        """Give an error that belongs to no call to the error callback; log it where there is none."""
+        known = translate(failure) or StreamError(str(failure) or type(failure).__name__)
+        if isinstance(known, PermissionDeniedError) and known.operation == "publish":
+            self._deny(known)
+        if self._report_to is None:
+            _log.error("%s: %s", type(known).__name__, known)
+            return
+        try:
+            waits = self._report_to(known)
+        except Exception:  # noqa: BLE001 - the user's code, called from the read loop
+            _log.exception("the error callback failed on %s", known)
+            return
+        if inspect.isawaitable(waits):
+            task = asyncio.ensure_future(waits)
+            self._reports.add(task)
+            task.add_done_callback(self._reported)
+
+    def _reported(self, task: asyncio.Future[Any]) -> None:
+        self._reports.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("the error callback failed", exc_info=task.exception())
+
+    def unique(self) -> str:
+        """A name that nobody else has: for consumers and messages that need one."""
+        return str(self._nuid.next().decode())
+
+    # -- in: frames to handlers
+
+    async def listen(self, subject: str, handler: Handler, queue: str = "") -> Interest:
+        """Subscribe; every frame goes to *handler* in the read loop.
+
+        nats-py subscribes again after a reconnect, as for any of its subscriptions.
+        """
+        sid = self._sid + 1
+        key = b"%d" % sid
+        self.handlers[key] = handler
+        try:
+            with translated():
+                made: Subscription = await super().subscribe(subject, queue=queue)
+        except BaseException:
+            del self.handlers[key]
+            if sid in self._subs:
+                self._forget(sid)
+            raise
+        return Interest(made._id, subject)  # noqa: SLF001 - the id has no public name
+
+    def ignore(self, interest: Interest) -> None:
+        """Unsubscribe, at once: the server stops sending, and what is under way is dropped. May be called twice."""
+        if self.handlers.pop(b"%d" % interest.sid, None) is not None:
+            self._forget(interest.sid)
+
+    def quiet(self, interest: Interest) -> None:
+        """Unsubscribe on the wire only: frames under way still reach the handler until `ignore`."""
+        self._enqueue(b"UNSUB %d\r\n" % interest.sid)
+
+    def _forget(self, sid: int) -> None:
+        self._remove_sub(sid)
+        if not self.is_closed:
+            self._enqueue(b"UNSUB %d\r\n" % sid)
+
+    async def round_trip(self, timeout: float) -> None:
+        """Wait until the server has seen all that was sent, and we all that it sent before."""
+        with translated():
+            await super().flush(cast("int", timeout))
+
+    # -- out: frames without a coroutine per message
+
+    def send(self, subject: str, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None) -> None:
+        """Publish now, without waiting: the frame is on its way when the loop next turns.
+
+        Raises:
+            ConnectionLostError: the connection is closed, or away with its buffer full.
+            StreamError: a subject with blanks, or a payload larger than the server takes.
+        """
+        self.send_to(_checked(subject), payload, reply, headers)
+
+    def send_to(
+        self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None
+    ) -> None:
+        """`send` to a subject that came off the wire, or was checked before."""
+        block = encode_headers(headers) if headers else b""
+        size = len(block) + len(payload)
+        if size > self._max_payload:
+            raise StreamError(f"a message of {size} bytes is larger than the server's {self._max_payload}")
+        if block:
+            frame = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, len(block), size, block, payload)
+        else:
+            frame = b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, size, payload)
+        if self._status != Client.CONNECTED:
+            self._check_open(len(frame))
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += size
+        self._enqueue(frame)
+
+    def _check_open(self, size: int) -> None:
+        if self.is_closed or self.is_draining_pubs:
+            raise ConnectionLostError("the connection is closed")
+        if not self.is_connected and size + self._pending_data_size > self._max_pending_size:
+            raise ConnectionLostError("the server is away, and the buffer for what should be sent is full")
+
+    def _enqueue(self, frame: bytes) -> None:
+        self._pending.append(frame)
+        self._pending_data_size += len(frame)
+        queue = self._flush_queue
+        if queue is not None and queue.empty() and self.is_connected:
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+
+    @property
+    def congested(self) -> bool:
+        """Whether more is waiting to be written than the connection's limit."""
+        return self._pending_data_size > self._max_pending_size
+
+    async def relieve(self, timeout: float) -> None:
+        """Wait until the socket has taken what is waiting.
+
+        Raises:
+            RequestTimeoutError: it did not in time; nothing is lost, it is still waiting.
+        """
+        begun = asyncio.get_running_loop().time()
+        while self.congested:
+            await asyncio.sleep(0 if self.is_connected else 0.01)
+            if asyncio.get_running_loop().time() - begun > timeout:
+                raise RequestTimeoutError(f"the server has taken nothing for {timeout} s", code=408)
+
+    # -- requests: one inbox for all answers
+
+    def ask(
+        self, subject: str, payload: bytes = b"", headers: HeaderInput | None = None
+    ) -> tuple[bytes, asyncio.Future[Answer]]:
+        """Send a request; the token of its answer, and the answer to come. The caller sets the time limit."""
+        self._counter += 1
+        token = b"%x" % self._counter
+        target = _checked(subject)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.send_to(target, payload, self._answers_to + token, headers)
+        self._waiting[token] = (future, target)
+        return token, future
+
+    def give_up(self, token: bytes) -> asyncio.Future[Answer] | None:
+        """Forget a request: an answer that still comes is dropped."""
+        entry = self._waiting.pop(token, None)
+        return entry[0] if entry else None
+
+    def _answered(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:  # noqa: ARG002 - a Handler
+        entry = self._waiting.pop(subject[len(self._answers_to) :], None)
+        if entry is None or entry[0].done():
+            return
+        if headers and not data:
+            status = Status.of(headers, data)
+            if status is not None and status.code == NO_RESPONDERS:
+                entry[0].set_exception(NoRespondersError(entry[1].decode()))
+                return
+        entry[0].set_result(Answer(headers, data))
+
+    def fail_requests(self, failure: TurnoutError) -> None:
+        """End every request that waits: its answer cannot come any more."""
+        waiting, self._waiting = self._waiting, {}
+        for future, _ in waiting.values():
+            if not future.done():
+                future.set_exception(failure)
+                future.exception()
+
+    def _deny(self, failure: PermissionDeniedError) -> None:
+        """The server refused a publish: its request need not wait for the time limit. It tells in lower case."""
+        for token, (future, subject) in tuple(self._waiting.items()):
+            if subject.decode().lower() == failure.subject.lower() and not future.done():
+                del self._waiting[token]
+                future.set_exception(failure)
+
+    async def ask_and_wait(
+        self, subject: str, payload: bytes = b"", *, timeout: float, headers: HeaderInput | None = None
+    ) -> Answer:
+        """A request and its answer.
+
+        Raises:
+            NoRespondersError: nobody listens there.
+            RequestTimeoutError: no answer in *timeout* seconds.
+            PermissionDeniedError: the server does not let us publish there.
+        """
+        token, future = self.ask(subject, payload, headers)
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError as late:
+            if isinstance(late, TurnoutError):
+                raise
+            raise RequestTimeoutError(
+                f"no answer on {subject!r} in {timeout:g} s: the server is away, or an import is missing", code=408
+            ) from None
+        finally:
+            self.give_up(token)

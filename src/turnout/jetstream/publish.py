@@ -1,0 +1,272 @@
+"""Publishing into a stream, with the server's word that it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turnout.errors import ConnectionLostError, TurnoutError
+from turnout.jetstream.connection import Answer, Connection
+from turnout.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
+from turnout.jetstream.status import HeaderInput, Status
+
+__all__ = ["Expect", "PubAck", "Publisher"]
+
+
+@dataclass(frozen=True, slots=True)
+class PubAck:
+    """The server's word that a message is stored.
+
+    Attributes:
+        stream: the stream that has it.
+        seq: its sequence there; of the first one, if this is a duplicate.
+        duplicate: a message with the same Nats-Msg-Id was there already; this one was not stored.
+        domain: the domain of the JetStream that has it, if it is in one.
+    """
+
+    stream: str
+    seq: int
+    duplicate: bool = False
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """What must be so for a publish to be stored; the server refuses it otherwise, atomically."""
+
+    stream: str | None = None
+    last_seq: int | None = None
+    last_subject_seq: int | None = None
+    last_msg_id: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """As headers."""
+        pairs = (
+            ("Nats-Expected-Stream", self.stream),
+            ("Nats-Expected-Last-Sequence", self.last_seq),
+            ("Nats-Expected-Last-Subject-Sequence", self.last_subject_seq),
+            ("Nats-Expected-Last-Msg-Id", self.last_msg_id),
+        )
+        return {name: str(value) for name, value in pairs if value is not None}
+
+
+def _read(answer: Answer, subject: str) -> PubAck:
+    """The PubAck of an answer.
+
+    An overloaded server sends a status *and* a JSON body with the error: the body says more.
+    """
+    try:
+        found = json.loads(answer.data)
+    except ValueError:
+        status = Status.of(answer.raw_headers, b"")
+        if status is not None:
+            raise StreamError(f"publish to {subject!r}: {status.description}", code=status.code) from None
+        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {answer.data[:80]!r}") from None
+    error = found.get("error") if isinstance(found, dict) else {"description": "the answer is no JSON object"}
+    if error:
+        raise api_error(error, asked=f"publish to {subject!r}")
+    try:
+        return PubAck(found["stream"], found["seq"], found.get("duplicate", False), found.get("domain", ""))
+    except KeyError:
+        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {answer.data[:80]!r}") from None
+
+
+def _all_headers(
+    headers: HeaderInput | None, msg_id: str | None, expect: Expect | None, ttl: float | None
+) -> HeaderInput | None:
+    if msg_id is None and expect is None and ttl is None:
+        return headers
+    more: dict[str, str] = expect.headers() if expect else {}
+    if msg_id is not None:
+        more["Nats-Msg-Id"] = msg_id
+    if ttl is not None:
+        more["Nats-TTL"] = f"{round(ttl * 1000)}ms" if ttl != round(ttl) else f"{round(ttl)}s"
+    merged: Mapping[str, object] = {**(headers or {}), **more}
+    return merged  # type: ignore[return-value]
+
+
+class Publisher:
+    """Publishes and keeps count of what is not confirmed yet.
+
+    Args:
+        connection: the connection.
+        timeout: seconds until an unconfirmed publish fails.
+        max_pending: how many unconfirmed publishes `publish_async` allows before it waits.
+    """
+
+    def __init__(self, connection: Connection, *, timeout: float, max_pending: int = 4000) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._max_pending = max_pending
+        self._pending = 0
+        self._order: deque[tuple[float, bytes, str]] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        connection.on_disconnected.append(self._disconnected)
+        self._tokens: dict[bytes, None] = {}
+
+    @property
+    def pending(self) -> int:
+        """How many asynchronous publishes are not confirmed yet."""
+        return self._pending
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: HeaderInput | None = None,
+        msg_id: str | None = None,
+        expect: Expect | None = None,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        retries: int = 2,
+        retry_wait: float = 0.25,
+    ) -> PubAck:
+        """Store a message and wait for the server's word.
+
+        Args:
+            subject: the subject; an API prefix is not put in front of it (ADR-19).
+            data: the payload.
+            headers: headers; a value may be a list of values.
+            msg_id: its identity: a second one with the same id, within the stream's window, is not stored.
+            expect: what must be so for it to be stored.
+            ttl: seconds after which the server removes it, where the stream allows that.
+            timeout: seconds for the server's word.
+            retries: how often to try again when nobody listens: a stream's leader may be changing.
+            retry_wait: seconds between two such tries.
+
+        Raises:
+            NoRespondersError: no stream takes the subject.
+            RequestTimeoutError: no word in time; the message may be stored. Publish it again with the same *msg_id*.
+            WrongLastSequenceError: *expect* did not hold.
+            StreamError: the stream refused it otherwise.
+        """
+        full = _all_headers(headers, msg_id, expect, ttl)
+        limit = self._timeout if timeout is None else timeout
+        while True:
+            try:
+                answer = await self._connection.ask_and_wait(subject, data, timeout=limit, headers=full)
+                return _read(answer, subject)
+            except NoRespondersError:
+                if retries <= 0:
+                    raise
+                retries -= 1
+                await asyncio.sleep(retry_wait)
+
+    async def publish_async(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: HeaderInput | None = None,
+        msg_id: str | None = None,
+        expect: Expect | None = None,
+        ttl: float | None = None,
+    ) -> asyncio.Future[PubAck]:
+        """Store a message and get the server's word later.
+
+        Waits only while too many are unconfirmed. Not promised: the returned future being done, or the message being
+        stored. When the connection goes away, unconfirmed publishes fail with `ConnectionLostError`; they may be
+        stored, and are safe to publish again if they have a *msg_id*.
+
+        Returns:
+            The `PubAck` to come, or what went wrong.
+        """
+        if self._pending >= self._max_pending:
+            await self._wait_for_room()
+        full = (
+            headers if msg_id is None and expect is None and ttl is None else _all_headers(headers, msg_id, expect, ttl)
+        )
+        connection = self._connection
+        token, answer = connection.ask(subject, data, full)
+        loop = answer.get_loop()
+        result: asyncio.Future[PubAck] = loop.create_future()
+        self._pending += 1
+        self._tokens[token] = None
+        self._order.append((loop.time() + self._timeout, token, subject))
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._timeout, self._sweep)
+        answer.add_done_callback(lambda done: self._confirmed(done, result, token, subject))
+        if connection.congested:
+            await connection.relieve(self._timeout)
+        return result
+
+    def _confirmed(
+        self, answer: asyncio.Future[Answer], result: asyncio.Future[PubAck], token: bytes, subject: str
+    ) -> None:
+        self._pending -= 1
+        self._tokens.pop(token, None)
+        if not result.done():
+            try:
+                result.set_result(_read(answer.result(), subject))
+            except TurnoutError as failure:
+                result.set_exception(failure)
+        # Everybody who waits is woken at 0, so that a wake-up spent on a cancelled waiter strands nobody.
+        while self._room and self._pending < self._max_pending:
+            waiter = self._room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                if self._pending:
+                    break
+        if not self._pending and self._idle:
+            for idle in self._idle:
+                if not idle.done():
+                    idle.set_result(None)
+            self._idle.clear()
+
+    async def _wait_for_room(self) -> None:
+        while self._pending >= self._max_pending:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._room.append(waiter)
+            await waiter
+
+    def _sweep(self) -> None:
+        """Fail what has waited too long; the order of sending is the order of the limits."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        order = self._order
+        while order and (order[0][0] <= now or order[0][1] not in self._tokens):
+            _, token, subject = order.popleft()
+            future = self._connection.give_up(token)
+            if future is not None and not future.done():
+                late = RequestTimeoutError(f"no PubAck for {subject!r} in {self._timeout:g} s", code=408)
+                future.set_exception(late)
+        self._sweeper = loop.call_at(order[0][0], self._sweep) if order else None
+
+    def _disconnected(self) -> None:
+        for token in tuple(self._tokens):
+            future = self._connection.give_up(token)
+            if future is not None and not future.done():
+                future.set_exception(
+                    ConnectionLostError("the connection went away before the PubAck came; it may be stored")
+                )
+
+    async def complete(self, timeout: float | None = None) -> None:
+        """Wait until every asynchronous publish is confirmed or has failed.
+
+        Raises:
+            RequestTimeoutError: some are still open after *timeout* seconds.
+        """
+        limit = self._timeout + 1 if timeout is None else timeout
+        if not self._pending:
+            return
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        try:
+            async with asyncio.timeout(limit):
+                await idle
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"{self._pending} publishes are unconfirmed after {limit:g} s", code=408
+            ) from None
+
+    def close(self) -> None:
+        """Stop the clock."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None

@@ -1,0 +1,415 @@
+"""Pull requests: one batch at a time, or one after another without a pause (ADR-15, "Pull Mode Statuses")."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from turnout.errors import ConfigError, Mistake
+from turnout.jetstream._mailbox import Callback, Mailbox
+from turnout.jetstream._watchdog import Watchdog
+from turnout.jetstream.api import Api
+from turnout.jetstream.connection import Interest
+from turnout.jetstream.errors import (
+    ConsumerNotFoundError,
+    HeartbeatMissedError,
+    NoRespondersError,
+    NotJetStreamMessageError,
+    StreamError,
+    SubscriptionClosedError,
+)
+from turnout.jetstream.message import Message
+from turnout.jetstream.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
+from turnout.jetstream.subscription import status_error
+
+__all__ = ["Batch", "PullMessages", "PullOptions", "fetch"]
+
+_ACK = b"$JS.ACK."
+_ENDS_REQUEST = ("batch completed", "message size exceeds maxbytes")
+_RETRY = ("leadership change", "server shutdown")
+_RETRY_LATER = ("exceeded maxwaiting",)
+
+
+class Batch(list[Message]):
+    """The messages of one fetch, in order.
+
+    Attributes:
+        error: what ended it early, where some messages had come already.
+    """
+
+    error: StreamError | None = None
+
+
+def request_body(
+    batch: int,
+    *,
+    expires: float | None = None,
+    no_wait: bool = False,
+    max_bytes: int | None = None,
+    heartbeat: float | None = None,
+) -> bytes:
+    """The JSON of a pull request."""
+    body: dict[str, object] = {"batch": batch}
+    if expires:
+        body["expires"] = round(expires * 1_000_000_000)
+    if no_wait:
+        body["no_wait"] = True
+    if max_bytes:
+        body["max_bytes"] = max_bytes
+    if heartbeat:
+        body["idle_heartbeat"] = round(heartbeat * 1_000_000_000)
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+class _Fetch:
+    """One batch on its way."""
+
+    def __init__(self, api: Api, asked: str, batch: int, acks_nothing: bool) -> None:
+        self._connection = api.connection
+        self._asked = asked
+        self._missing = batch
+        self._acks_nothing = acks_nothing
+        self.messages = Batch()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.watchdog: Watchdog | None = None
+
+    def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+        if self.watchdog is not None:
+            self.watchdog.seen = monotonic()
+        if headers and not data:
+            status = Status.of(headers, data, reply)
+            if status is not None:
+                self._receive_status(status)
+                return
+        if not reply.startswith(_ACK):
+            self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
+            return
+        self.messages.append(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
+        self._missing -= 1
+        if not self._missing:
+            self.finish()
+
+    def _receive_status(self, status: Status) -> None:
+        if status.code == HEARTBEAT:
+            return
+        if status.code in (NO_MESSAGES, REQUEST_TIMEOUT):
+            self.finish()
+        elif status.code == NO_RESPONDERS:
+            self.finish(NoRespondersError(self._asked))
+        else:
+            self.finish(status_error(status, self._asked))
+
+    def finish(self, failure: StreamError | None = None) -> None:
+        if not self.done.done():
+            self.messages.error = failure
+            self.done.set_result(None)
+
+    def missed(self, idle: float) -> None:
+        self.finish(HeartbeatMissedError(self._asked, idle))
+
+
+async def fetch(
+    api: Api,
+    stream: str,
+    consumer: str,
+    batch: int,
+    *,
+    timeout: float,
+    no_wait: bool = False,
+    max_bytes: int | None = None,
+    heartbeat: float | None = None,
+    acks_nothing: bool = False,
+) -> Batch:
+    """Ask for up to *batch* messages and wait for them, for at most *timeout* seconds.
+
+    If the caller is cancelled, what had come is given back to the server at once.
+
+    Raises:
+        StatusError: the server refused the request, and nothing had come; the status tells why.
+        NoRespondersError: there is no such consumer.
+    """
+    if batch < 1:
+        raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
+    asked = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    connection = api.connection
+    work = _Fetch(api, asked, batch, acks_nothing)
+    inbox = connection.new_inbox()
+    interest = await connection.listen(inbox, work.receive)
+    try:
+        # The server's clock runs out first, so that what it sent last is not lost on the way.
+        expires = None if no_wait else max(timeout - 0.05, timeout * 0.9)
+        body = request_body(batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat)
+        if heartbeat:
+            work.watchdog = Watchdog(3 * heartbeat, work.missed)
+            work.watchdog.start()
+        connection.send(api.prefix.api(asked), body, inbox.encode())
+        await asyncio.wait([work.done], timeout=timeout)
+    except asyncio.CancelledError:
+        for message in work.messages:
+            message.nak_now()
+        raise
+    finally:
+        if work.watchdog is not None:
+            work.watchdog.stop()
+        connection.ignore(interest)
+        work.done.cancel()
+    if work.messages.error is not None and not work.messages:
+        raise work.messages.error
+    return work.messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullOptions:
+    """How messages are asked for without a pause.
+
+    Attributes:
+        max_messages: how many may be asked for and not handed over yet.
+        max_bytes: how many bytes a request may bring; None leaves it to the number of messages.
+        expires: seconds that a request stays open at the server.
+        heartbeat: seconds between signs of life while nothing comes; half of *expires* at the most.
+        heartbeat_alarm: seconds of silence until an alarm and a new request; three heartbeats if not given.
+        threshold: ask again when fewer than this are left; half of *max_messages* if not given.
+    """
+
+    max_messages: int = 1000
+    max_bytes: int | None = None
+    expires: float = 30.0
+    heartbeat: float = 5.0
+    heartbeat_alarm: float | None = None
+    threshold: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ConfigError: with all mistakes.
+        """
+        rules = (
+            ("max_messages", self.max_messages >= 1, "must be at least 1"),
+            ("expires", self.expires >= 1, "must be at least 1 second"),
+            ("heartbeat", 0 < self.heartbeat <= self.expires / 2, "must be over 0 and at most half of expires"),
+            ("threshold", (self.threshold or 0) < self.max_messages, "must be less than max_messages"),
+        )
+        mistakes = [Mistake(name, f"{getattr(self, name)!r} {why}") for name, good, why in rules if not good]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad pull options")
+
+
+class PullMessages:
+    """Messages of a pull consumer, asked for ahead of need.
+
+    Take them with ``async for`` or `next`. Hidden: requests that end without messages, a change of leader, a server
+    that restarts. Raised: a deleted consumer, and requests that the server refuses. `stop` ends it and gives back
+    what was not handed over; as an asynchronous context manager it stops at the end of the block.
+    """
+
+    def __init__(self, api: Api, stream: str, consumer: str, options: PullOptions, *, acks_nothing: bool) -> None:
+        options.check()
+        self._api = api
+        self._connection = api.connection
+        self._stream, self._consumer = stream, consumer
+        self._options = options
+        self._acks_nothing = acks_nothing
+        self._asked = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = api.prefix.api(self._asked)
+        self._inbox = api.connection.new_inbox()
+        self._interest: Interest | None = None
+        self._outstanding = 0
+        self._threshold = options.max_messages // 2 if options.threshold is None else options.threshold
+        self._retry: asyncio.TimerHandle | None = None
+        self._recovering: asyncio.Task[None] | None = None
+        self._watchdog = Watchdog(options.heartbeat_alarm or 3 * options.heartbeat, self._alarm)
+        self._mailbox = Mailbox(max_messages=1 << 30, max_bytes=1 << 40, answer=lambda subject: None)  # noqa: ARG005
+        self._ended = False
+        self._on_end: list[Callable[[PullMessages], None]] = []
+
+    async def start(self) -> Self:
+        """Subscribe and send the first request."""
+        self._interest = await self._connection.listen(self._inbox, self._receive)
+        self._connection.on_reconnected.append(self._again)
+        self._watchdog.start()
+        self._refill()
+        return self
+
+    def on_end(self, call: Callable[[PullMessages], None]) -> None:
+        """Call when it has ended."""
+        self._on_end.append(call)
+
+    @property
+    def pending(self) -> int:
+        """How many messages are received and not handed over yet."""
+        return len(self._mailbox)
+
+    # -- the read loop's side
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+        self._watchdog.seen = monotonic()
+        if headers and not data:
+            status = Status.of(headers, data, reply)
+            if status is not None:
+                self._receive_status(status)
+                return
+        if not reply.startswith(_ACK):
+            self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
+            return
+        self._outstanding -= 1
+        self._mailbox.put(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
+
+    def _receive_status(self, status: Status) -> None:
+        text = status.description.lower()
+        if status.code == HEARTBEAT:
+            return
+        if status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
+            undelivered = status.number("Nats-Pending-Messages")
+            self._outstanding = 0 if undelivered is None else max(0, self._outstanding - undelivered)
+            self._refill()
+        elif status.code == CONFLICT and text in _RETRY:
+            self._outstanding = 0
+            self._refill_in(0.25)
+        elif status.code == CONFLICT and text in _RETRY_LATER:
+            self._connection.report(status_error(status, self._asked))
+            self._outstanding = 0
+            self._refill_in(1.0)
+        elif status.code == NO_RESPONDERS:
+            self._outstanding = 0
+            self._recover(NoRespondersError(self._asked))
+        else:
+            self._finish(status_error(status, self._asked))
+
+    def _refill(self) -> None:
+        """Ask for what is missing, once enough is."""
+        held = self._outstanding + len(self._mailbox)
+        if self._ended or self._mailbox.closing or held > self._threshold:
+            return
+        wanted = self._options.max_messages - held
+        options = self._options
+        body = request_body(wanted, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
+        try:
+            self._connection.send(self._subject, body, self._inbox.encode())
+        except ConnectionError as failure:
+            self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
+            return
+        self._outstanding += wanted
+
+    def _refill_in(self, seconds: float) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = asyncio.get_running_loop().call_later(seconds, self._refill)
+
+    def _again(self) -> None:
+        """Connected again: the requests of before are forgotten."""
+        self._outstanding = 0
+        self._refill_in(0.05)
+
+    def _alarm(self, idle: float) -> None:
+        failure = HeartbeatMissedError(self._consumer, idle)
+        self._connection.report(failure)
+        self._outstanding = 0
+        self._recover(failure)
+
+    def _recover(self, why: StreamError) -> None:
+        if self._recovering is None or self._recovering.done():
+            self._recovering = self._api.spawn(self._look_again(why))
+
+    async def _look_again(self, why: StreamError) -> None:
+        """Ask whether the consumer is still there; go on if it is, or if nobody can tell yet."""
+        try:
+            await self._api.call(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        except (ConsumerNotFoundError, LookupError) as gone:
+            gone.__cause__ = why
+            self._finish(gone if isinstance(gone, StreamError) else why)
+        except (StreamError, ConnectionError):
+            # A restarting server answers the API before, or after, it answers pull requests.
+            self._refill_in(1.0)
+        else:
+            self._refill_in(0.1)
+
+    def _finish(self, failure: StreamError | None) -> None:
+        self._mailbox.close(failure)
+        self._release()
+
+    # -- the user's side
+
+    async def next(self, timeout: float | None = 5.0) -> Message:
+        """The next message.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+            ConsumerDeletedError: the consumer is gone.
+            SubscriptionClosedError: it was stopped.
+        """
+        message = await self._mailbox.next(timeout)
+        if self._outstanding + len(self._mailbox) <= self._threshold:
+            self._refill()
+        return message
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            message = await self._mailbox.next()
+        except SubscriptionClosedError:
+            raise StopAsyncIteration from None
+        if self._outstanding + len(self._mailbox) <= self._threshold:
+            self._refill()
+        return message
+
+    async def run(self, callback: Callback) -> None:
+        """Hand every message to *callback* until stopped; its errors go to the error callback.
+
+        Raises:
+            StreamError: what ended it.
+        """
+        async for message in self:
+            try:
+                waits = callback(message)
+                if waits is not None:
+                    await waits
+            except Exception as failure:  # noqa: BLE001 - the user's code: whatever it raises is reported
+                self._connection.report(failure)
+
+    def drain(self) -> None:
+        """Ask for no more; what has come can still be taken, then the iteration ends."""
+        self._mailbox.close()
+        self._release()
+
+    async def drained(self) -> None:
+        """`drain`, and wait until what has come is taken."""
+        self.drain()
+        await self._mailbox.emptied()
+
+    def stop(self) -> None:
+        """End it; what was not handed over is given back to the server."""
+        self._mailbox.close()
+        for message in self._mailbox.rest():
+            message.nak_now()
+        self._mailbox.clear()
+        self._release()
+
+    def _release(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._watchdog.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._again in self._connection.on_reconnected:
+            self._connection.on_reconnected.remove(self._again)
+        if self._interest is not None:
+            self._connection.ignore(self._interest)
+        for call in self._on_end:
+            call(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

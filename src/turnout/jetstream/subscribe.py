@@ -1,0 +1,376 @@
+"""The subscribe workflow of ADR-15: check, look up, check again, subscribe, create."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from turnout.errors import ConfigError, Mistake
+from turnout.jetstream._codec import decode, encode
+from turnout.jetstream.api import Api, name_mistake
+from turnout.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo
+from turnout.jetstream.errors import (
+    ConfigDriftError,
+    ConsumerBoundError,
+    ConsumerExistsError,
+    ConsumerNotFoundError,
+    FilterMismatchError,
+    NoDeliverGroupError,
+    NoMatchingStreamError,
+    PullConsumerError,
+    PushConsumerError,
+    QueueFlowControlError,
+    QueueMismatchError,
+    QueueRequiredError,
+    StreamError,
+)
+from turnout.jetstream.subscription import Delivery, PushSubscription
+
+__all__ = [
+    "Wanted",
+    "check_existing",
+    "check_wanted",
+    "consumer_info",
+    "create_consumer",
+    "create_guarded",
+    "establish_pull",
+    "establish_push",
+    "stream_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a subscription asks for.
+
+    Attributes:
+        subject: what to receive; it finds the stream, and is the filter of a consumer that is made.
+        stream: the stream, where it is known.
+        consumer: an existing consumer to bind to.
+        durable: a durable consumer to use, or to make.
+        queue: the queue group to join; it is also the durable where neither that nor a consumer is given.
+        config: further configuration; what it leaves out is not compared with a consumer that exists.
+        pull: whether messages are to be asked for.
+        delete_consumer: whether unsubscribing deletes a consumer that this call made. Yes, if not given, but for
+            queue subscriptions: the other members would lose their consumer (the caveat at the end of ADR-15).
+    """
+
+    subject: str = ""
+    stream: str = ""
+    consumer: str = ""
+    durable: str = ""
+    queue: str = ""
+    config: ConsumerConfig = field(default_factory=ConsumerConfig)
+    pull: bool = False
+    delete_consumer: bool | None = None
+
+    @property
+    def durable_name(self) -> str:
+        """The durable to use or make, empty for an ephemeral consumer."""
+        return self.durable or self.config.durable_name or ("" if self.consumer else self.queue)
+
+    @property
+    def name(self) -> str:
+        """The consumer to look up, empty if there is none."""
+        return self.consumer or self.durable_name or self.config.name or ""
+
+    @property
+    def owned(self) -> bool:
+        """Whether a consumer made for this is deleted at the end."""
+        return not self.queue if self.delete_consumer is None else self.delete_consumer
+
+
+_Rule = Callable[[Wanted], "Mistake | None"]
+
+
+def _subject_required(wanted: Wanted) -> Mistake | None:
+    if wanted.subject or wanted.stream:
+        return None
+    return Mistake("subject", "a subject is required where no stream is given: it finds the stream")
+
+
+def _queue_without_statuses(wanted: Wanted) -> Mistake | None:
+    found = [
+        name
+        for name, value in (("heartbeat", wanted.config.idle_heartbeat), ("flow control", wanted.config.flow_control))
+        if value
+    ]
+    if not wanted.queue or not found:
+        return None
+    told = " and ".join(found)
+    return Mistake("queue", f"a queue subscription cannot have {told}: they would go to a random member")
+
+
+def _pull_acks(wanted: Wanted) -> Mistake | None:
+    policy = wanted.config.ack_policy
+    if not wanted.pull or policy in (None, AckPolicy.EXPLICIT):
+        return None
+    return Mistake("config.ack_policy", f"the ack policy {str(policy)!r} cannot be had with a pull subscription")
+
+
+def _pull_is_not_push(wanted: Wanted) -> Mistake | None:
+    if not wanted.pull:
+        return None
+    if wanted.config.deliver_subject:
+        return Mistake("config.deliver_subject", "this is a pull subscription with a push configuration")
+    if wanted.queue or wanted.config.deliver_group:
+        return Mistake("queue", "this is a pull subscription: its subscribers share a consumer without a queue group")
+    return None
+
+
+def _one_filter(wanted: Wanted) -> Mistake | None:
+    config = wanted.config
+    if config.filter_subject is not None and wanted.subject and config.filter_subject != wanted.subject:
+        return Mistake(
+            "config.filter_subject", f"{config.filter_subject!r} is not the subject {wanted.subject!r}; give one"
+        )
+    if config.filter_subjects and (config.filter_subject or wanted.subject):
+        return Mistake("config.filter_subjects", "give one subject or several filters, not both")
+    return None
+
+
+def _one_name(wanted: Wanted) -> Mistake | None:
+    if wanted.consumer and wanted.durable and wanted.consumer != wanted.durable:
+        return Mistake("durable", f"{wanted.durable!r} is not the consumer {wanted.consumer!r} to bind to; give one")
+    if wanted.consumer and not wanted.stream and not wanted.subject:
+        return Mistake("stream", "a consumer to bind to needs its stream, or a subject that finds it")
+    return None
+
+
+def _one_group(wanted: Wanted) -> Mistake | None:
+    group = wanted.config.deliver_group
+    if group and not wanted.pull and group != wanted.queue:
+        return Mistake("config.deliver_group", f"{group!r} is not the queue {wanted.queue!r}")
+    return None
+
+
+def _names(wanted: Wanted) -> list[Mistake]:
+    given = (
+        ("stream", wanted.stream),
+        ("consumer", wanted.consumer),
+        ("durable", wanted.durable),
+        ("queue", wanted.queue),
+        ("config.name", wanted.config.name),
+        ("config.durable_name", wanted.config.durable_name),
+    )
+    return [mistake for path, name in given if name and (mistake := name_mistake(path, name))]
+
+
+_RULES: tuple[_Rule, ...] = (
+    _subject_required,
+    _queue_without_statuses,
+    _pull_acks,
+    _pull_is_not_push,
+    _one_filter,
+    _one_name,
+    _one_group,
+)
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """Check what needs no server (ADR-15, "Configuration").
+
+    Raises:
+        ConfigError: all that is wrong; nothing has been sent.
+    """
+    mistakes = [mistake for rule in _RULES if (mistake := rule(wanted))] + _names(wanted)
+    if mistakes:
+        raise ConfigError(mistakes, what="bad subscription")
+
+
+def check_existing(info: ConsumerInfo, wanted: Wanted) -> None:
+    """Check a consumer that exists against what is asked for (ADR-15, "Push Consumer active information").
+
+    Raises:
+        ConsumerMismatchError: the first thing that does not fit; the subclass tells which.
+    """
+    config, told = info.config, f"the consumer {info.name!r} of the stream {info.stream_name!r}"
+    if wanted.pull and config.is_push:
+        raise PushConsumerError(f"{told} is a push consumer: it cannot be pulled from")
+    if not wanted.pull and not config.is_push:
+        raise PullConsumerError(f"{told} is a pull consumer: a pull subscription is required")
+    if not wanted.pull:
+        _check_queue(info, wanted, told)
+    filters = config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())
+    if wanted.subject and filters and tuple(filters) != (wanted.subject,):
+        raise FilterMismatchError(f"{told} has the filter {', '.join(filters)!r} and not {wanted.subject!r}")
+    differences = wanted.config.differences(config)
+    if differences:
+        raise ConfigDriftError(info.name, differences)
+
+
+def _check_queue(info: ConsumerInfo, wanted: Wanted, told: str) -> None:
+    config = info.config
+    if not wanted.queue:
+        if config.deliver_group:
+            raise QueueRequiredError(
+                f"{told} was made for the queue group {config.deliver_group!r}: a plain subscription cannot use it"
+            )
+        if info.push_bound:
+            raise ConsumerBoundError(f"{told} is bound to a subscription already: this would be a duplicate")
+        return
+    if not config.deliver_group:
+        raise NoDeliverGroupError(f"{told} was made without a deliver group: no queue subscription can use it")
+    if config.deliver_group != wanted.queue:
+        raise QueueMismatchError(f"{told} was made for the queue group {config.deliver_group!r}, not {wanted.queue!r}")
+    if config.flow_control or config.idle_heartbeat:
+        raise QueueFlowControlError(f"{told} has heartbeats or flow control, which a queue group cannot have")
+
+
+async def stream_of(api: Api, subject: str) -> str:
+    """The one stream that takes *subject*.
+
+    Raises:
+        NoMatchingStreamError: none does, or several.
+    """
+    names = (await api.call("STREAM.NAMES", {"subject": subject})).get("streams") or []
+    if len(names) == 1:
+        return str(names[0])
+    found = f"{len(names)} streams do: {', '.join(names)}" if names else "none does"
+    raise NoMatchingStreamError(f"no matching stream: one stream must take {subject!r}, and {found}")
+
+
+async def consumer_info(api: Api, stream: str, consumer: str) -> ConsumerInfo:
+    """What the server tells of a consumer.
+
+    Raises:
+        ConsumerNotFoundError: there is none of that name.
+    """
+    return decode(ConsumerInfo, await api.call(f"CONSUMER.INFO.{stream}.{consumer}"))
+
+
+async def create_consumer(api: Api, stream: str, config: ConsumerConfig, *, action: str = "create") -> ConsumerInfo:
+    """Make a consumer, or change one.
+
+    The subject carries the filter, so that permissions can be given by filter; the action ``create`` makes a server
+    say when the name is taken, where it would silently change the consumer otherwise.
+
+    Raises:
+        ConsumerExistsError: *action* is ``create`` and there is another one of that name.
+    """
+    name = config.name or config.durable_name or ""
+    subject = f"CONSUMER.CREATE.{stream}.{name}"
+    if config.filter_subject and config.filter_subject != ">":
+        subject += f".{config.filter_subject}"
+    body: dict[str, object] = {"stream_name": stream, "config": encode(config)}
+    if action:
+        body["action"] = action
+    return decode(ConsumerInfo, await api.call(subject, body))
+
+
+async def create_guarded(api: Api, stream: str, config: ConsumerConfig) -> ConsumerInfo:
+    """`create_consumer`; if the caller is cancelled meanwhile, the consumer is deleted again."""
+    work = api.spawn(create_consumer(api, stream, config))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        api.spawn(_undo(api, work))
+        raise
+
+
+async def _undo(api: Api, work: asyncio.Task[ConsumerInfo]) -> None:
+    await asyncio.wait([work])
+    if not work.cancelled() and work.exception() is None:
+        made = work.result()
+        await api.forget_consumer(made.stream_name, made.name)
+
+
+def _full_config(api: Api, wanted: Wanted, deliver_subject: str | None) -> ConsumerConfig:
+    """The configuration of a consumer to make (ADR-15, "Creating the JS Consumer")."""
+    config = wanted.config
+    return replace(
+        config,
+        name=wanted.name or api.connection.unique(),
+        durable_name=wanted.durable_name or None,
+        deliver_subject=deliver_subject,
+        deliver_group=wanted.queue or None,
+        filter_subject=config.filter_subject or (wanted.subject or None),
+        ack_policy=config.ack_policy or AckPolicy.EXPLICIT,
+    )
+
+
+async def _look_up(api: Api, stream: str, wanted: Wanted) -> ConsumerInfo | None:
+    """The consumer that was named; None if it must be made, or if a pull subscription goes on without it."""
+    if not wanted.name:
+        return None
+    try:
+        return await consumer_info(api, stream, wanted.name)
+    except ConsumerNotFoundError:
+        if wanted.consumer and not wanted.pull:
+            raise
+        return None
+    except StreamError:
+        # ADR-15: a pull subscription proceeds without the lookup; it may not be permitted to make it.
+        if wanted.consumer and wanted.pull:
+            return None
+        raise
+
+
+async def establish_push(api: Api, wanted: Wanted, delivery: Delivery) -> PushSubscription:
+    """Subscribe, from the checks to the consumer.
+
+    Raises:
+        ConfigError: it cannot be so; nothing was sent.
+        ConsumerMismatchError: the consumer that exists is another one.
+        NoMatchingStreamError: the subject finds no stream, or several.
+    """
+    check_wanted(wanted)
+    acks_nothing = wanted.config.ack_policy == AckPolicy.NONE
+    subscription = PushSubscription(api, delivery, queue=wanted.queue, acks_nothing=acks_nothing)
+    try:
+        stream = wanted.stream or await stream_of(api, wanted.subject)
+        info = await _look_up(api, stream, wanted)
+        if info is not None:
+            await _bind(subscription, info, wanted)
+            return subscription
+        inbox = wanted.config.deliver_subject or api.connection.new_inbox()
+        # First the interest, then the consumer: only so can the server tell whether a durable is in use.
+        await subscription.listen(inbox)
+        try:
+            info = await create_guarded(api, stream, _full_config(api, wanted, inbox))
+        except ConsumerExistsError:
+            # Somebody made it between the lookup and the creation: theirs is not ours to delete.
+            subscription.drop_interest()
+            name = wanted.name
+            if not name:
+                raise
+            await _bind(subscription, await consumer_info(api, stream, name), wanted)
+            return subscription
+        subscription.bind(info, owned=wanted.owned)
+    except BaseException:
+        subscription.end()
+        raise
+    return subscription
+
+
+async def _bind(subscription: PushSubscription, info: ConsumerInfo, wanted: Wanted) -> None:
+    check_existing(info, wanted)
+    subscription.bind_position(info)
+    await subscription.listen(info.config.deliver_subject or "")
+    subscription.bind(info, owned=False)
+
+
+async def establish_pull(api: Api, wanted: Wanted) -> tuple[str, str, ConsumerInfo | None, bool]:
+    """Find or make the consumer of a pull subscription: (stream, consumer, info, whether it was made here).
+
+    Raises:
+        ConfigError: it cannot be so; nothing was sent.
+        ConsumerMismatchError: the consumer that exists is another one.
+        NoMatchingStreamError: the subject finds no stream, or several.
+    """
+    check_wanted(wanted)
+    stream = wanted.stream or await stream_of(api, wanted.subject)
+    info = await _look_up(api, stream, wanted)
+    if info is not None:
+        check_existing(info, wanted)
+        return stream, info.name, info, False
+    if wanted.consumer:
+        return stream, wanted.consumer, None, False
+    try:
+        info = await create_guarded(api, stream, _full_config(api, wanted, None))
+    except ConsumerExistsError:
+        info = await consumer_info(api, stream, wanted.name)
+        check_existing(info, wanted)
+        return stream, info.name, info, False
+    return stream, info.name, info, wanted.owned
