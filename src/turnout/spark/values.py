@@ -21,10 +21,11 @@ _PARSED: Final = "_parsed"
 def once(column: Column) -> Column:
     """The same column, computed once for each row.
 
-    Spark copies a parse into every filter and projection that reads a part of it, but never an expression that is
-    not deterministic. The row counter is one, and costs next to nothing.
+    Spark copies a parse into every projection and filter that reads a part of it. It never copies an expression
+    that is not deterministic; the task's number counts as one, costs next to nothing and, unlike a row's number,
+    may stand in a streaming query.
     """
-    return F.when(F.monotonically_increasing_id() >= F.lit(-1), column)
+    return F.when(F.spark_partition_id() >= F.lit(-1), column)
 
 
 def decode_values(records: DataFrame, codec: ValueFormat) -> DataFrame:
