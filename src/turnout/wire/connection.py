@@ -21,7 +21,7 @@ from typing import Any, Self
 from turnout._version import __version__
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
-from turnout.wire.options import ConnectionOptions, Server
+from turnout.wire.options import ConnectionOptions, Server, Tls
 
 __all__ = ["Connection", "Message"]
 
@@ -165,8 +165,6 @@ class Connection:
             self._control(line)
 
     def _start_tls(self, server: Server) -> None:
-        from turnout.wire.options import Tls
-
         tls = self.options.tls or Tls()
         plain = self._plain()
         try:

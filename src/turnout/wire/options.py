@@ -126,6 +126,8 @@ class ConnectionOptions:
         names = servers.split(",") if isinstance(servers, str) else servers
         domain = options.pop("domain", None)
         base = cls(tuple(Server.parse(name) for name in names if name.strip()))
+        if any(server.tls for server in base.servers):
+            options.setdefault("tls", Tls())
         if domain:
             options["api_prefix"] = f"$JS.{domain}.API"
         return replace(base, **options)  # type: ignore[arg-type]

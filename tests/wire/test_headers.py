@@ -1,0 +1,87 @@
+"""Header blocks, one by one and in columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.errors import ConfigError
+from turnout.wire import headers
+from turnout.wire.packing import header_lines, id_lines
+from turnout.wire.records import HEADERS
+
+_names = st.text(alphabet="abcXYZ-_09", min_size=1, max_size=8)
+_values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))
+_lists = st.lists(st.tuples(_names, _values), max_size=4)
+
+
+@given(_lists)
+def test_what_is_encoded_is_parsed_again(pairs: list[tuple[str, bytes]]) -> None:
+    """Names may repeat, order is kept, and any byte but a line break passes."""
+    assert headers.parse(headers.encode(pairs)) == pairs
+
+
+@given(st.lists(st.one_of(st.none(), _lists), min_size=1, max_size=5))
+def test_columns_of_headers_give_the_same_lines(rows: list[list[tuple[str, bytes]] | None]) -> None:
+    """The vector form and the single form are one format; a null list is no header."""
+    column = pa.array(
+        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows], type=HEADERS
+    )
+
+    assert header_lines(column).to_pylist() == [headers.lines(row or []) for row in rows]
+
+
+def test_headers_of_a_slice_are_those_of_its_rows() -> None:
+    """A record batch that was cut has offsets that do not begin at zero."""
+    rows = [[{"key": f"k{n}", "value": b"v"}] * n for n in range(5)]
+
+    assert header_lines(pa.array(rows, type=HEADERS).slice(2, 2)).to_pylist() == [b"k2: v\r\n" * 2, b"k3: v\r\n" * 3]
+
+
+def test_headers_about_another_stream_are_left_out() -> None:
+    """A name that is excluded goes, its neighbours stay."""
+    rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=HEADERS)
+
+    assert header_lines(rows, {"Nats-Msg-Id"}).to_pylist() == [b"a: b\r\n"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("a b", "x"), ("", "x"), ("a:b", "x"), ("a", "x\r\nEvil: 1"), ("a\n", "")])
+def test_a_header_cannot_break_out_of_its_line(name: str, value: str) -> None:
+    """Neither form lets a line break or a blank name through; the value is not repeated."""
+    column = pa.array([[{"key": name, "value": value.encode()}]], type=HEADERS)
+
+    with pytest.raises(ConfigError) as single:
+        headers.encode([(name, value)])
+    with pytest.raises(ConfigError) as many:
+        header_lines(column)
+
+    assert "Evil" not in str(single.value) + str(many.value)
+
+
+def test_ids_that_a_header_cannot_carry_are_written_as_digits() -> None:
+    """They stay apart from each other; null and empty ids give no line."""
+    ids = pa.array([b"plain", None, b"", b"a\nb", b" a", b"\xff"], type=pa.binary())
+
+    assert id_lines(ids).to_pylist() == [
+        b"Nats-Msg-Id: plain\r\n",
+        b"",
+        b"",
+        b"Nats-Msg-Id: 0x610a62\r\n",
+        b"Nats-Msg-Id: 0x2061\r\n",
+        b"Nats-Msg-Id: \xff\r\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (b"NATS/1.0 404 No Messages\r\n\r\n", (404, "No Messages")),
+        (b"NATS/1.0 503\r\n\r\n", (503, "")),
+        (b"NATS/1.0\r\nStatus: 404\r\n\r\n", None),
+    ],
+)
+def test_a_status_is_what_the_version_line_says(block: bytes, expected: tuple[int, str] | None) -> None:
+    """A header that is called Status is data."""
+    assert headers.status(block) == expected

@@ -1,0 +1,218 @@
+"""Publishing with every acknowledgement awaited, on a real server."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from tests.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.wire import Connection, Published, Publisher, create_stream, delete_stream, stream_info, subject_counts
+from turnout.wire.packing import id_lines
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
+    with Connection.open(nats_server.url) as opened:
+        yield Publisher(opened, window=200)
+
+
+@pytest.fixture
+def stream(connection: Connection) -> Iterator[str]:
+    name = f"PUB{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+    yield name
+    delete_stream(connection, name)
+
+
+def stored(connection: Connection, stream: str) -> int:
+    return int(stream_info(connection, stream)["state"]["messages"])
+
+
+def test_every_message_is_stored_and_counted(connection: Connection, publisher: Publisher, stream: str) -> None:
+    """More than the window holds, with and without ids; known ids are counted as such."""
+    for n in range(1000):
+        publisher.publish(f"{stream}.{n % 4}", b"x", message_id=f"{n}" if n % 2 else None)
+    assert publisher.flush() == Published(1000, 0)
+
+    for n in range(1000):
+        publisher.publish(f"{stream}.{n % 4}", b"x", message_id=f"{n}" if n % 2 else None)
+    assert publisher.flush() == Published(500, 500)
+
+    assert subject_counts(connection, stream) == {f"{stream}.{n}": 500 if n % 2 == 0 else 250 for n in range(4)}
+
+
+def test_columns(connection: Connection, publisher: Publisher, stream: str) -> None:
+    """Arrow columns, cut into chunks of the window; a slice counts from its own beginning."""
+    count = 3456
+    subjects = pa.array([f"{stream}.{n}" for n in range(count)])
+    payloads = pa.array([b"%d" % n for n in range(count)], type=pa.binary())
+    publisher.publish_columns(subjects.slice(10), payloads.slice(10), id_lines(subjects.slice(10)))
+
+    assert publisher.flush() == Published(count - 10, 0)
+    last = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": f"{stream}.{count - 1}"})["message"]
+    assert last["seq"] == count - 10
+    assert last["data"] == "MzQ1NQ=="
+
+
+def test_nobody_listens(publisher: Publisher) -> None:
+    """A subject without a stream fails and is named; it is not taken for success."""
+    publisher.publish("nobody.listens.here", b"x")
+
+    with pytest.raises(StreamError, match=r"no stream listens on 'nobody.listens.here'") as failure:
+        publisher.flush()
+
+    assert failure.value.code == 503
+
+
+def test_an_answer_that_is_no_acknowledgement(nats_server: NatsServer, publisher: Publisher) -> None:
+    """A service on the same subject is not a stream."""
+    ready = threading.Event()
+
+    def serve() -> None:
+        with Connection.open(nats_server.url) as service:
+            service.subscribe("a.service")
+            service.ping()
+            ready.set()
+            message = next(service.messages(time.monotonic() + 10))
+            service.publish(message.reply, b"OK")
+            service.ping()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait(10)
+    publisher.publish("a.service", b"x")
+    with pytest.raises(StreamError, match="is no stream"):
+        publisher.flush()
+    thread.join(10)
+
+
+def test_the_expected_stream(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Another stream on the subject refuses, with JetStream's own code."""
+    with Connection.open(nats_server.url) as opened:
+        good = Publisher(opened, expected_stream=stream)
+        good.publish(f"{stream}.a", b"x", [("A", "b")], "1")
+        assert good.flush() == Published(1, 0)
+
+        bad = Publisher(opened, expected_stream="OTHER")
+        bad.publish(f"{stream}.a", b"x")
+        with pytest.raises(StreamError, match="expected stream does not match") as failure:
+            bad.flush()
+    assert failure.value.err_code == 10060
+
+
+def test_a_message_that_is_too_large(publisher: Publisher, connection: Connection, stream: str) -> None:
+    """It is refused before it can cost the connection."""
+    publisher.publish(f"{stream}.ok", b"x")
+
+    with pytest.raises(StreamError, match=rf"'{stream}.big' has 1,048,594 bytes.*max_payload"):
+        publisher.publish(f"{stream}.big", b"x" * (1 << 20), [("A", "b")])
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a..b", ".a", "a.", "a.*", ">", "a\r\nPUB b 1", "a\x00"])
+def test_what_is_no_subject(publisher: Publisher, subject: str) -> None:
+    """Nothing that could be read as protocol, and no wildcard, leaves this process."""
+    publisher.publish(subject, b"x")
+
+    with pytest.raises(StreamError, match="is no subject"):
+        publisher.flush()
+
+
+def test_a_permission_that_is_missing() -> None:
+    """The server's word comes through at once, not a time-out."""
+    config = 'authorization { users: [ {user: a, password: pw, permissions: {publish: {deny: "s.no"}}} ] }'
+    with NatsServer(config=config) as server, Connection.open(server.url.replace("//", "//a:pw@")) as connection:
+        create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "memory"})
+        publisher = Publisher(connection)
+        publisher.publish("s.no", b"x")
+        with pytest.raises(StreamError, match=r'Permissions Violation for Publish to "s.no"') as failure:
+            publisher.flush()
+
+    assert failure.value.code == 403
+
+
+def test_a_full_stream_refuses() -> None:
+    """What the stream has no room for is an error, not a loss."""
+    with NatsServer() as server, Connection.open(server.url) as connection:
+        create_stream(
+            connection,
+            {"name": "S", "subjects": ["s"], "storage": "memory", "max_msgs": 3, "discard": "new"},
+        )
+        publisher = Publisher(connection)
+        for _ in range(5):
+            publisher.publish("s", b"x")
+        with pytest.raises(StreamError, match="maximum messages exceeded") as failure:
+            publisher.flush()
+
+    assert failure.value.err_code == 10077
+
+
+def test_a_connection_cut_in_the_middle(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Everything without acknowledgement is sent again, and the ids keep it single."""
+    count = 5000
+    with CuttingProxy(nats_server.port, 3_001, 20_011, 1_003) as proxy, Connection.open(proxy.url) as cut:
+        publisher = Publisher(cut, window=1000)
+        for n in range(count):
+            publisher.publish(f"{stream}.x", b"%d" % n, message_id=f"m{n}")
+        published = publisher.flush()
+
+        assert proxy.cuts == 3
+    assert published.stored + published.duplicates == count
+    assert stored(connection, stream) == count
+
+
+def test_a_server_that_restarts_and_one_that_pauses() -> None:
+    """Neither loses or doubles a message."""
+    count = 6000
+    with NatsServer() as server:
+        with Connection.open(server.url) as connection:
+            create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "file"})
+
+        done: list[Published] = []
+
+        def publish() -> None:
+            with Connection.open(server.url) as connection:
+                publisher = Publisher(connection, window=500)
+                for n in range(count):
+                    publisher.publish("s.x", b"%d" % n, message_id=f"m{n}")
+                    if n % 100 == 0:
+                        time.sleep(0.02)
+                done.append(publisher.flush())
+
+        # The server is started again by this thread: it ends with the one that started it.
+        thread = threading.Thread(target=publish)
+        thread.start()
+        time.sleep(0.2)
+        server.restart(kill=True)
+        time.sleep(0.3)
+        server.pause()
+        time.sleep(0.7)
+        server.resume()
+        thread.join(60)
+
+        assert done[0].stored + done[0].duplicates == count
+        with Connection.open(server.url) as connection:
+            assert stored(connection, "S") == count
+
+
+def test_no_server_comes_back() -> None:
+    """After the time that was granted publishing fails and says how many are open."""
+    with NatsServer() as server, Connection.open(server.url, reconnect_timeout=0.6) as connection:
+        create_stream(connection, {"name": "S", "subjects": ["s"], "storage": "memory"})
+        publisher = Publisher(connection)
+        server.stop()
+        publisher.publish("s", b"x")
+        with pytest.raises(ConnectionLostError):
+            publisher.flush()
