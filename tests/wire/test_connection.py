@@ -171,6 +171,7 @@ def jwt(claims: dict[str, Any], seed: bytes, subject: str) -> str:
 def test_a_credentials_file(tmp_path: Path) -> None:
     """An operator, an account and a user, as nsc would make them: the user's file opens the door."""
     limits = {"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": True, "conn": -1}
+    permissions: dict[str, Any] = {"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
     operator_seed, operator = new_seed(nkeys.PREFIX_BYTE_OPERATOR)
     account_seed, account = new_seed(nkeys.PREFIX_BYTE_ACCOUNT)
     user_seed, user = new_seed(nkeys.PREFIX_BYTE_USER)
@@ -228,9 +229,11 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("first", [False, True])
 def test_tls_with_both_certificates(pems: Path, first: bool) -> None:
     """The server is checked against the authority, and checks us; with and without the handshake first."""
+    # A server that waits this long for a handshake before it greets in the clear takes both kinds of client.
+    handshake = "300ms" if first else "false"
     config = (
         f'tls {{ cert_file: "{pems}/server.pem", key_file: "{pems}/server.key", ca_file: "{pems}/ca.pem",'
-        f" verify: true, timeout: 5, handshake_first: {'"300ms"' if first else 'false'} }}"
+        f" verify: true, timeout: 5, handshake_first: {handshake} }}"
     )
     with NatsServer(config=config) as server:
         options = {
