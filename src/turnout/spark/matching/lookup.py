@@ -1,0 +1,117 @@
+"""A record's probes, the entries that they lead to, and which of these are true: as one expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.conditions.anchor import GRAM, Kind
+from turnout.spark.conditions import Features, folded, holds, lexemes
+from turnout.spark.matching.table import Layout
+
+__all__ = ["wanted_by"]
+
+
+def wanted_by(metadata: Column, layout: Layout) -> Column:
+    """Who wants the record: an array of (subscription_id, destination), empty where nobody does.
+
+    The columns of the index, ``slots``, ``always`` and ``entries``, stand beside *metadata*, the array of the
+    record's texts in the order of the layout's keys.
+    """
+    entries = F.col("entries")
+    candidates = F.concat(F.col("always"), _candidates(metadata, layout))
+    true = F.filter(candidates, lambda number: _is_true(F.get(entries, number), metadata, layout.features))
+
+    def deliveries(number: Column) -> Column:
+        entry = F.get(entries, number)
+        return F.transform(
+            entry["destinations"],
+            lambda destination: F.struct(entry["id"].alias("subscription_id"), destination.alias("destination")),
+        )
+
+    return F.flatten(F.transform(true, deliveries))
+
+
+def _candidates(metadata: Column, layout: Layout) -> Column:
+    """The numbers of all entries that one of the record's probes leads to."""
+    none = F.array().cast("array<int>")
+    probes = _probes(metadata, layout)
+    if probes is None:
+        return none
+    slots = F.col("slots")
+
+    def found(probe: Column) -> Column:
+        buckets = F.get(slots, probe["slot"])
+        place = (F.crc32(probe["text"].cast("binary")) % F.size(buckets)).cast("int")
+        return F.coalesce(F.try_element_at(F.get(buckets, place), probe["text"]), none)
+
+    return F.flatten(F.transform(probes, found))
+
+
+def _probes(metadata: Column, layout: Layout) -> Column | None:
+    """What to look up: an array of (slot, text); a text is null where the record has no such metadata."""
+    single: list[Column] = []
+    several: list[Column] = []
+    for number, (key, kind) in enumerate(layout.slots):
+        value = F.get(metadata, F.lit(layout.keys.index(key)))
+        if kind.fold:
+            value = folded(value)
+        if not kind.lexeme and kind.op != "~":
+            single.append(_probe(number, _one(kind, value)))
+            continue
+        texts = F.transform(lexemes(value), partial(_one, kind)) if kind.lexeme else _grams(value)
+        texts = F.coalesce(F.array_distinct(texts), F.array().cast("array<string>"))
+        several.append(F.transform(texts, partial(_probe, number)))
+    if single:
+        several.insert(0, F.array(*single))
+    return F.concat(*several) if several else None
+
+
+def _probe(number: int, text: Column) -> Column:
+    return F.struct(F.lit(number).alias("slot"), text.alias("text"))
+
+
+def _one(kind: Kind, text: Column) -> Column:
+    match kind.op:
+        case "=":
+            return text
+        case "^":
+            return F.substring(text, 1, kind.length)
+        case "$":
+            return F.right(text, F.lit(kind.length))
+    return F.when(text.isNotNull(), F.lit(""))
+
+
+def _grams(text: Column) -> Column:
+    """Each run of three characters; none where the text is shorter."""
+    starts = F.sequence(F.lit(1), F.length(text) - (GRAM - 1))
+    grams = F.transform(starts, lambda start: F.substring(text, start, F.lit(GRAM)))
+    return F.when(F.length(text) >= GRAM, grams)
+
+
+def _is_true(entry: Column, metadata: Column, features: Features) -> Column:
+    if not features.ops:
+        return F.lit(True)
+
+    def check_holds(check: Column) -> Column:
+        return holds(check, F.get(metadata, check["k"]), features)
+
+    true = F.forall(entry["checks"], check_holds)
+    if not features.trees:
+        return true
+    return true & (entry["tree"].isNull() | _tree_is_true(entry["tree"], check_holds))
+
+
+def _tree_is_true(tree: Column, check_holds: Callable[[Column], Column]) -> Column:
+    def counted(truth: Column, node: Column) -> Column:
+        true = F.size(F.filter(node["children"], lambda child: F.get(truth, child)))
+        holds_here = true.between(node["low"], node["high"]) != node["negated"]
+        return F.concat(truth, F.array(holds_here)).cast("array<boolean>")
+
+    begin = F.transform(tree["checks"], check_holds).cast("array<boolean>")
+    return F.coalesce(
+        F.aggregate(tree["nodes"], begin, counted, lambda truth: F.try_element_at(truth, F.lit(-1))), F.lit(False)
+    )

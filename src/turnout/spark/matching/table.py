@@ -1,0 +1,162 @@
+"""The index as one row: hash tables from probes to entries, and the entries, all in arrays.
+
+One row can be broadcast to every record without multiplying it, and to look into an array is one step. A record so
+stays one row while it is matched; what nobody wants is known without a shuffle, a second pass or an outer join.
+
+``slots``: for each slot, buckets; a text is in bucket crc32(text) mod count, a map from text to entry numbers.
+``always``: the numbers of entries without an anchor. ``entries``: what to verify, and who wants the record.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from turnout.conditions.anchor import ALWAYS, Kind
+from turnout.conditions.check import Check
+from turnout.spark.conditions import Features, check_text
+from turnout.subscriptions.entries import Entry
+
+__all__ = ["Layout", "Slot", "build_table"]
+
+Slot: TypeAlias = tuple[str, Kind]
+
+_CHECK = pa.struct(
+    [
+        ("k", pa.int32()),
+        ("op", pa.string()),
+        ("text", pa.string()),
+        ("last", pa.string()),
+        ("number", pa.float64()),
+        ("partial", pa.bool_()),
+        ("fold", pa.bool_()),
+        ("negated", pa.bool_()),
+    ]
+)
+_NODE = pa.struct(
+    [("children", pa.list_(pa.int32())), ("low", pa.int32()), ("high", pa.int32()), ("negated", pa.bool_())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What an expression has to know of a table; tables of one layout share one compiled plan.
+
+    Attributes:
+        keys: the metadata that is looked at, in the order of the positions that checks name.
+        slots: where to probe.
+        features: what the checks use.
+    """
+
+    keys: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    features: Features
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Layout:
+        """The layout that these entries need."""
+        slots = {(entry.access.key, entry.access.kind) for entry in entries if entry.access != ALWAYS}
+        keys = {key for key, _ in slots}
+        for entry in entries:
+            keys.update(check.key for check in entry.checks)
+            if entry.tree is not None:
+                keys.update(check.key for check in entry.tree.checks)
+        return cls(tuple(sorted(keys)), tuple(sorted(slots)), Features.of(entries))
+
+
+def build_table(entries: Sequence[Entry], layout: Layout) -> pa.Table:
+    """The one-row table of these entries."""
+    columns = {
+        "slots": _row(_slots(entries, layout.slots)),
+        "always": _row(pa.array([n for n, entry in enumerate(entries) if entry.access == ALWAYS], pa.int32())),
+        "entries": _row(_entries(entries, layout.keys)),
+    }
+    return pa.table(columns)
+
+
+def _slots(entries: Sequence[Entry], slots: Sequence[Slot]) -> pa.Array:
+    """For each slot an array of buckets, each of them a map."""
+    texts: dict[Slot, dict[str, list[int]]] = {slot: {} for slot in slots}
+    for number, entry in enumerate(entries):
+        key, kind, text = entry.access
+        if entry.access != ALWAYS:
+            texts[key, kind].setdefault(text, []).append(number)
+    bucket_sizes: list[int] = []
+    maps: list[list[str]] = []
+    for found in texts.values():
+        buckets: list[list[str]] = [[] for _ in range(max(1, len(found)))]
+        for text in found:
+            buckets[zlib.crc32(text.encode()) % len(buckets)].append(text)
+        bucket_sizes.append(len(buckets))
+        maps += buckets
+    in_order = list(chain.from_iterable(_each(texts.values(), maps, bucket_sizes)))
+    numbers = _lists([numbers for _, numbers in in_order], pa.int32())
+    keys = pa.array((text for text, _ in in_order), pa.string())
+    offsets = pa.array([0, *accumulate(map(len, maps))], pa.int32())
+    return pa.ListArray.from_arrays(
+        pa.array([0, *accumulate(bucket_sizes)], pa.int32()), pa.MapArray.from_arrays(offsets, keys, numbers)
+    )
+
+
+def _each(
+    texts: Iterable[dict[str, list[int]]], maps: list[list[str]], sizes: list[int]
+) -> Iterable[list[tuple[str, list[int]]]]:
+    begin = 0
+    for found, size in zip(texts, sizes, strict=True):
+        for bucket in maps[begin : begin + size]:
+            yield [(text, found[text]) for text in bucket]
+        begin += size
+
+
+def _entries(entries: Sequence[Entry], keys: Sequence[str]) -> pa.Array:
+    place = {key: number for number, key in enumerate(keys)}
+    trees = [entry.tree for entry in entries]
+    tree = pa.StructArray.from_arrays(
+        [
+            _checks([one.checks if one else () for one in trees], place),
+            _lists([[node._asdict() for node in one.nodes] if one else () for one in trees], _NODE),
+        ],
+        names=["checks", "nodes"],
+        mask=pa.array((one is None for one in trees), pa.bool_()),
+    )
+    return pa.StructArray.from_arrays(
+        [
+            pa.array((entry.subscription_id for entry in entries), pa.string()),
+            _lists([entry.destinations for entry in entries], pa.string()),
+            _checks([entry.checks for entry in entries], place),
+            tree,
+        ],
+        names=["id", "destinations", "checks", "tree"],
+    )
+
+
+def _checks(checks: Sequence[Sequence[Check]], place: dict[str, int]) -> pa.Array:
+    flat = list(chain.from_iterable(checks))
+    columns: dict[str, Iterable[Any]] = {
+        "k": (place[check.key] for check in flat),
+        "op": (check.op for check in flat),
+        "text": map(check_text, flat),
+        "last": (check.last for check in flat),
+        "number": (check.number for check in flat),
+        "partial": (check.partial for check in flat),
+        "fold": (check.fold for check in flat),
+        "negated": (check.negated for check in flat),
+    }
+    arrays = [pa.array(values, _CHECK.field(name).type) for name, values in columns.items()]
+    structs = pa.StructArray.from_arrays(arrays, fields=list(_CHECK))
+    return pa.ListArray.from_arrays(pa.array([0, *accumulate(map(len, checks))], pa.int32()), structs)
+
+
+def _lists(lists: Sequence[Sequence[Any]], type_: pa.DataType) -> pa.Array:
+    offsets = pa.array([0, *accumulate(map(len, lists))], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(list(chain.from_iterable(lists)), type_))
+
+
+def _row(values: pa.Array) -> pa.Array:
+    """All the values as the one value of a row."""
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
