@@ -1,0 +1,207 @@
+"""Clients of the subscriptions service: a store that lies behind it, and matching."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from turnout.rpc.convert import data_from, subscription_from, subscription_to
+from turnout.rpc.parts import changes_of
+from turnout.rpc.status import translated
+from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
+from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
+from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
+from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Match, Page, Snapshot, StoreBase, Subscription
+from turnout.subscriptions.explanation import Explanation
+
+__all__ = ["Channel", "MatchingClient", "RemoteStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Where a service is, and how to be let in.
+
+    Attributes:
+        address: ``host:port``.
+        ca: the authority of the server's certificate (PEM); no TLS without one.
+        certificate: the client's own certificate, where the server wants one (PEM).
+        key: its private key (PEM).
+        token: a bearer token. It is sent over TLS only, and to this machine itself.
+        timeout: seconds for a call; none for watching.
+    """
+
+    address: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    token: str | None = None
+    timeout: float = 30.0
+
+    def open(self) -> Any:
+        """A gRPC channel; it connects when it is first used."""
+        options = [("grpc.max_receive_message_length", -1)]
+        if self.ca is None:
+            return grpc.insecure_channel(self.address, options=options)
+        credentials = grpc.ssl_channel_credentials(
+            self.ca.read_bytes(),
+            self.key.read_bytes() if self.key else None,
+            self.certificate.read_bytes() if self.certificate else None,
+        )
+        return grpc.secure_channel(self.address, credentials, options=options)
+
+    def call(self, *, endless: bool = False) -> dict[str, Any]:
+        """The keyword arguments that every call needs."""
+        metadata = (("authorization", f"Bearer {self.token}"),) if self.token else None
+        return {"timeout": None if endless else self.timeout, "metadata": metadata}
+
+
+class RemoteStore(StoreBase):
+    """A `Store` that is a subscriptions service. Its rules for new subscriptions apply."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._options = channel
+        self._channel = channel.open()
+        self._service: Any = ServiceStub(self._channel)
+        self._storage: Any = StorageStub(self._channel)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._channel.close()
+
+    def create(self, subscription: Subscription) -> str:
+        """See `Store.create`."""
+        return self.create_many([subscription])[0]
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """See `Store.create_many`."""
+        # What the caller's iterable raises is raised here: inside gRPC's thread it would end as "unknown".
+        messages = [subscription_to(subscription) for subscription in subscriptions]
+        with translated():
+            response = self._storage.CreateMany(iter(messages), **self._options.call())
+        return list(response.ids)
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """See `Store.read`."""
+        with translated():
+            response = self._service.Read(subscriptions_pb2.ReadRequest(id=id), **self._options.call())
+        return data_from(response, id)
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """See `Store.delete`."""
+        with translated():
+            self._service.Delete(subscriptions_pb2.DeleteRequest(id=id), **self._options.call())
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """See `Store.search_by_condition`."""
+        request = subscriptions_pb2.SearchByConditionRequest(
+            cursor=cursor,
+            limit=min(limit, MAX_LIMIT),
+            kiwiConditionQuery=subscriptions_pb2.KiwiConditionQuery(key=key, pattern=pattern, partial=partial),
+        )
+        with translated():
+            response = self._service.SearchByCondition(request, **self._options.call())
+        found = (
+            ConditionMatch(match.subscriptionId, match.conditionId, data_from(match, match.subscriptionId))
+            for match in response.page
+        )
+        return Page(tuple(found), response.cursor)
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+    ) -> Page[Subscription]:
+        """See `Store.search_by_metadata`."""
+        request = subscriptions_pb2.SearchByMetadataRequest(
+            cursor=cursor, limit=min(limit, MAX_LIMIT), metadata=dict(metadata)
+        )
+        with translated():
+            response = self._service.SearchByMetadata(request, **self._options.call())
+        return Page(tuple(map(subscription_from, response.page)), response.cursor)
+
+    def revision(self) -> int:
+        """See `Store.revision`."""
+        with translated():
+            return int(self._storage.Revision(matching_pb2.RevisionRequest(), **self._options.call()).revision)
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`."""
+        with translated():
+            parts = self._storage.GetChanges(matching_pb2.ChangesRequest(since=since), **self._options.call())
+            return next(changes_of(parts))
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        found: list[Subscription] = []
+        revision = 0
+        with translated():
+            for part in self._storage.GetSnapshot(matching_pb2.SnapshotRequest(), **self._options.call()):
+                revision = part.revision
+                found += map(subscription_from, part.subscriptions)
+        return Snapshot(tuple(found), revision)
+
+
+class MatchingClient:
+    """Asks a subscriptions service which subscriptions want a message."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._options = channel
+        self._channel = channel.open()
+        self._stub: Any = MatchingStub(self._channel)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def match(self, metadata: Mapping[str, str]) -> list[Match]:
+        """Every subscription that wants the message."""
+        with translated():
+            return _matches(
+                self._stub.Match(matching_pb2.MatchRequest(metadata=dict(metadata)), **self._options.call())
+            )
+
+    def match_stream(self, messages: Iterable[Mapping[str, str]]) -> Iterator[list[Match]]:
+        """The same for message after message, in their order."""
+        requests = (matching_pb2.MatchRequest(metadata=dict(metadata)) for metadata in messages)
+        with translated():
+            yield from map(_matches, self._stub.MatchStream(requests, **self._options.call(endless=True)))
+
+    def explain(self, id: str, metadata: Mapping[str, str]) -> Explanation:  # noqa: A002 - the field's own name
+        """Why the subscription of this id wants the message or does not."""
+        request = matching_pb2.ExplainRequest(subscription_id=id, metadata=dict(metadata))
+        with translated():
+            return _explanation(self._stub.Explain(request, **self._options.call()).explanation)
+
+    def watch(self, since: int = 0) -> Iterator[Changes]:
+        """Changes after a revision, as they come. Close the iterator to stop.
+
+        Raises:
+            StoreUnavailableError: the server went away; watch again from the last revision.
+        """
+        call = self._stub.Watch(matching_pb2.WatchRequest(since=since), **self._options.call(endless=True))
+        try:
+            with translated():
+                yield from changes_of(call)
+        finally:
+            call.cancel()
+
+
+def _matches(response: matching_pb2.MatchResponse) -> list[Match]:
+    return [
+        Match(match.subscription_id, tuple(match.destinations), tuple(match.condition_ids))
+        for match in response.matches
+    ]
+
+
+def _explanation(message: matching_pb2.Explanation) -> Explanation:
+    return Explanation(
+        message.condition_id,
+        message.text,
+        message.holds,
+        message.reason,
+        tuple(map(_explanation, message.children)),
+    )

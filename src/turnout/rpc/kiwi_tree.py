@@ -1,0 +1,76 @@
+"""``kiwiTree.Service``: the registry of patterns, and the client that the subscriptions service uses."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+
+from turnout.rpc.status import translated
+from turnout.rpc.v1 import kiwi_tree_pb2 as pb
+from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
+from turnout.subscriptions.kiwi_tree import PatternRegistry
+
+__all__ = ["KiwiTreeClient", "KiwiTreeServicer"]
+
+
+class KiwiTreeServicer(ServiceServicer):
+    """Translates between the wire and a registry."""
+
+    def __init__(self, registry: PatternRegistry) -> None:
+        self._registry = registry
+
+    def Create(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+        """Register a pair."""
+        self._registry.create(request.key, request.pattern)
+        return Empty()
+
+    def LockCreate(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+        """Stop its creation."""
+        self._registry.lock_create(request.key, request.pattern)
+        return Empty()
+
+    def UnlockCreate(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+        """Allow it again."""
+        self._registry.unlock_create(request.key, request.pattern)
+        return Empty()
+
+    def Delete(self, request: pb.KeyPatternRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+        """Remove it."""
+        self._registry.delete(request.key, request.pattern)
+        return Empty()
+
+
+class KiwiTreeClient:
+    """A `PatternRegistry` behind ``host:port`` or ``http://host:port``, the forms that the original documents."""
+
+    def __init__(self, address: str, *, timeout: float = 5.0) -> None:
+        self._channel = grpc.insecure_channel(urlsplit(address).netloc if "://" in address else address)
+        self._stub: Any = ServiceStub(self._channel)
+        self._timeout = timeout
+
+    def create(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.create`."""
+        self._call(self._stub.Create, key, pattern)
+
+    def lock_create(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.lock_create`."""
+        self._call(self._stub.LockCreate, key, pattern)
+
+    def unlock_create(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.unlock_create`."""
+        self._call(self._stub.UnlockCreate, key, pattern)
+
+    def delete(self, key: str, pattern: str) -> None:
+        """See `PatternRegistry.delete`."""
+        self._call(self._stub.Delete, key, pattern)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def _call(self, method: Any, key: str, pattern: str) -> None:
+        with translated():
+            method(pb.KeyPatternRequest(key=key, pattern=pattern), timeout=self._timeout)

@@ -1,0 +1,59 @@
+"""What a server counts, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+__all__ = ["Metrics"]
+
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """The numbers of one server, in a registry of its own, so that two servers in a process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("service", "method")
+        self._calls = Counter(
+            "turnout_rpc_calls", "Calls that have ended, by their status.", (*labels, "code"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "turnout_rpc_seconds", "How long calls took.", labels, buckets=_BUCKETS, registry=self.registry
+        )
+        self._running = Gauge("turnout_rpc_running", "Calls that are being answered.", labels, registry=self.registry)
+        self._served: tuple[Any, Thread] | None = None
+
+    @contextmanager
+    def running(self, service: str, method: str) -> Iterator[None]:
+        """Count a call as running inside the block."""
+        with self._running.labels(service, method).track_inprogress():
+            yield
+
+    def ended(self, service: str, method: str, code: str, seconds: float) -> None:
+        """Count a call that has ended."""
+        self._calls.labels(service, method, code).inc()
+        self._seconds.labels(service, method).observe(seconds)
+
+    def watch(self, name: str, doc: str, read: Callable[[], float]) -> None:
+        """Offer a number that is read when Prometheus asks."""
+        Gauge(name, doc, registry=self.registry).set_function(read)
+
+    def serve(self, port: int, host: str = "") -> int:
+        """Answer Prometheus on this port, or on a free one for 0, and give the port."""
+        self._served = start_http_server(port, addr=host or "0.0.0.0", registry=self.registry)  # noqa: S104
+        return int(self._served[0].server_port)
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._served is not None:
+            server, thread = self._served
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            self._served = None

@@ -1,0 +1,63 @@
+"""Large answers in parts that stay below a message's size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from turnout.rpc.convert import changes_from, subscription_to
+from turnout.rpc.v1 import matching_pb2 as pb
+from turnout.rpc.v1 import subscriptions_pb2
+from turnout.subscriptions import Changes, Subscription
+
+__all__ = ["batches", "changes_of", "changes_parts"]
+
+_BYTES = 1 << 20
+_DELETED = 10_000
+
+
+def batches(subscriptions: Sequence[Subscription]) -> Iterator[list[subscriptions_pb2.Subscription]]:
+    """The messages in lists of about a megabyte; one empty list for none."""
+    batch: list[subscriptions_pb2.Subscription] = []
+    size = 0
+    for subscription in subscriptions:
+        message = subscription_to(subscription)
+        batch.append(message)
+        size += message.ByteSize()
+        if size >= _BYTES:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+def changes_parts(changes: Changes) -> Iterator[pb.Changes]:
+    """The changes as messages: deletions first, *more* on all but the last."""
+    starts = range(0, len(changes.deleted_ids), _DELETED)
+    reset = changes.reset
+    for start in starts:
+        gone = changes.deleted_ids[start : start + _DELETED]
+        yield pb.Changes(revision=changes.revision, deleted_ids=gone, reset=reset, more=True)
+        reset = False
+    previous: pb.Changes | None = None
+    for batch in batches(changes.created):
+        if previous is not None:
+            yield previous
+        previous = pb.Changes(revision=changes.revision, created=batch, reset=reset, more=True)
+        reset = False
+    assert previous is not None
+    previous.more = False
+    yield previous
+
+
+def changes_of(parts: Iterator[pb.Changes]) -> Iterator[Changes]:
+    """The changes that messages say, whole again."""
+    created: list[Subscription] = []
+    deleted: list[str] = []
+    reset = False
+    for message in parts:
+        part = changes_from(message)
+        created += part.created
+        deleted += part.deleted_ids
+        reset = reset or part.reset
+        if not message.more:
+            yield Changes(part.revision, tuple(created), tuple(deleted), reset)
+            created, deleted, reset = [], [], False

@@ -1,0 +1,186 @@
+"""The gRPC server: what it offers, on which port, and how it starts and stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.rpc.calls import Calls, logger
+from turnout.rpc.kiwi_tree import KiwiTreeServicer
+from turnout.rpc.matching import MatchingServicer
+from turnout.rpc.metrics import Metrics
+from turnout.rpc.settings import ServerSettings
+from turnout.rpc.storage import StorageServicer
+from turnout.rpc.subscriptions import SubscriptionsServicer
+from turnout.rpc.v1 import kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.subscriptions.kiwi_tree import PatternRegistry
+from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.service import KiwiTrees, SubscriptionService
+from turnout.subscriptions.store import Store
+
+__all__ = ["RpcServer", "kiwi_tree_server", "subscriptions_server"]
+
+_HEALTH_SECONDS = 5.0
+
+
+class RpcServer:
+    """A gRPC server with health, reflection, logs and metrics around the services that are added.
+
+    ``with`` starts it and stops it gracefully. `port` is known once it runs, also where a free one was asked for.
+
+    Args:
+        settings: how.
+        check: raises a TurnoutError while the server cannot do its work; health says so then.
+    """
+
+    def __init__(self, settings: ServerSettings, *, check: Callable[[], object] = lambda: None) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.log = logger(settings.log_level)
+        self.stopping = threading.Event()
+        self.port = 0
+        self.metrics_port: int | None = None
+        self._check = check
+        self._names: list[str] = []
+        self._health = health.HealthServicer()
+        self._checker = threading.Thread(target=self._keep_checking, name="turnout-health", daemon=True)
+        self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="turnout-rpc")
+        self._server = grpc.server(
+            self._pool,
+            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=settings.tokens)],
+            maximum_concurrent_rpcs=settings.max_calls,
+            options=[
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                # Answers are bounded by pages and parts; the default would bound them again, at 4 MB.
+                ("grpc.max_send_message_length", -1),
+                # Two servers on one port would each get some of the calls.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    def add(self, name: str, add_to_server: Callable[[Any, Any], None], servicer: Any) -> None:
+        """Offer a service under its full name."""
+        add_to_server(servicer, self._server)
+        self._names.append(name)
+
+    def start(self) -> Self:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be listened on, or the certificates cannot be read.
+        """
+        names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, self._server)
+        address = f"{self.settings.host}:{self.settings.port}"
+        try:
+            credentials = self._credentials()
+            self.port = (
+                self._server.add_insecure_port(address)
+                if credentials is None
+                else self._server.add_secure_port(address, credentials)
+            )
+        except (RuntimeError, OSError, ValueError) as failure:
+            raise ConfigError([Mistake("API_PORT", f"cannot listen on {address}: {failure}")]) from failure
+        if self.settings.metrics_port is not None:
+            self.metrics_port = self.metrics.serve(self.settings.metrics_port)
+        self._server.start()
+        self._say_health()
+        self._checker.start()
+        self.log.info("serving", port=self.port, services=self._names, metrics_port=self.metrics_port)
+        return self
+
+    def _credentials(self) -> Any:
+        if self.settings.tls_certificate is None or self.settings.tls_key is None:
+            return None
+        authority = self.settings.tls_client_ca
+        return grpc.ssl_server_credentials(
+            [(self.settings.tls_key.read_bytes(), self.settings.tls_certificate.read_bytes())],
+            root_certificates=authority.read_bytes() if authority else None,
+            require_client_auth=authority is not None,
+        )
+
+    def _keep_checking(self) -> None:
+        while not self.stopping.wait(_HEALTH_SECONDS):
+            self._say_health()
+
+    def _say_health(self) -> None:
+        try:
+            self._check()
+            state = health_pb2.HealthCheckResponse.SERVING
+        except TurnoutError as problem:
+            self.log.warning("not healthy", problem=str(problem))
+            state = health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *self._names):
+            self._health.set(name, state)
+
+    def stop(self) -> None:
+        """Say so to health checks, let running calls end within the grace period, and close."""
+        if self.stopping.is_set():
+            return
+        self.stopping.set()
+        self._health.enter_graceful_shutdown()
+        self._server.stop(self.settings.grace_seconds).wait()
+        if self._checker.ident is not None:
+            self._checker.join()
+        self._pool.shutdown(wait=True)
+        self.metrics.close()
+        self.log.info("stopped")
+
+    def wait(self, until: threading.Event) -> None:
+        """Serve until the event is set, then stop."""
+        until.wait()
+        self.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def subscriptions_server(store: Store, settings: ServerSettings, *, kiwi_trees: KiwiTrees | None = None) -> RpcServer:
+    """The subscriptions service over a store: the original's API, matching, and storage for clients.
+
+    It reads everything in the store first, to index it.
+    """
+    server = RpcServer(settings, check=store.revision)
+    service = SubscriptionService(store, kiwi_trees=kiwi_trees, max_page=settings.max_page)
+    live = LiveMatcher(store)
+    # A quarter of the threads always stays for short calls.
+    streams = max(1, settings.workers * 3 // 4)
+    server.add(
+        "subscriptions.Service",
+        subscriptions_pb2_grpc.add_ServiceServicer_to_server,
+        SubscriptionsServicer(service, live.changed),
+    )
+    server.add(
+        "turnout.subscriptions.v1.Matching",
+        matching_pb2_grpc.add_MatchingServicer_to_server,
+        MatchingServicer(service, live, max_streams=streams, stopping=server.stopping),
+    )
+    server.add(
+        "turnout.subscriptions.v1.Storage",
+        matching_pb2_grpc.add_StorageServicer_to_server,
+        StorageServicer(service, live.changed),
+    )
+    server.metrics.watch("turnout_subscriptions", "Subscriptions in the index.", lambda: len(live.matcher))
+    server.metrics.watch("turnout_revision", "The store's revision that the index is at.", lambda: live.revision)
+    return server
+
+
+def kiwi_tree_server(registry: PatternRegistry, settings: ServerSettings) -> RpcServer:
+    """The kiwi-tree service over a registry."""
+    server = RpcServer(settings)
+    server.add("kiwiTree.Service", kiwi_tree_pb2_grpc.add_ServiceServicer_to_server, KiwiTreeServicer(registry))
+    return server

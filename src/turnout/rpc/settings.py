@@ -1,0 +1,155 @@
+"""How a server is set up: read once from the environment, by the original's names where it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from turnout.errors import ConfigError, Mistake
+
+__all__ = ["OPTIONS", "Option", "ServerSettings", "store_url"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Everything about a server but what it serves."""
+
+    host: str = "[::]"
+    port: int = 8080
+    workers: int = 16
+    max_page: int = 1_000
+    max_message_bytes: int = 4 << 20
+    max_calls: int = 1_000
+    grace_seconds: float = 10.0
+    metrics_port: int | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        mistakes = []
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            mistakes.append(Mistake("API_TLS_CERT, API_TLS_KEY", "TLS needs both, one was given"))
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            mistakes.append(Mistake("API_TLS_CLIENT_CA", "client certificates need API_TLS_CERT and API_TLS_KEY"))
+        paths = (self.tls_certificate, self.tls_key, self.tls_client_ca)
+        missing = (path for path in paths if path is not None and not path.is_file())
+        mistakes += [Mistake("TLS", f"there is no file {str(path)!r}") for path in missing]
+        if self.workers < _FEWEST_WORKERS:
+            mistakes.append(Mistake("API_WORKERS", f"expected {_FEWEST_WORKERS} or more, found {self.workers}"))
+        if self.log_level not in _LEVELS:
+            mistakes.append(Mistake("LOG_LEVEL", f"expected one of {', '.join(_LEVELS)}, found {self.log_level!r}"))
+        if mistakes:
+            raise ConfigError(mistakes, what="bad server settings")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], **given: Any) -> Self:
+        """The settings that the variables name; *given* values that are not None come first.
+
+        Raises:
+            ConfigError: lists every variable that cannot be read.
+        """
+        values: dict[str, Any] = {}
+        mistakes = []
+        for option in OPTIONS:
+            written = environment.get(option.variable, "")
+            if option.field is None or not written:
+                continue
+            try:
+                values[option.field] = option.read(written)
+            except (ValueError, OSError) as problem:
+                mistakes.append(Mistake(option.variable, f"{problem}" or f"cannot read {written!r}"))
+        if mistakes:
+            raise ConfigError(mistakes, what="bad environment")
+        known = {one.name for one in fields(cls)}
+        values |= {name: value for name, value in given.items() if value is not None and name in known}
+        return cls(**values)
+
+
+_FEWEST_WORKERS = 2
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One environment variable.
+
+    Attributes:
+        variable: its name.
+        doc: what it sets.
+        field: the field of `ServerSettings` that it sets; none for what the command line uses itself.
+        read: text to value.
+    """
+
+    variable: str
+    doc: str
+    field: str | None = None
+    read: Callable[[str], Any] = str
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 <= int(text) <= 65535:
+        raise ValueError(f"expected a port from 0 to 65535, found {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError(f"expected a whole number above 0, found {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise ValueError(f"expected a number of seconds, found {text!r}")
+    return seconds
+
+
+def _tokens(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in Path(text).read_text("utf-8").splitlines() if line.strip())
+
+
+OPTIONS = (
+    Option("API_PORT", "gRPC port", "port", _port),
+    Option("DB_URI", "where subscriptions are kept: sqlite:///file.db, mongodb://host"),
+    Option("DB_NAME", "database name (MongoDB)"),
+    Option("DB_TABLE_NAME", "collection name (MongoDB)"),
+    Option("API_KIWI_TREE_COMPLETE_URI", "kiwi-tree service for patterns of whole values; none: the embedded index"),
+    Option("API_KIWI_TREE_PARTIAL_URI", "kiwi-tree service for patterns of lexemes; none: the embedded index"),
+    Option("API_HOST", "address to listen on", "host"),
+    Option("API_WORKERS", "threads that answer calls", "workers", _positive),
+    Option("API_MAX_PAGE", "largest page of a search", "max_page", _positive),
+    Option("API_MAX_MESSAGE_BYTES", "largest request", "max_message_bytes", _positive),
+    Option("API_MAX_CALLS", "calls at once; more are refused with RESOURCE_EXHAUSTED", "max_calls", _positive),
+    Option("API_GRACE_SECONDS", "time for running calls at shutdown", "grace_seconds", _seconds),
+    Option("API_METRICS_PORT", "HTTP port of the Prometheus metrics; none: no metrics", "metrics_port", _port),
+    Option("API_TLS_CERT", "certificate chain (PEM)", "tls_certificate", Path),
+    Option("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
+    Option("API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path),
+    Option("API_TOKENS_FILE", "file with accepted bearer tokens, one a line", "tokens", _tokens),
+    Option("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
+)
+"""Every variable that a server reads; the first six are the original's."""
+
+
+def store_url(environment: Mapping[str, str], default: str) -> str:
+    """The store's URL from DB_URI, with DB_NAME as its database and DB_TABLE_NAME as its table."""
+    url = environment.get("DB_URI") or default
+    name, table = environment.get("DB_NAME", ""), environment.get("DB_TABLE_NAME", "")
+    if not url.startswith("mongodb") or not (name or table):
+        return url
+    parts = urlsplit(url)
+    query = parts.query
+    if table:
+        query = "&".join(filter(None, (query, f"table={quote(table)}")))
+    path = f"/{quote(name)}" if name else parts.path or "/"
+    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))

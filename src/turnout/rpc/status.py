@@ -1,0 +1,93 @@
+"""Turnout's errors ↔ gRPC's status codes: one table, read in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from turnout.errors import (
+    ConditionError,
+    ConfigError,
+    StoreUnavailableError,
+    SubscriptionError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+    TurnoutError,
+)
+from turnout.subscriptions.kiwi_tree import PairNotFoundError
+
+__all__ = ["ID_KEY", "STATUS", "error_of", "id_of", "status_of", "translated"]
+
+ID_KEY = "turnout-id-bin"
+"""The trailing metadata that carries the id an error is about; binary, because ids are any text."""
+
+STATUS: tuple[tuple[type[TurnoutError], grpc.StatusCode], ...] = (
+    (SubscriptionNotFoundError, grpc.StatusCode.NOT_FOUND),
+    (PairNotFoundError, grpc.StatusCode.NOT_FOUND),
+    (SubscriptionExistsError, grpc.StatusCode.ALREADY_EXISTS),
+    (SubscriptionInvalidError, grpc.StatusCode.INVALID_ARGUMENT),
+    (ConditionError, grpc.StatusCode.INVALID_ARGUMENT),
+    (ConfigError, grpc.StatusCode.FAILED_PRECONDITION),
+    (StoreUnavailableError, grpc.StatusCode.UNAVAILABLE),
+    (TurnoutError, grpc.StatusCode.INTERNAL),
+)
+"""The first row whose class the error is of."""
+
+_ERRORS: dict[grpc.StatusCode, type[SubscriptionError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: SubscriptionInvalidError,
+    grpc.StatusCode.OUT_OF_RANGE: SubscriptionInvalidError,
+    grpc.StatusCode.UNAVAILABLE: StoreUnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: StoreUnavailableError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: StoreUnavailableError,
+    grpc.StatusCode.ABORTED: StoreUnavailableError,
+}
+
+_ABOUT_AN_ID: dict[grpc.StatusCode, Callable[[str], SubscriptionError]] = {
+    grpc.StatusCode.NOT_FOUND: SubscriptionNotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: SubscriptionExistsError,
+}
+
+
+def status_of(failure: TurnoutError) -> grpc.StatusCode:
+    """The status that an error has on the wire."""
+    return next(code for kind, code in STATUS if isinstance(failure, kind))
+
+
+def id_of(failure: TurnoutError) -> str | None:
+    """The id that an error is about, if it is about one."""
+    found = getattr(failure, "id", None)
+    return found if isinstance(found, str) else None
+
+
+def error_of(failure: grpc.RpcError) -> SubscriptionError:
+    """The error that a status means to a client: of the class that the server raised, where that can be told."""
+    code: grpc.StatusCode = failure.code()
+    about = dict(failure.trailing_metadata() or ()).get(ID_KEY)
+    if about is not None and code in _ABOUT_AN_ID:
+        return _ABOUT_AN_ID[code](about.decode("utf-8", "replace"))
+    kind = _ERRORS.get(code, SubscriptionError)
+    if code is grpc.StatusCode.NOT_FOUND:
+        kind = PairNotFoundError
+    words = failure.details() or "no details"
+    # What the server says of a request stands as it is; all else needs to say what it was.
+    return kind(words if kind in (SubscriptionInvalidError, PairNotFoundError) else f"{code.name}: {words}")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise turnout's errors instead of gRPC's, for clients."""
+    try:
+        yield
+    except grpc.RpcError as failure:
+        raise error_of(_complete(failure)) from failure
+
+
+def _complete(failure: Any) -> Any:
+    """An RpcError that was raised by a call is the call itself, with its code; any other one is a bug of ours."""
+    if not hasattr(failure, "code"):
+        raise TypeError(f"an RpcError without a code: {failure!r}") from failure
+    return failure

@@ -1,0 +1,138 @@
+from turnout.rpc.v1 import subscriptions_pb2 as _subscriptions_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class MatchRequest(_message.Message):
+    __slots__ = ("metadata", "explain", "tag")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    metadata: _containers.ScalarMap[str, str]
+    explain: bool
+    tag: str
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., explain: _Optional[bool] = ..., tag: _Optional[str] = ...) -> None: ...
+
+class MatchResponse(_message.Message):
+    __slots__ = ("matches", "revision", "tag")
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    matches: _containers.RepeatedCompositeFieldContainer[Match]
+    revision: int
+    tag: str
+    def __init__(self, matches: _Optional[_Iterable[_Union[Match, _Mapping]]] = ..., revision: _Optional[int] = ..., tag: _Optional[str] = ...) -> None: ...
+
+class Match(_message.Message):
+    __slots__ = ("subscription_id", "destinations", "condition_ids", "explanation")
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_IDS_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    subscription_id: str
+    destinations: _containers.RepeatedScalarFieldContainer[str]
+    condition_ids: _containers.RepeatedScalarFieldContainer[str]
+    explanation: Explanation
+    def __init__(self, subscription_id: _Optional[str] = ..., destinations: _Optional[_Iterable[str]] = ..., condition_ids: _Optional[_Iterable[str]] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("subscription_id", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    subscription_id: str
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, subscription_id: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("matched", "explanation")
+    MATCHED_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    matched: bool
+    explanation: Explanation
+    def __init__(self, matched: _Optional[bool] = ..., explanation: _Optional[_Union[Explanation, _Mapping]] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("condition_id", "text", "holds", "reason", "children")
+    CONDITION_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    condition_id: str
+    text: str
+    holds: bool
+    reason: str
+    children: _containers.RepeatedCompositeFieldContainer[Explanation]
+    def __init__(self, condition_id: _Optional[str] = ..., text: _Optional[str] = ..., holds: _Optional[bool] = ..., reason: _Optional[str] = ..., children: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("since",)
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    def __init__(self, since: _Optional[int] = ...) -> None: ...
+
+class Changes(_message.Message):
+    __slots__ = ("revision", "created", "deleted_ids", "reset", "more")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_IDS_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    created: _containers.RepeatedCompositeFieldContainer[_subscriptions_pb2.Subscription]
+    deleted_ids: _containers.RepeatedScalarFieldContainer[str]
+    reset: bool
+    more: bool
+    def __init__(self, revision: _Optional[int] = ..., created: _Optional[_Iterable[_Union[_subscriptions_pb2.Subscription, _Mapping]]] = ..., deleted_ids: _Optional[_Iterable[str]] = ..., reset: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class CreateManyResponse(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RevisionRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RevisionResponse(_message.Message):
+    __slots__ = ("revision",)
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class ChangesRequest(_message.Message):
+    __slots__ = ("since",)
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    def __init__(self, since: _Optional[int] = ...) -> None: ...
+
+class SnapshotRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SnapshotPart(_message.Message):
+    __slots__ = ("revision", "subscriptions")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    subscriptions: _containers.RepeatedCompositeFieldContainer[_subscriptions_pb2.Subscription]
+    def __init__(self, revision: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[_subscriptions_pb2.Subscription, _Mapping]]] = ...) -> None: ...

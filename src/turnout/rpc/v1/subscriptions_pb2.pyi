@@ -1,0 +1,315 @@
+from google.protobuf import empty_pb2 as _empty_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GroupLogic(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    And: _ClassVar[GroupLogic]
+    Or: _ClassVar[GroupLogic]
+    Xor: _ClassVar[GroupLogic]
+And: GroupLogic
+Or: GroupLogic
+Xor: GroupLogic
+
+class SubscriptionDataInput(_message.Message):
+    __slots__ = ("metadata", "route")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    metadata: _containers.ScalarMap[str, str]
+    route: RouteInput
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteInput, _Mapping]] = ...) -> None: ...
+
+class RouteInput(_message.Message):
+    __slots__ = ("destinations", "condition")
+    DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    destinations: _containers.RepeatedScalarFieldContainer[str]
+    condition: ConditionInput
+    def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionInput, _Mapping]] = ...) -> None: ...
+
+class ConditionInput(_message.Message):
+    __slots__ = ("groupCondition", "kiwiTreeCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition")
+    GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
+    KIWITREECONDITION_FIELD_NUMBER: _ClassVar[int]
+    KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
+    COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
+    EXISTSCONDITION_FIELD_NUMBER: _ClassVar[int]
+    CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
+    groupCondition: GroupConditionInput
+    kiwiTreeCondition: KiwiTreeConditionInput
+    kiwiCondition: KiwiConditionInput
+    compareCondition: CompareConditionInput
+    existsCondition: ExistsConditionInput
+    cidrCondition: CidrConditionInput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionInput, _Mapping]] = ..., kiwiTreeCondition: _Optional[_Union[KiwiTreeConditionInput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionInput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionInput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionInput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionInput, _Mapping]] = ...) -> None: ...
+
+class GroupConditionInput(_message.Message):
+    __slots__ = ("logic", "group")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    LOGIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    logic: GroupLogic
+    group: _containers.RepeatedCompositeFieldContainer[ConditionInput]
+    def __init__(self, logic: _Optional[_Union[GroupLogic, str]] = ..., group: _Optional[_Iterable[_Union[ConditionInput, _Mapping]]] = ..., **kwargs) -> None: ...
+
+class KiwiTreeConditionInput(_message.Message):
+    __slots__ = ("key", "pattern", "partial", "ignoreCase")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    IGNORECASE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    pattern: str
+    partial: bool
+    ignoreCase: bool
+    def __init__(self, key: _Optional[str] = ..., pattern: _Optional[str] = ..., partial: _Optional[bool] = ..., ignoreCase: _Optional[bool] = ..., **kwargs) -> None: ...
+
+class KiwiConditionInput(_message.Message):
+    __slots__ = ("key", "pattern", "partial", "ignoreCase")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    IGNORECASE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    pattern: str
+    partial: bool
+    ignoreCase: bool
+    def __init__(self, key: _Optional[str] = ..., pattern: _Optional[str] = ..., partial: _Optional[bool] = ..., ignoreCase: _Optional[bool] = ..., **kwargs) -> None: ...
+
+class CompareConditionInput(_message.Message):
+    __slots__ = ("key", "op", "number")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    op: str
+    number: float
+    def __init__(self, key: _Optional[str] = ..., op: _Optional[str] = ..., number: _Optional[float] = ..., **kwargs) -> None: ...
+
+class ExistsConditionInput(_message.Message):
+    __slots__ = ("key",)
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    def __init__(self, key: _Optional[str] = ..., **kwargs) -> None: ...
+
+class CidrConditionInput(_message.Message):
+    __slots__ = ("key", "network")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    network: str
+    def __init__(self, key: _Optional[str] = ..., network: _Optional[str] = ..., **kwargs) -> None: ...
+
+class CreateResponse(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class DeleteRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class SubscriptionDataOutput(_message.Message):
+    __slots__ = ("metadata", "route")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    metadata: _containers.ScalarMap[str, str]
+    route: RouteOutput
+    def __init__(self, metadata: _Optional[_Mapping[str, str]] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ...) -> None: ...
+
+class RouteOutput(_message.Message):
+    __slots__ = ("destinations", "condition")
+    DESTINATIONS_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    destinations: _containers.RepeatedScalarFieldContainer[str]
+    condition: ConditionOutput
+    def __init__(self, destinations: _Optional[_Iterable[str]] = ..., condition: _Optional[_Union[ConditionOutput, _Mapping]] = ...) -> None: ...
+
+class ConditionOutput(_message.Message):
+    __slots__ = ("groupCondition", "kiwiCondition", "compareCondition", "existsCondition", "cidrCondition")
+    GROUPCONDITION_FIELD_NUMBER: _ClassVar[int]
+    KIWICONDITION_FIELD_NUMBER: _ClassVar[int]
+    COMPARECONDITION_FIELD_NUMBER: _ClassVar[int]
+    EXISTSCONDITION_FIELD_NUMBER: _ClassVar[int]
+    CIDRCONDITION_FIELD_NUMBER: _ClassVar[int]
+    groupCondition: GroupConditionOutput
+    kiwiCondition: KiwiConditionOutput
+    compareCondition: CompareConditionOutput
+    existsCondition: ExistsConditionOutput
+    cidrCondition: CidrConditionOutput
+    def __init__(self, groupCondition: _Optional[_Union[GroupConditionOutput, _Mapping]] = ..., kiwiCondition: _Optional[_Union[KiwiConditionOutput, _Mapping]] = ..., compareCondition: _Optional[_Union[CompareConditionOutput, _Mapping]] = ..., existsCondition: _Optional[_Union[ExistsConditionOutput, _Mapping]] = ..., cidrCondition: _Optional[_Union[CidrConditionOutput, _Mapping]] = ...) -> None: ...
+
+class GroupConditionOutput(_message.Message):
+    __slots__ = ("logic", "group", "id")
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    LOGIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    logic: GroupLogic
+    group: _containers.RepeatedCompositeFieldContainer[ConditionOutput]
+    id: str
+    def __init__(self, logic: _Optional[_Union[GroupLogic, str]] = ..., group: _Optional[_Iterable[_Union[ConditionOutput, _Mapping]]] = ..., id: _Optional[str] = ..., **kwargs) -> None: ...
+
+class KiwiConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "pattern", "partial", "ignoreCase", "tree")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    IGNORECASE_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    pattern: str
+    partial: bool
+    ignoreCase: bool
+    tree: bool
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., pattern: _Optional[str] = ..., partial: _Optional[bool] = ..., ignoreCase: _Optional[bool] = ..., tree: _Optional[bool] = ..., **kwargs) -> None: ...
+
+class CompareConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "op", "number")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    op: str
+    number: float
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., op: _Optional[str] = ..., number: _Optional[float] = ..., **kwargs) -> None: ...
+
+class ExistsConditionOutput(_message.Message):
+    __slots__ = ("id", "key")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., **kwargs) -> None: ...
+
+class CidrConditionOutput(_message.Message):
+    __slots__ = ("id", "key", "network")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    key: str
+    network: str
+    def __init__(self, id: _Optional[str] = ..., key: _Optional[str] = ..., network: _Optional[str] = ..., **kwargs) -> None: ...
+
+class SearchByConditionRequest(_message.Message):
+    __slots__ = ("cursor", "limit", "kiwiConditionQuery")
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KIWICONDITIONQUERY_FIELD_NUMBER: _ClassVar[int]
+    cursor: str
+    limit: int
+    kiwiConditionQuery: KiwiConditionQuery
+    def __init__(self, cursor: _Optional[str] = ..., limit: _Optional[int] = ..., kiwiConditionQuery: _Optional[_Union[KiwiConditionQuery, _Mapping]] = ...) -> None: ...
+
+class KiwiConditionQuery(_message.Message):
+    __slots__ = ("key", "pattern", "partial")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    pattern: str
+    partial: bool
+    def __init__(self, key: _Optional[str] = ..., pattern: _Optional[str] = ..., partial: _Optional[bool] = ...) -> None: ...
+
+class SearchByConditionResponse(_message.Message):
+    __slots__ = ("page", "cursor")
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    page: _containers.RepeatedCompositeFieldContainer[ConditionMatch]
+    cursor: str
+    def __init__(self, page: _Optional[_Iterable[_Union[ConditionMatch, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class ConditionMatch(_message.Message):
+    __slots__ = ("subscriptionId", "conditionId", "route", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SUBSCRIPTIONID_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONID_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    subscriptionId: str
+    conditionId: str
+    route: RouteOutput
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, subscriptionId: _Optional[str] = ..., conditionId: _Optional[str] = ..., route: _Optional[_Union[RouteOutput, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SearchByMetadataRequest(_message.Message):
+    __slots__ = ("cursor", "limit", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    cursor: str
+    limit: int
+    metadata: _containers.ScalarMap[str, str]
+    def __init__(self, cursor: _Optional[str] = ..., limit: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SearchByMetadataResponse(_message.Message):
+    __slots__ = ("page", "cursor")
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    page: _containers.RepeatedCompositeFieldContainer[Subscription]
+    cursor: str
+    def __init__(self, page: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("id", "data")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    data: SubscriptionDataOutput
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[_Union[SubscriptionDataOutput, _Mapping]] = ...) -> None: ...

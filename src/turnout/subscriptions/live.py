@@ -1,0 +1,81 @@
+"""An index that keeps up with its store while others change it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from turnout.errors import StoreUnavailableError
+from turnout.subscriptions.matcher import Match, Matcher
+from turnout.subscriptions.model import Changes
+from turnout.subscriptions.store import Store
+
+__all__ = ["LiveMatcher"]
+
+
+class LiveMatcher:
+    """A Matcher of everything in a store, brought up to date before it answers.
+
+    What this process has changed and told by `changed` is seen by the next match; what other processes
+    change is seen after *max_age* seconds at the latest. While the store is away, the index as it was answers.
+
+    Args:
+        store: what to follow.
+        max_age: how long an answer may be behind the changes of others, in seconds.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, store: Store, *, max_age: float = 0.1, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._max_age = max_age
+        self._clock = clock
+        self._refreshing = threading.Lock()
+        self._news = threading.Condition()
+        self._behind = False
+        self.matcher = Matcher.from_store(store)
+        self._checked = clock()
+
+    @property
+    def revision(self) -> int:
+        """The revision that the index is at."""
+        return self.matcher.revision
+
+    def changed(self) -> None:
+        """Say that this process has changed the store."""
+        with self._news:
+            self._behind = True
+            self._news.notify_all()
+
+    def match(self, metadata: Mapping[str, str]) -> list[Match]:
+        """Every subscription that wants the message; see `Matcher.match`."""
+        if self._behind or self._clock() - self._checked > self._max_age:
+            self._catch_up()
+        return self.matcher.match(metadata)
+
+    def _catch_up(self) -> None:
+        with self._refreshing:
+            # Before the store is asked: a change that comes meanwhile sets it again.
+            behind, self._behind = self._behind, False
+            if not behind and self._clock() - self._checked <= self._max_age:
+                return
+            try:
+                self.matcher.refresh(self._store)
+            except StoreUnavailableError:
+                self._behind = behind
+            self._checked = self._clock()
+
+    def follow(self, since: int, *, going: Callable[[], bool], pause: float = 0.1) -> Iterator[Changes]:
+        """Changes after the revision *since*, as they come, while *going* says so.
+
+        Raises:
+            StoreUnavailableError: the store is away; following again from the last revision loses nothing.
+        """
+        while going():
+            changes = self._store.changes(since)
+            if changes:
+                yield changes
+            since = changes.revision
+            with self._news, contextlib.suppress(RuntimeError):
+                self._news.wait(pause)

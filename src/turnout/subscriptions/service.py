@@ -1,0 +1,137 @@
+"""The use cases: what a caller can ask of the subscriptions service. No wire and no SQL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from turnout.conditions import Kiwi, leaves
+from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
+from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
+from turnout.subscriptions.model import ConditionMatch, Page, Subscription
+from turnout.subscriptions.rules import check
+from turnout.subscriptions.store import Store
+
+__all__ = ["DEFAULT_LIMIT", "KiwiTrees", "SubscriptionService"]
+
+DEFAULT_LIMIT = 100
+"""The page size for callers who give none: a limit of 0 in the original meant all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KiwiTrees:
+    """The two registries beside the store: patterns of whole values, and of lexemes."""
+
+    complete: PatternRegistry
+    partial: PatternRegistry
+
+    def of(self, leaf: Kiwi) -> PatternRegistry:
+        """The one that a leaf's pattern belongs into."""
+        return self.partial if leaf.partial else self.complete
+
+
+class SubscriptionService:
+    """Validates, stores, reads, deletes and searches.
+
+    Args:
+        store: where subscriptions are kept.
+        kiwi_trees: the registries to keep in step with the store, as the original did.
+        max_page: the largest page; a larger limit is taken as this one.
+    """
+
+    def __init__(self, store: Store, *, kiwi_trees: KiwiTrees | None = None, max_page: int = 1_000) -> None:
+        self.store = store
+        self._kiwi_trees = kiwi_trees
+        self._max_page = max_page
+
+    def create(self, subscription: Subscription) -> str:
+        """Store a new subscription under an id of its own.
+
+        Raises:
+            SubscriptionInvalidError: it breaks a rule; see `turnout.subscriptions.rules`.
+            SubscriptionExistsError: its id is taken.
+            StoreUnavailableError: the same call may work later.
+        """
+        return self.create_many([subscription])[0]
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """Store all of them, or none where one is refused."""
+        new = list(subscriptions)
+        for number, subscription in enumerate(new):
+            try:
+                check(subscription)
+            except SubscriptionInvalidError as problem:
+                if len(new) == 1:
+                    raise
+                raise SubscriptionInvalidError(f"subscription {number} of {len(new)}: {problem}") from problem
+        # A pair too many in a registry is harmless, one too few is not: so first the pairs, then the store.
+        if self._kiwi_trees is not None:
+            for leaf in _tree_leaves(new):
+                self._kiwi_trees.of(leaf).create(leaf.key, leaf.pattern)
+        return self.store.create_many(new)
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """The subscription of this id.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        return self.store.read(id)
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """Forget the subscription of this id, and its patterns where nobody else uses them.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+        """
+        gone = self.store.read(id) if self._kiwi_trees is not None else None
+        self.store.delete(id)
+        if gone is not None and self._kiwi_trees is not None:
+            for leaf in _tree_leaves([gone]):
+                self._release(self._kiwi_trees.of(leaf), leaf)
+
+    def _release(self, registry: PatternRegistry, leaf: Kiwi) -> None:
+        """Remove a pair that no subscription uses; keep it where that cannot be told just now."""
+        try:
+            registry.lock_create(leaf.key, leaf.pattern)
+        except StoreUnavailableError:
+            # Another delete is at work on the pair, or the registry is away: a pair too many is harmless.
+            return
+        try:
+            if not self.store.search_by_condition(leaf.key, leaf.pattern, leaf.partial, limit=1).items:
+                with contextlib.suppress(PairNotFoundError):
+                    registry.delete(leaf.key, leaf.pattern)
+        finally:
+            with contextlib.suppress(StoreUnavailableError):
+                registry.unlock_create(leaf.key, leaf.pattern)
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 0, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """The subscriptions that contain a leaf with exactly this key, pattern and partial flag."""
+        if not key:
+            raise SubscriptionInvalidError("kiwiConditionQuery.key: a query needs the key of the leaf it looks for")
+        return self.store.search_by_condition(key, pattern, partial, limit=self._page(limit), cursor=cursor)
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 0, cursor: str = ""
+    ) -> Page[Subscription]:
+        """The subscriptions whose metadata has every one of these pairs."""
+        return self.store.search_by_metadata(metadata, limit=self._page(limit), cursor=cursor)
+
+    def _page(self, limit: int) -> int:
+        if limit < 0:
+            raise SubscriptionInvalidError(f"limit: expected 0 or more, found {limit}")
+        return min(limit or DEFAULT_LIMIT, self._max_page)
+
+
+def _tree_leaves(subscriptions: Iterable[Subscription]) -> list[Kiwi]:
+    """The kiwi tree leaves, each pair once."""
+    found = {
+        (leaf.key, leaf.pattern, leaf.partial): leaf
+        for subscription in subscriptions
+        for leaf in leaves(subscription.condition)
+        if isinstance(leaf, Kiwi) and leaf.tree
+    }
+    return list(found.values())

@@ -1,0 +1,32 @@
+"""Servers on loopback for the tests of this folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.rpc.client import Channel
+from turnout.rpc.server import subscriptions_server
+from turnout.rpc.settings import ServerSettings
+from turnout.subscriptions import open_store
+
+
+@pytest.fixture
+def settings():
+    return ServerSettings(host="127.0.0.1", port=0, grace_seconds=2.0, log_level="error")
+
+
+@pytest.fixture
+def backing(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
+        yield store
+
+
+@pytest.fixture
+def server(backing, settings):
+    with subscriptions_server(backing, settings) as server:
+        yield server
+
+
+@pytest.fixture
+def channel(server):
+    return Channel(f"127.0.0.1:{server.port}", timeout=10)

@@ -1,0 +1,270 @@
+"""The gRPC client is a store like the others, and matches."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import grpc
+import pytest
+
+from tests.contracts.store import StoreContract, subscription
+from turnout.conditions import all_of, kiwi, not_
+from turnout.errors import StoreUnavailableError, SubscriptionInvalidError, SubscriptionNotFoundError
+from turnout.rpc.client import Channel, MatchingClient, RemoteStore
+from turnout.rpc.server import subscriptions_server
+from turnout.subscriptions import Subscription
+
+
+class TestRemoteStore(StoreContract):
+    @pytest.fixture
+    def store(self, channel):
+        with RemoteStore(channel) as store:
+            yield store
+
+
+@pytest.fixture
+def store(channel):
+    with RemoteStore(channel) as store:
+        yield store
+
+
+@pytest.fixture
+def client(channel):
+    client = MatchingClient(channel)
+    yield client
+    client.close()
+
+
+def ids(matches) -> set[str]:
+    return {match.subscription_id for match in matches}
+
+
+def test_match_sees_own_changes_at_once(store, client):
+    """What was created or deleted through the server counts for the very next message."""
+    message = {"subject": "orders 17", "location": "Oulu"}
+    for _ in range(20):
+        created = store.create(subscription())
+        assert ids(client.match(message)) == {created}
+        store.delete(created)
+        assert client.match(message) == []
+
+
+def test_match_sees_changes_of_others(backing, client):
+    """What another process stores counts soon."""
+    backing.create(subscription(id="theirs"))
+    deadline = time.monotonic() + 5
+    while not client.match({"subject": "orders"}) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert ids(client.match({"subject": "orders"})) == {"theirs"}
+
+
+def test_match_gives_destinations_and_leaves(store, client):
+    """A match names where to send the message, and the leaves that are true of it."""
+    created = store.create(Subscription(["a", "b"], all_of(kiwi("k", "v"), not_(kiwi("l", "w")))))
+    (match,) = client.match({"k": "v"})
+    leaves = [leaf.id for leaf in store.read(created).condition.children]
+
+    assert (match.subscription_id, match.destinations, list(match.leaf_ids)) == (created, ("a", "b"), leaves)
+
+
+def test_match_stream_keeps_the_order(store, client):
+    """Answers come in the order of the messages."""
+    wanted = {f"p{n}": store.create(subscription(f"p{n}")) for n in range(5)}
+    messages = [{"subject": f"p{n % 7}"} for n in range(50)]
+
+    assert [ids(found) for found in client.match_stream(messages)] == [
+        {wanted[f"p{n % 7}"]} if n % 7 < 5 else set() for n in range(50)
+    ]
+
+
+def test_explain(store, client):
+    """The explanation goes down to the leaf that decided."""
+    created = store.create(subscription())
+    told = client.explain(created, {"subject": "orders", "location": "near Helsinki"})
+
+    assert not told.holds
+    assert [child.holds for child in told.children] == [True, False]
+    assert "'near Helsinki'" in told.children[1].reason
+    with pytest.raises(SubscriptionNotFoundError):
+        client.explain("nobody", {})
+
+
+def test_watch(store, client):
+    """Watching gives everything since a revision, then changes as they come."""
+    store.create(subscription(id="before"))
+    seen: list = []
+    done = threading.Event()
+
+    def watch() -> None:
+        for changes in client.watch():
+            seen.append(changes)
+            if "before" in changes.deleted_ids:
+                done.set()
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    time.sleep(0.3)
+    store.create(subscription(id="after"))
+    time.sleep(0.3)
+    store.delete("before")
+
+    assert done.wait(10)
+    watcher.join()
+    assert [[one.id for one in changes.created] for changes in seen] == [["before"], ["after"], []]
+    revisions = [changes.revision for changes in seen]
+    assert revisions == sorted(set(revisions))
+
+
+def test_large_answers_come_in_parts(store, client):
+    """A snapshot and changes of more than a message's size arrive whole."""
+    many = [subscription(metadata={"text": "x" * 2_000}) for _ in range(3_000)]
+    store.create_many(many)
+
+    assert len(store.snapshot()) == len(store.changes(0).created) == 3_000
+    assert len(next(client.watch()).created) == 3_000
+
+
+def test_rules_apply_to_bulk(store):
+    """One bad subscription among many is named, and none is stored."""
+    bad = Subscription(["d"], not_(kiwi("k", "v")))
+
+    with pytest.raises(SubscriptionInvalidError, match=r"subscription 1 of 2.*LIM-1"):
+        store.create_many([subscription(), bad])
+    assert len(store.snapshot()) == 0
+
+
+def test_nobody_there(settings):
+    """A server that cannot be reached is an error that a retry may cure."""
+    with (
+        RemoteStore(Channel("127.0.0.1:1", timeout=2)) as store,
+        pytest.raises(StoreUnavailableError, match="UNAVAILABLE"),
+    ):
+        store.revision()
+
+
+def test_deadline(backing, settings):
+    """A call that takes longer than its deadline ends then."""
+    slow = _Slow(backing)
+    with (
+        subscriptions_server(slow, settings) as server,
+        RemoteStore(Channel(f"127.0.0.1:{server.port}", timeout=0.2)) as store,
+    ):
+        slow.delay = 1.0
+        begun = time.monotonic()
+        with pytest.raises(StoreUnavailableError, match="DEADLINE_EXCEEDED"):
+            store.read("x")
+        took = time.monotonic() - begun
+        slow.delay = 0.0
+
+        assert took < 0.8
+
+
+def test_shutdown_lets_calls_end(backing, settings):
+    """A call that runs when the server stops is answered; a later one is not."""
+    slow = _Slow(backing)
+    backing.create(subscription(id="x"))
+    server = subscriptions_server(slow, settings).start()
+    with RemoteStore(Channel(f"127.0.0.1:{server.port}", timeout=10)) as store:
+        slow.delay = 0.5
+        found: list = []
+        call = threading.Thread(target=lambda: found.append(store.read("x")))
+        call.start()
+        time.sleep(0.2)
+        server.stop()
+        call.join()
+
+        assert [one.id for one in found] == ["x"]
+        with pytest.raises(StoreUnavailableError):
+            store.read("x")
+
+
+def test_shutdown_ends_watching(backing, settings):
+    """Who watches is told that the server goes, and where to go on."""
+    server = subscriptions_server(backing, settings).start()
+    client = MatchingClient(Channel(f"127.0.0.1:{server.port}"))
+    backing.create(subscription())
+    watching = client.watch()
+    next(watching)
+    begun = time.monotonic()
+    server.stop()
+
+    with pytest.raises(StoreUnavailableError):
+        next(watching)
+    assert time.monotonic() - begun < settings.grace_seconds
+    client.close()
+
+
+def test_streams_leave_room(server, channel, store):
+    """However many watch, short calls are answered, and one stream too many is refused."""
+    clients = [MatchingClient(channel) for _ in range(server.settings.workers * 3 // 4)]
+    store.create(subscription())
+    streams = [client.watch() for client in clients]
+    for stream in streams:
+        next(stream)
+    one_more = MatchingClient(channel)
+
+    assert len(store.snapshot()) == 1
+    with pytest.raises(StoreUnavailableError, match="too many streams"):
+        next(one_more.watch())
+    for stream in streams:
+        stream.close()
+    for client in [*clients, one_more]:
+        client.close()
+
+
+class _Slow:
+    """A store that takes its time to read."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.delay = 0.0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def read(self, id):  # noqa: A002 - the protocol's name
+        time.sleep(self.delay)
+        return self._store.read(id)
+
+
+def test_every_status_is_translated():
+    """Whatever status comes back is an error of turnout's, with the server's words."""
+    from turnout.errors import SubscriptionError
+    from turnout.rpc.status import error_of
+
+    class Failure(grpc.RpcError):
+        def __init__(self, code):
+            self._code = code
+
+        def code(self):
+            return self._code
+
+        def details(self):
+            return "the words"
+
+        def trailing_metadata(self):
+            return ()
+
+    for code in grpc.StatusCode:
+        found = error_of(Failure(code))
+        assert isinstance(found, SubscriptionError), code
+        assert "the words" in str(found)
+
+
+def test_every_error_has_a_status():
+    """Every error of turnout's has a row in the table, the most specific one first."""
+    from turnout.errors import TurnoutError
+    from turnout.rpc.status import STATUS
+
+    def below(kind):
+        yield kind
+        for child in kind.__subclasses__():
+            yield from below(child)
+
+    for kind in below(TurnoutError):
+        assert any(issubclass(kind, row) for row, _ in STATUS), kind
+    for place, (kind, _) in enumerate(STATUS):
+        assert not any(issubclass(kind, earlier) for earlier, _ in STATUS[:place]), kind
