@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from turnout.jetstream import kv, objects
 from turnout.jetstream._codec import decode
 from turnout.jetstream._mailbox import Callback
 from turnout.jetstream.api import Api, check_name
@@ -16,6 +17,10 @@ from turnout.jetstream.connection import Connection, ErrorCallback
 from turnout.jetstream.consumer import PullSubscription
 from turnout.jetstream.consumer_config import ConsumerConfig
 from turnout.jetstream.errors import StreamError, StreamNameInUseError
+from turnout.jetstream.kv import KeyValue
+from turnout.jetstream.kv_config import KeyValueConfig
+from turnout.jetstream.object_info import ObjectStoreConfig
+from turnout.jetstream.objects import ObjectStore
 from turnout.jetstream.ordered import OrderedSubscription, subscribe_ordered
 from turnout.jetstream.prefix import Prefix
 from turnout.jetstream.publish import Expect, PubAck, Publisher
@@ -307,6 +312,72 @@ class JetStream:
         self._open.add(made)
         made.on_end(self._open.discard)
         return made
+
+    # -- views: key-value buckets and object stores
+
+    async def key_value(self, bucket: str) -> KeyValue:
+        """A key-value bucket that exists.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        return await kv.key_value(self, bucket)
+
+    async def create_key_value(self, config: KeyValueConfig) -> KeyValue:
+        """Make a bucket; the same one again is no error.
+
+        Raises:
+            StreamNameInUseError: there is one of that name with another configuration.
+        """
+        return await kv.create_key_value(self, config)
+
+    async def update_key_value(self, config: KeyValueConfig) -> KeyValue:
+        """Change a bucket.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        return await kv.update_key_value(self, config)
+
+    async def delete_key_value(self, bucket: str) -> None:
+        """Delete a bucket with all it holds.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        await kv.delete_key_value(self, bucket)
+
+    async def key_value_names(self) -> list[str]:
+        """The names of all buckets."""
+        return await kv.key_value_names(self)
+
+    async def object_store(self, bucket: str) -> ObjectStore:
+        """An object store that exists.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        return await objects.object_store(self, bucket)
+
+    async def create_object_store(self, config: ObjectStoreConfig) -> ObjectStore:
+        """Make an object store; the same one again is no error.
+
+        Raises:
+            StreamNameInUseError: there is one of that name with another configuration.
+        """
+        return await objects.create_object_store(self, config)
+
+    async def delete_object_store(self, bucket: str) -> None:
+        """Delete an object store with all it holds.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        await objects.delete_object_store(self, bucket)
+
+    async def object_store_names(self) -> list[str]:
+        """The names of all object stores."""
+        return await objects.object_store_names(self)
 
     # -- the end
 

@@ -287,7 +287,7 @@ class PushSubscription:
 
     # -- the user's side
 
-    async def next(self, timeout: float = 5.0) -> Message:
+    async def next(self, timeout: float | None = 5.0) -> Message:
         """The next message.
 
         Raises:

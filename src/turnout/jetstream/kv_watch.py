@@ -1,0 +1,188 @@
+"""Entries of a bucket, and watching them change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from turnout.errors import ConfigError, Mistake
+from turnout.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
+from turnout.jetstream.errors import SubscriptionClosedError
+from turnout.jetstream.message import Message
+from turnout.jetstream.ordered import OrderedSubscription
+
+__all__ = ["Entry", "Operation", "WatchOptions", "Watcher", "operation_of"]
+
+
+class Operation(StrEnum):
+    """What an entry did to its key."""
+
+    PUT = "PUT"
+    DELETE = "DEL"
+    PURGE = "PURGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a bucket holds, or held, for a key.
+
+    Attributes:
+        bucket: the bucket's name.
+        key: the key; never with an API prefix.
+        value: the value, empty for a marker.
+        revision: the stream sequence.
+        created: when it was stored.
+        delta: how many entries came after it for the watcher, when it was sent.
+        operation: put, delete or purge.
+    """
+
+    bucket: str
+    key: str
+    value: bytes
+    revision: int
+    created: datetime | None
+    delta: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """What a watcher sees.
+
+    Attributes:
+        history: every entry that is kept, not only the last of each key.
+        updates_only: only what comes from now on.
+        resume_from: everything from this revision on.
+        ignore_deletes: no markers.
+        keys_only: no values.
+        flow_control: off where ``$JS.FC.>`` is not imported; it is noticed by itself, but slowly.
+        heartbeat: seconds between signs of life.
+    """
+
+    history: bool = False
+    updates_only: bool = False
+    resume_from: int | None = None
+    ignore_deletes: bool = False
+    keys_only: bool = False
+    flow_control: bool = True
+    heartbeat: float = 5.0
+
+    def to_consumer(self) -> ConsumerConfig:
+        """The consumer that such a watcher has.
+
+        Raises:
+            ConfigError: options that exclude each other.
+        """
+        chosen = [self.history, self.updates_only, self.resume_from is not None]
+        if sum(chosen) > 1:
+            raise ConfigError([Mistake("watch", "history, updates_only and resume_from exclude each other")])
+        policy = DeliverPolicy.LAST_PER_SUBJECT
+        if self.history:
+            policy = DeliverPolicy.ALL
+        elif self.updates_only:
+            policy = DeliverPolicy.NEW
+        elif self.resume_from is not None:
+            policy = DeliverPolicy.BY_START_SEQUENCE
+        return ConsumerConfig(
+            deliver_policy=policy,
+            opt_start_seq=self.resume_from,
+            headers_only=True if self.keys_only else None,
+            idle_heartbeat=self.heartbeat,
+        )
+
+
+def operation_of(header: str, marker: str) -> Operation:
+    """What an entry did: its own word, or the reason for a marker that the server placed."""
+    if header in (Operation.DELETE.value, Operation.PURGE.value):
+        return Operation(header)
+    if marker in ("MaxAge", "Purge"):
+        return Operation.PURGE
+    return Operation.DELETE if marker == "Remove" else Operation.PUT
+
+
+class Watcher:
+    """Entries as they change: the ones that are there first, then `None` once, then updates.
+
+    Take them with ``async for`` or `next`. It begins again by itself after faults; see `OrderedSubscription`.
+    As an asynchronous context manager it stops at the end of the block.
+    """
+
+    def __init__(self, bucket: str, prefix: str, subscription: OrderedSubscription, options: WatchOptions) -> None:
+        self._bucket = bucket
+        self._prefix = prefix
+        self._subscription = subscription
+        self._options = options
+        self._initial = subscription.initial_pending
+        self._received = 0
+        self._told = options.updates_only
+        self._reached_end = False
+
+    @property
+    def subscription(self) -> OrderedSubscription:
+        """What it watches with."""
+        return self._subscription
+
+    def _entry(self, message: Message) -> Entry:
+        place = message.metadata
+        return Entry(
+            bucket=self._bucket,
+            key=message.subject.removeprefix(self._prefix),
+            value=message.data,
+            revision=place.stream_seq,
+            created=place.timestamp,
+            delta=place.num_pending,
+            operation=operation_of(message.header("KV-Operation"), message.header("Nats-Marker-Reason")),
+        )
+
+    async def next(self, timeout: float | None = 5.0) -> Entry | None:
+        """The next entry; None, once, after the last that was there at the beginning.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+            SubscriptionClosedError: it was stopped.
+        """
+        if self._is_initial_over():
+            self._told = True
+            return None
+        while True:
+            entry = self._entry(await self._subscription.next(timeout))
+            self._received += 1
+            self._reached_end = self._reached_end or entry.delta == 0
+            if entry.operation is Operation.PUT or not self._options.ignore_deletes:
+                return entry
+            if self._is_initial_over():
+                self._told = True
+                return None
+
+    def _is_initial_over(self) -> bool:
+        """Whether the end of what was there is reached, and has not been told.
+
+        A watcher that began again may see entries that its first consumer would have passed over: then only an entry
+        with nothing after it tells.
+        """
+        if self._told:
+            return False
+        counted = self._received >= self._initial and not self._subscription.resets
+        return counted or self._reached_end
+
+    def __aiter__(self) -> AsyncIterator[Entry | None]:
+        return self
+
+    async def __anext__(self) -> Entry | None:
+        try:
+            return await self.next(None)
+        except SubscriptionClosedError:
+            raise StopAsyncIteration from None
+
+    async def stop(self) -> None:
+        """Watch no longer."""
+        await self._subscription.unsubscribe()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.stop()
