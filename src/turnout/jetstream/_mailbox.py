@@ -190,13 +190,16 @@ class Mailbox:
     async def run(self, callback: Callback, report: Callable[[BaseException], None]) -> None:
         """Hand every message to *callback*, one at a time, until closed and empty; its errors are reported."""
         while True:
+            # Busy before it is taken: a drain must not see an empty mailbox while the last message is in hand.
+            self._busy = True
             item = self._take()
             if item is None:
+                self._busy = False
+                self._tell_empty()
                 if self._closing:
                     return
                 await self._wait()
                 continue
-            self._busy = True
             try:
                 if type(item) is Message:
                     waits = callback(item)
