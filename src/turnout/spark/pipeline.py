@@ -142,7 +142,8 @@ def _dead_headers(route: Route) -> Column:
     raw = F.coalesce(F.col(RAW["headers"]), F.array().cast("array<struct<key:string,value:binary>>"))
     if route.dead_letter is None or not route.dead_letter.context_headers:
         return raw
-    return F.concat(raw, error_headers())
+    place = (F.col(RAW["topic"]), F.col("partition"), F.col("offset"))
+    return F.concat(raw, error_headers(F.col("_error"), *place, name=route.name))
 
 
 def _to_sinks(route: Route, rows: DataFrame) -> DataFrame:
