@@ -6,6 +6,7 @@ from functools import singledispatch
 
 from turnout.errors import NotCompilableError
 from turnout.spark.record import Record, Step, Typed
+from turnout.spark.transforms.plugin import ColumnTransform, plugged
 from turnout.spark.variants import is_object
 from turnout.transforms.base import Transform
 
@@ -13,13 +14,15 @@ __all__ = ["compile_transform", "need_map", "need_struct"]
 
 
 @singledispatch
-def compile_transform(transform: Transform, record: Record) -> Step:  # noqa: ARG001 - the signature of the rules
+def compile_transform(transform: Transform, record: Record) -> Step:
     """The record after *transform*, with every way in which it can fail.
 
     Raises:
         NotCompilableError: for a transform that has no Spark form.
     """
-    raise NotCompilableError(transform, f"{type(transform).__name__} has no rule in turnout.spark.transforms")
+    if isinstance(transform, ColumnTransform):
+        return Step(plugged(transform, record))
+    raise NotCompilableError(transform, f"{type(transform).__name__} has neither a rule nor a method 'columns'")
 
 
 def need_struct(step: Step, side: Typed, purpose: str, *, null_fails: bool = False) -> bool:

@@ -1,0 +1,106 @@
+"""Cast."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from turnout.spark.casting import cast_typed, cast_variant
+from turnout.spark.folding import fold
+from turnout.spark.record import Record, Step, Typed, copied, require, struct_of
+from turnout.spark.schemas import literal
+from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
+from turnout.spark.variants import field_or_null, set_field
+from turnout.transforms.cast import Cast
+from turnout.transforms.schema import LOGICAL, Field, Schema
+
+__all__: list[str] = []
+
+_PURPOSE = "cast types"
+
+
+@compile_transform.register
+def _(transform: Cast, record: Record) -> Step:
+    side = record.side(transform.side)
+    step = Step(record)
+    if side.schema is None:
+        made = Typed(_variant(transform, side.column, step), None)
+    elif transform.whole is not None:
+        made = _whole(side, transform.whole, step)
+    elif need_struct(step, side, _PURPOSE):
+        made = _fields(transform, side, step)
+    else:
+        made = side
+    step.record = record.with_side(transform.side, made)
+    return step
+
+
+def _problem(what: str, target: str) -> str:
+    return f"Unexpected value: {what} cannot be cast to {target}"
+
+
+def _variant(transform: Cast, value: Column, step: Step) -> Column:
+    if transform.whole is not None:
+        casted = cast_variant(value, transform.whole)
+        step.fail(casted.bad, _problem("the value", transform.whole))
+        return casted.column
+    need_map(step, Typed(value, None), _PURPOSE)
+    made = value
+    for name, target in transform.fields:
+        casted = cast_variant(field_or_null(value, name), target)
+        step.fail(casted.bad, _problem(f"the field {name!r}", target))
+        made = set_field(made, name, casted.column)
+    return made
+
+
+def _default(schema: Schema, target: str, step: Step, present: Column) -> object:
+    """The schema's default after the cast."""
+    if schema.default is None:
+        return None
+    casted = cast_typed(Typed(literal(schema, schema.default), schema), target)
+    value, bad = fold(casted.column, casted.bad)
+    if bad:
+        step.fail(present, _problem(f"the default {schema.default!r}", target))
+    return value
+
+
+def _whole(side: Typed, target: str, step: Step) -> Typed:
+    assert side.schema is not None
+    casted = cast_typed(side, target)
+    step.fail(casted.bad, _problem(f"a {side.schema.type}", target))
+    present = side.column.isNotNull()
+    default = _default(side.schema, target, step, present)
+    if default is not None and side.schema.name in LOGICAL:
+        problem = "Invalid default value"
+        step.fail(present, problem, "org.apache.kafka.connect.errors.SchemaBuilderException")
+    kept = side.schema
+    schema = Schema(
+        target, kept.optional, default, name=kept.name, version=kept.version, doc=kept.doc, parameters=kept.parameters
+    )
+    return Typed(casted.column, schema)
+
+
+def _fields(transform: Cast, side: Typed, step: Step) -> Typed:
+    assert side.schema is not None
+    present = side.column.isNotNull()
+    if side.schema.default is not None:
+        problem = "a struct with a default cannot be cast: its default has the old types"
+        step.fail(present, problem, "org.apache.kafka.connect.errors.SchemaBuilderException")
+    targets = dict(transform.fields)
+    defaults = transform.replace_null_with_default
+    fields: list[Field] = []
+    columns: list[tuple[str, Column]] = []
+    kept = {f.name: column for f, column in copied(side, step, lambda name: name not in targets, defaults=defaults)}
+    for field in side.schema.fields:
+        schema, column = field.schema, kept.get(field.name)
+        if column is None:
+            target = targets[field.name]
+            casted = cast_typed(side.field(field.name, defaults=defaults), target)
+            step.fail(present & casted.bad, _problem(f"the field {field.name!r}", target))
+            schema = Schema(target, field.schema.optional, _default(field.schema, target, step, present))
+            column = casted.column
+            require(step, present, field.name, column, schema)
+        fields.append(Field(field.name, schema))
+        columns.append((field.name, column))
+    schema = side.schema.basics(tuple(fields)).with_(optional=side.schema.optional)
+    return Typed(struct_of(columns, F.isnull(side.column)), schema)

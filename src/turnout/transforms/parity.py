@@ -1,0 +1,36 @@
+"""Where a chain on Spark cannot be what it is on Connect: the one reviewed table, by reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["PARITY"]
+
+PARITY: Mapping[str, str] = MappingProxyType(
+    {
+        "integer width": (
+            "A variant holds integers without a width: all are Connect's int64, so that what Connect does to a "
+            "schemaless int8, int16 or int32 (keep its width, refuse it, wrap it) cannot be told apart."
+        ),
+        "schemaless decimal": (
+            "JSON's fractions are decimals in a variant and float64 in Connect; a schemaless BigDecimal or BigInteger, "
+            "which only a few connectors make, is taken for a float64."
+        ),
+        "date with a time of day": "Spark's DATE has no time of day; Connect's Date object may.",
+        "decimal scale": (
+            "Spark's DECIMAL has the scale of its column and 38 digits; Connect lets a value have its own scale."
+        ),
+        "value against its schema": "A value that breaks its own schema cannot be in a typed column.",
+        "names that differ in case": (
+            "Two fields of one struct whose names differ only in case need spark.sql.caseSensitive=true."
+        ),
+        "array or map of one element type": (
+            "An array or a map has elements of one Spark type; Connect lets a schemaless one mix them in a header."
+        ),
+        "both quotes in a name": "A variant's path cannot name a field with both ' and \" in it.",
+        "weeks and eras in a date pattern": "The letters w, W, Y and, to read, F, G are not built.",
+        "range of dates": "Spark's timestamps end in the years 290278 BC and 294246.",
+    }
+)
+"""Reason → what is different."""
