@@ -24,7 +24,9 @@ _CHUNK = 2_000
 _HISTORY = 100_000
 """Deletions that are remembered for `changes`; who was away for more starts again from everything."""
 
-_PRUNE_EVERY = 4_096
+_PRUNE_EVERY = 1_000
+"""Deletions between two looks for old ones."""
+
 _COUNT_TO = 1_000
 
 
@@ -39,6 +41,7 @@ class SqliteStore(StoreBase):
 
     def __init__(self, address: SqliteAddress) -> None:
         self._file = SqliteFile(address)
+        self._deletions = 0
 
     @classmethod
     def open(cls, url: str) -> SqliteStore:
@@ -90,9 +93,7 @@ class SqliteStore(StoreBase):
             connection.executemany(
                 "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, gone)
             )
-            connection.executemany(
-                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, gone)
-            )
+            connection.executemany("DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, gone))
             revision = _next_revision(connection)
             # A name that is used again died for whoever saw its first life.
             connection.execute(
@@ -100,8 +101,9 @@ class SqliteStore(StoreBase):
                 " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
                 (id, born, revision),
             )
-            if revision % _PRUNE_EVERY == 0:
+            if self._deletions % _PRUNE_EVERY == 0:
                 _forget_old_deletions(connection)
+            self._deletions += 1
 
     def search_by_condition(
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
@@ -178,9 +180,7 @@ def _next_revision(connection: sqlite3.Connection) -> int:
 
 def _leaf_rows(id_: str, subscription: Subscription) -> set[tuple[str, str, bool, str]]:
     return {
-        (leaf.key, leaf.pattern, leaf.partial, id_)
-        for leaf in leaves(subscription.condition)
-        if isinstance(leaf, Kiwi)
+        (leaf.key, leaf.pattern, leaf.partial, id_) for leaf in leaves(subscription.condition) if isinstance(leaf, Kiwi)
     }
 
 
@@ -220,9 +220,7 @@ def _taken(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
 
 
 def _forget_old_deletions(connection: sqlite3.Connection) -> None:
-    oldest = connection.execute(
-        "SELECT died FROM deleted ORDER BY died DESC LIMIT 1 OFFSET ?", (_HISTORY,)
-    ).fetchone()
+    oldest = connection.execute("SELECT died FROM deleted ORDER BY died DESC LIMIT 1 OFFSET ?", (_HISTORY,)).fetchone()
     if oldest is not None:
         connection.execute("DELETE FROM deleted WHERE died <= ?", oldest)
         connection.execute("UPDATE state SET horizon = ?", oldest)

@@ -1,0 +1,370 @@
+"""The store for many machines: MongoDB, or a server that speaks its protocol."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+from turnout.conditions import Kiwi, leaves
+from turnout.errors import (
+    ConfigError,
+    MissingExtraError,
+    Mistake,
+    StoreUnavailableError,
+    SubscriptionError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+)
+from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import MAX_LIMIT, StoreBase
+from turnout.subscriptions.stores._document import document_of, leaf_token, pair_token, subscription_of
+from turnout.subscriptions.stores._record import id_maker
+
+try:
+    import pymongo
+    from pymongo import errors, uri_parser
+except ModuleNotFoundError as missing:
+    if missing.name != "pymongo":
+        raise
+    raise MissingExtraError("mongo", "pymongo") from missing
+
+__all__ = ["MongoStore"]
+
+_CHUNK = 1_000
+_HISTORY = 100_000
+"""Deletions that are remembered for `changes`; who was away for more starts again from everything."""
+
+_PRUNE_EVERY = 1_000
+"""Deletions between two looks for old ones."""
+
+_LEASE_SECONDS = 30.0
+"""How long a writer that says nothing keeps others waiting. Writers' clocks may differ by a fraction of it."""
+_ATTEMPTS = 3
+_DUPLICATE = 11_000
+
+
+_WAIT_SECONDS = 45.0
+"""How long a writer waits for its turn: longer than a dead one's lease."""
+_TOO_SLOW = "this writer was away for so long that another one took its turn; nothing was stored"
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Who writes, and under which revision."""
+
+    writer: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What the store's one document of state says: which revision readers see."""
+
+    revision: int
+    horizon: int
+
+
+class MongoStore(StoreBase):
+    """Keeps subscriptions in a MongoDB collection, without transactions: a standalone server will do.
+
+    Writers take turns: whose turn it is says a document, with a lease. A change is written under the next
+    revision, which readers do not look at, and then the document of state is moved to it: at once, and for all
+    of a bulk. When a writer dies in between, the next one takes back what it had begun to create, and ends
+    what it had begun to delete.
+
+    Not promised: that writes are quick when many machines write at once, since they take turns; and that a
+    writer which was stopped for longer than its lease leaves nothing behind, if it dies while it notices.
+    """
+
+    def __init__(self, url: str) -> None:
+        uri, table = _split(url)
+        self._writing = threading.Lock()
+        self._deletions = 0
+        try:
+            if uri.startswith("mongodb://"):
+                # The driver only warns of options that it does not know, and goes on without them.
+                uri_parser.parse_uri(uri, warn=False)
+            self._client: Any = pymongo.MongoClient(uri, appname="turnout", **_waits(uri))
+        except (errors.ConfigurationError, ValueError) as problem:
+            raise ConfigError([Mistake("store", f"{problem}")]) from problem
+        database = self._client.get_default_database("subscriptions")
+        self._subscriptions = database[table]
+        self._deleted = database[f"{table}_deleted"]
+        self._states = database[f"{table}_state"]
+        try:
+            with _translated():
+                self._prepare()
+        except BaseException:
+            self._client.close()
+            raise
+
+    @classmethod
+    def open(cls, url: str) -> MongoStore:
+        """The store that ``mongodb://user:password@host/database?table=name&tls=true`` names.
+
+        Database and table are ``subscriptions`` where the URL does not say; all other options are the driver's.
+        """
+        return cls(url)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._client.close()
+
+    def _prepare(self) -> None:
+        self._subscriptions.create_index([("leaves", 1), ("_id", 1)])
+        self._subscriptions.create_index([("pairs", 1), ("_id", 1)])
+        self._subscriptions.create_index([("revision", 1)])
+        self._deleted.create_index([("died", 1)])
+        new = {"revision": 0, "horizon": 0}
+        try:
+            self._states.update_one({"_id": "state"}, {"$setOnInsert": new}, upsert=True)
+        except errors.DuplicateKeyError:
+            # Another process created it in the same moment.
+            return
+
+    def create(self, subscription: Subscription) -> str:
+        """See `Store.create`."""
+        return self.create_many([subscription])[0]
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """See `Store.create_many`. Other writers wait until the iterable ends."""
+        make = id_maker()
+        new = (subscription.identified(make) for subscription in subscriptions)
+        chunk = list(islice(new, _CHUNK))
+        ids: list[str] = []
+        if not chunk:
+            return ids
+        with self._turn() as turn:
+            while chunk:
+                self._insert(chunk, turn)
+                ids += (subscription.id for subscription in chunk)
+                chunk = list(islice(new, _CHUNK))
+                self._hold(turn)
+        return ids
+
+    def _insert(self, chunk: list[Subscription], turn: _Turn) -> None:
+        documents = [{**document_of(one, turn.revision), "writer": turn.writer} for one in chunk]
+        try:
+            self._subscriptions.insert_many(documents, ordered=False)
+        except errors.BulkWriteError as failure:
+            for problem in failure.details["writeErrors"]:
+                if problem["code"] == _DUPLICATE:
+                    raise SubscriptionExistsError(problem["op"]["_id"]) from failure
+            raise
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """See `Store.read`."""
+        with _translated():
+            found = self._subscriptions.find_one({"_id": id, **self._visible()})
+        if found is None:
+            raise SubscriptionNotFoundError(id)
+        return subscription_of(found)
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """See `Store.delete`."""
+        with self._turn() as turn:
+            found = self._subscriptions.find_one({"_id": id})
+            if found is None:
+                raise SubscriptionNotFoundError(id)
+            before = self._deleted.find_one({"_id": id})
+            # A name that is used again died for whoever saw its first life.
+            born = min(found["revision"], before["born"]) if before else found["revision"]
+            self._deleted.replace_one({"_id": id}, {"_id": id, "born": born, "died": turn.revision}, upsert=True)
+            self._subscriptions.delete_one({"_id": id})
+            if self._deletions % _PRUNE_EVERY == 0:
+                self._forget_old_deletions()
+            self._deletions += 1
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """See `Store.search_by_condition`."""
+        wanted = (key, pattern, partial)
+        found = self._page({"leaves": leaf_token(*wanted)}, cursor, limit)
+        return Page.of(
+            (ConditionMatch(one.id, _leaf_id(one, wanted), one) for one in found),
+            min(limit, MAX_LIMIT),
+            lambda match: match.subscription_id,
+        )
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+    ) -> Page[Subscription]:
+        """See `Store.search_by_metadata`."""
+        query = {"pairs": {"$all": [pair_token(*pair) for pair in metadata.items()]}} if metadata else {}
+        found = self._page(query, cursor, limit)
+        return Page.of(found, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
+
+    def _page(self, query: dict[str, Any], cursor: str, limit: int) -> list[Subscription]:
+        with _translated():
+            query = {**query, "_id": {"$gt": cursor}, **self._visible()}
+            found = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
+            return [subscription_of(document) for document in found]
+
+    def revision(self) -> int:
+        """See `Store.revision`."""
+        with _translated():
+            return self._state().revision
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`."""
+        with _translated():
+            state = self._state()
+            now = state.revision
+            if since == now:
+                return Changes(now)
+            if not state.horizon <= since < now:
+                return Changes(now, self._everything(now), reset=True)
+            created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}})
+            gone = self._deleted.find({"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}}).sort("died", 1)
+            return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in gone))
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`.
+
+        What is deleted while it is read may be missing already; `changes` since its revision names it.
+        """
+        with _translated():
+            for _ in range(_ATTEMPTS):
+                revision = self._state().revision
+                found = self._everything(revision)
+                if self._state().revision == revision:
+                    break
+            return Snapshot(found, revision)
+
+    def _everything(self, revision: int) -> tuple[Subscription, ...]:
+        found = self._subscriptions.find({"revision": {"$lte": revision}}).sort("_id", 1)
+        return tuple(map(subscription_of, found))
+
+    def _state(self) -> _State:
+        found = self._states.find_one({"_id": "state"})
+        if found is None:
+            raise SubscriptionError("the store's state is missing: was its collection dropped?")
+        return _State(found["revision"], found["horizon"])
+
+    def _visible(self) -> dict[str, Any]:
+        return {"revision": {"$lte": self._state().revision}}
+
+    @contextmanager
+    def _turn(self) -> Iterator[_Turn]:
+        """This writer's turn; its revision is made visible where the block ends well."""
+        with self._writing, _translated():
+            writer = uuid.uuid4().hex
+            self._take_turn(writer)
+            try:
+                turn = _Turn(writer, self._recover() + 1)
+                try:
+                    yield turn
+                    self._commit(turn)
+                except BaseException:
+                    # By the writer's name: what another one wrote under the same revision is not ours.
+                    self._subscriptions.delete_many({"revision": turn.revision, "writer": writer})
+                    raise
+            finally:
+                self._states.delete_one({"_id": "turn", "writer": writer})
+
+    def _take_turn(self, writer: str) -> None:
+        """Insert the document that says whose turn it is: of all operations the one no two can both do."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        pause = 0.002
+        while True:
+            try:
+                self._states.insert_one({"_id": "turn", "writer": writer, "until": time.time() + _LEASE_SECONDS})
+            except errors.DuplicateKeyError:
+                self._states.delete_one({"_id": "turn", "until": {"$lt": time.time()}})
+                if time.monotonic() > deadline:
+                    raise StoreUnavailableError(
+                        f"other writers kept this one waiting for {_WAIT_SECONDS:g} s"
+                    ) from None
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.1)
+            else:
+                return
+
+    def _recover(self) -> int:
+        """Tidy up after a writer that died in its turn, if one did; the revision that is visible then."""
+        revision = self._state().revision
+        self._subscriptions.delete_many({"revision": {"$gt": revision}})
+        begun = self._deleted.find_one({"died": {"$gt": revision}})
+        if begun is not None:
+            self._subscriptions.delete_one({"_id": begun["_id"]})
+            revision = begun["died"]
+            self._states.update_one({"_id": "state"}, {"$set": {"revision": revision}})
+        return revision
+
+    def _hold(self, turn: _Turn) -> None:
+        """Keep the turn for longer."""
+        until = time.time() + _LEASE_SECONDS
+        held = self._states.update_one({"_id": "turn", "writer": turn.writer}, {"$set": {"until": until}})
+        if not held.matched_count:
+            raise StoreUnavailableError(_TOO_SLOW)
+
+    def _commit(self, turn: _Turn) -> None:
+        moved = self._states.update_one(
+            {"_id": "state", "revision": turn.revision - 1}, {"$set": {"revision": turn.revision}}
+        )
+        if not moved.matched_count:
+            raise StoreUnavailableError(_TOO_SLOW)
+
+    def _forget_old_deletions(self) -> None:
+        oldest = next(iter(self._deleted.find().sort("died", -1).skip(_HISTORY).limit(1)), None)
+        if oldest is not None:
+            self._states.update_one({"_id": "state"}, {"$set": {"horizon": oldest["died"]}})
+            self._deleted.delete_many({"died": {"$lte": oldest["died"]}})
+
+
+def _leaf_id(subscription: Subscription, wanted: tuple[str, str, bool]) -> str:
+    return next(
+        leaf.id
+        for leaf in leaves(subscription.condition)
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted
+    )
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The URL as the driver takes it, and the table's name, which is our own option in it."""
+    base, _, query = url.partition("?")
+    parts = query.split("&") if query else []
+    ours = [unquote(part.removeprefix("table=")) for part in parts if part.startswith("table=")]
+    rest = [part for part in parts if not part.startswith("table=")]
+    return base + (f"?{'&'.join(rest)}" if rest else ""), (ours or ["subscriptions"])[-1]
+
+
+def _waits(uri: str) -> dict[str, Any]:
+    # The driver would wait half a minute for a server that is not there; what the URL says counts more.
+    return {} if "serverselectiontimeoutms" in uri.lower() else {"serverSelectionTimeoutMS": 5_000}
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The driver's errors as turnout's."""
+    try:
+        yield
+    except errors.PyMongoError as failure:
+        raise _error_of(failure) from failure
+    except UnicodeEncodeError as failure:
+        raise SubscriptionInvalidError(f"text that is not Unicode cannot be stored: {failure}") from failure
+
+
+_ERRORS: tuple[tuple[type[Exception], type[SubscriptionError], str], ...] = (
+    (errors.ConnectionFailure, StoreUnavailableError, "MongoDB is away"),
+    (errors.WaitQueueTimeoutError, StoreUnavailableError, "MongoDB has too many connections"),
+    (errors.ExecutionTimeout, StoreUnavailableError, "MongoDB took too long"),
+    (errors.WTimeoutError, StoreUnavailableError, "MongoDB took too long"),
+    (errors.DocumentTooLarge, SubscriptionInvalidError, "MongoDB takes no subscription of this size"),
+    (errors.PyMongoError, SubscriptionError, "MongoDB failed"),
+)
+
+
+def _error_of(failure: errors.PyMongoError) -> SubscriptionError:
+    kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
+    return kind(f"{words}: {failure}")

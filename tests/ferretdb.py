@@ -1,0 +1,150 @@
+"""A real server that speaks MongoDB's protocol: FerretDB 1 over SQLite, built once from its Go module.
+
+The program is kept in the user's cache (``~/.cache/turnout/bin``), not in the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+VERSION = "v1.24.0"
+
+_GO_MOD = f"""module ferretdb
+
+go 1.22
+
+require github.com/FerretDB/FerretDB {VERSION}
+"""
+
+# FerretDB as a library, because the command's own main needs files that only its repository has.
+_MAIN = """package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/FerretDB/FerretDB/ferretdb"
+)
+
+func main() {
+	config := &ferretdb.Config{Handler: "sqlite", SQLiteURL: "file:" + os.Args[2] + "/"}
+	config.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if len(os.Args) > 3 {
+		config.Listener = ferretdb.ListenerConfig{TLS: os.Args[1], TLSCertFile: os.Args[3], TLSKeyFile: os.Args[4]}
+	} else {
+		config.Listener = ferretdb.ListenerConfig{TCP: os.Args[1]}
+	}
+	server, err := ferretdb.New(config)
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		// The parent holds the other end: when it is gone, so is this.
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	_ = server.Run(ctx)
+}
+"""
+
+
+class NotAvailable(Exception):
+    """There is no server to test with; the message says why and how to get one."""
+
+
+def binary() -> Path:
+    """The built server."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnout" / "bin"
+    path = cache / f"ferretdb-{VERSION}"
+    if path.exists():
+        return path
+    go = shutil.which("go")
+    if go is None:
+        raise NotAvailable("no Go toolchain was found: install Go 1.22 or newer to build FerretDB for these tests")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "go.mod").write_text(_GO_MOD)
+        Path(folder, "main.go").write_text(_MAIN)
+        flags = {"GOFLAGS": "-mod=mod -buildvcs=false", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+        built = Path(folder, "ferretdb")
+        done = subprocess.run(
+            [go, "build", "-o", built, "."],
+            cwd=folder,
+            env={**os.environ, **flags},
+            capture_output=True,
+            text=True,
+            timeout=1_200,
+            check=False,
+        )
+        if done.returncode:
+            raise NotAvailable(f"FerretDB {VERSION} could not be built: {done.stderr.strip().splitlines()[-1:]}")
+        # In one step, so that two test runs do not see half of it.
+        Path(shutil.copy(built, cache / f"{path.name}.{os.getpid()}")).replace(path)
+    return path
+
+
+class FerretDb:
+    """One server process on loopback, for as long as the ``with`` block lasts."""
+
+    def __init__(self, *, certificate: Path | None = None, key: Path | None = None) -> None:
+        self._tls = [str(certificate), str(key)] if certificate else []
+        self._folder = Path(tempfile.mkdtemp(prefix="turnout-ferretdb-"))
+        self._process: subprocess.Popen | None = None
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        if not self.port:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
+        data = self._folder / "data"
+        data.mkdir(exist_ok=True)
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [binary(), self.address, data, *self._tls],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env={**os.environ, "GOMAXPROCS": "2"},
+            )
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return self
+        raise NotAvailable(f"FerretDB did not start: {(self._folder / 'log').read_text()[-500:]}")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stdin.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(10)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)

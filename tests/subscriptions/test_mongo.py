@@ -1,0 +1,318 @@
+"""The MongoDB store, against a real server over the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pymongo
+import pytest
+from pymongo import errors
+
+from tests.contracts.store import StoreContract, subscription
+from tests.ferretdb import FerretDb, NotAvailable
+from turnout.conditions import all_of, kiwi
+from turnout.errors import (
+    ConfigError,
+    StoreUnavailableError,
+    SubscriptionError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+)
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.stores import mongo
+
+pytestmark = pytest.mark.mongo
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def ferretdb():
+    try:
+        with FerretDb() as server:
+            yield server
+    except NotAvailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def url(ferretdb):
+    """A database of the test's own."""
+    return f"mongodb://{ferretdb.address}/test{next(_numbers)}?table=wanted"
+
+
+@pytest.fixture
+def store(url):
+    with open_store(url) as store:
+        yield store
+
+
+class TestMongoStore(StoreContract):
+    @pytest.fixture
+    def store(self, url):
+        with open_store(url) as store:
+            yield store
+
+
+def test_document(store, url):
+    """The document is the original's (5.2.1), in the table that the URL names."""
+    created = store.create(subscription(metadata={"name": "n"}))
+    client = pymongo.MongoClient(url.partition("?")[0])
+    (document,) = client.get_default_database()["wanted"].find()
+    client.close()
+    condition = document["route"]["condition"]
+    first, second = condition["group"]
+
+    assert document["_id"] == created
+    assert document["metadata"] == {"name": "n"}
+    assert document["route"]["destinations"] == ["dst0"]
+    assert (condition["base"]["not"], condition["logic"]) == (False, "And")
+    assert (first["key"], first["pattern"], first["partial"], first["base"]) == (
+        "subject",
+        "orders*",
+        False,
+        {"not": False},
+    )
+    assert (second["key"], second["base"], second["partial"]) == ("location", {"not": True}, True)
+    assert len({condition["base"]["id"], first["id"], second["id"]}) == 3
+
+
+def test_indexes_are_made(store, url):
+    """Searches and changes have an index each, made when the store is opened."""
+    client = pymongo.MongoClient(url.partition("?")[0])
+    made = {tuple(index["key"]) for index in client.get_default_database()["wanted"].list_indexes()}
+    client.close()
+
+    assert {("_id",), ("leaves", "_id"), ("pairs", "_id"), ("revision",)} <= made
+
+
+def test_bulk_of_many_chunks(store):
+    """A bulk is one revision, however many requests it takes."""
+    store.create_many(subscription() for _ in range(2_500))
+
+    assert store.revision() == 1
+    assert len(store.snapshot()) == 2_500
+
+
+def test_writers_take_turns(url):
+    """Stores of several clients that write at once lose nothing, and no revision is given twice."""
+    stores = [open_store(url) for _ in range(3)]
+    failures: list[BaseException] = []
+
+    def work(store) -> None:
+        try:
+            for number in range(8):
+                created = store.create(subscription())
+                if number % 4 == 3:
+                    store.delete(created)
+        except BaseException as failure:  # noqa: BLE001 - a thread's failure has to reach the test
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    assert stores[0].revision() == 3 * (8 + 2)
+    assert len(stores[1].snapshot()) == 3 * (8 - 2)
+    for store in stores:
+        store.close()
+
+
+def test_readers_see_no_half_of_a_bulk(url, store):
+    """While a bulk is written, nobody sees any of it."""
+    seen = []
+
+    def many():
+        for number in range(1_500):
+            if number in (1_100, 1_400):
+                with open_store(url) as other:
+                    seen.append((other.revision(), len(other.snapshot()), len(other.search_by_metadata({}).items)))
+            yield subscription()
+
+    store.create_many(many())
+
+    assert seen == [(0, 0, 0), (0, 0, 0)]
+    assert len(store.snapshot()) == 1_500
+
+
+def test_a_writer_that_died(url, monkeypatch):
+    """What a killed writer had begun to create is taken back by the next one, after its lease."""
+    program = textwrap.dedent(
+        """
+        import os, signal, sys
+        from turnout.conditions import kiwi
+        from turnout.subscriptions import Subscription, open_store
+
+        def many():
+            for number in range(2_000):
+                if number == 1_500:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield Subscription(["d"], kiwi("k", "v"))
+
+        store = open_store(sys.argv[1])
+        store.create(Subscription(["d"], kiwi("k", "acknowledged"), id="acknowledged"))
+        store.create_many(many())
+        """
+    )
+    killed = subprocess.run([sys.executable, "-c", program, url], timeout=60, check=False)
+    assert killed.returncode == -9
+
+    with open_store(url) as store:
+        assert [one.id for one in store.snapshot()] == ["acknowledged"]
+        # Its lease is over when the clock says so.
+        now = time.time
+        monkeypatch.setattr(mongo.time, "time", lambda: now() + 60)
+        store.create(subscription(id="next"))
+        assert [one.id for one in store.snapshot()] == ["acknowledged", "next"]
+        assert store._subscriptions.count_documents({}) == 2
+
+
+def test_a_delete_that_was_begun(url, store, monkeypatch):
+    """A delete whose writer died after its first step is ended by the next writer."""
+    store.create_many([subscription(id="a"), subscription(id="b")])
+
+    def dies(*_):
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_commit", dies)
+        with pytest.raises(SystemExit):
+            store.delete("a")
+    with open_store(url) as other:
+        now = time.time
+        monkeypatch.setattr(mongo.time, "time", lambda: now() + 60)
+        other.create(subscription(id="c"))
+        changes = other.changes(1)
+
+        assert changes.deleted_ids == ("a",)
+        assert [one.id for one in changes.created] == ["c"]
+
+
+def test_a_writer_that_was_too_slow(url, store, monkeypatch):
+    """A writer whose turn another one took stores nothing, and says so."""
+    now = time.time
+
+    def many():
+        for number in range(1_500):
+            if number == 1_200:
+                with monkeypatch.context() as later, open_store(url) as other:
+                    later.setattr(mongo.time, "time", lambda: now() + 60)
+                    other.create(subscription(id="other"))
+            yield subscription()
+
+    with pytest.raises(StoreUnavailableError, match="another one took its turn"):
+        store.create_many(many())
+    assert [one.id for one in store.snapshot()] == ["other"]
+
+
+def test_forgets_old_deletions(url, store, monkeypatch):
+    """Who was away for more deletions than are remembered starts again from everything."""
+    monkeypatch.setattr(mongo, "_HISTORY", 3)
+    monkeypatch.setattr(mongo, "_PRUNE_EVERY", 1)
+    store.create(subscription(id="stays"))
+    for number in range(8):
+        store.create(subscription(id=f"s{number}"))
+        store.delete(f"s{number}")
+
+    assert store.changes(1).reset
+    assert not store.changes(store.revision() - 2).reset
+
+
+def test_survives_a_restart(ferretdb, url, store):
+    """A server that goes away is an error a retry cures, and what was stored is there when it is back."""
+    store.create(subscription(id="x"))
+    impatient = open_store(f"{url}&serverSelectionTimeoutMS=300&connectTimeoutMS=300")
+    ferretdb.stop()
+    try:
+        with pytest.raises(StoreUnavailableError, match="MongoDB is away"):
+            impatient.read("x")
+    finally:
+        ferretdb.start()
+    deadline = time.monotonic() + 20
+    found = None
+    while found is None and time.monotonic() < deadline:
+        try:
+            found = impatient.read("x")
+        except StoreUnavailableError:
+            time.sleep(0.1)
+    impatient.close()
+
+    assert found.id == "x"
+
+
+def test_nobody_there():
+    """A server that cannot be reached is an error that a retry may cure, soon."""
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match="MongoDB is away"):
+        open_store("mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=200")
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("url", ["mongodb://", "mongodb://h:port/", "mongodb://h/?tls=perhaps", "mongodb://a b@h/?x"])
+def test_bad_urls(url):
+    """A URL that the driver cannot read is a wrong request."""
+    with pytest.raises(ConfigError, match="store"):
+        open_store(url)
+
+
+def test_deep_conditions_are_refused(store):
+    """What a document cannot hold is refused before it is sent."""
+    condition = kiwi("k", "v")
+    for number in range(60):
+        condition = all_of(condition, kiwi("k", f"v{number}"))
+
+    with pytest.raises(SubscriptionInvalidError, match="60 deep"):
+        store.create(Subscription(["d"], condition))
+    assert store.create(subscription(id="fine")) == "fine"
+
+
+def test_twice_in_one_bulk(store):
+    """One id twice in a bulk is refused with its name, and none is stored."""
+    with pytest.raises(SubscriptionExistsError, match="'x'"):
+        store.create_many([subscription(id="y"), subscription(id="x"), subscription(id="x")])
+    assert len(store.snapshot()) == 0
+
+
+def test_every_error_of_the_driver_is_translated():
+    """Whatever the driver raises is an error of ours."""
+
+    def below(kind):
+        yield kind
+        for child in kind.__subclasses__():
+            yield from below(child)
+
+    for kind in below(errors.PyMongoError):
+        failure = kind.__new__(kind)
+        Exception.__init__(failure, "the words")
+        failure._message = "the words"
+        found = mongo._error_of(failure)
+
+        assert isinstance(found, SubscriptionError), kind
+        retry = issubclass(kind, (errors.ConnectionFailure, errors.ExecutionTimeout, errors.WTimeoutError))
+        assert not retry or isinstance(found, StoreUnavailableError), kind
+
+
+def test_tls(tmp_path):
+    """A server with a certificate is spoken to over TLS, as the URL's options say."""
+    arguments = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem"]
+    arguments += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(FerretDb(certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem"))
+        except NotAvailable as reason:
+            pytest.skip(str(reason))
+        trusting = f"mongodb://{server.address}/db?tls=true&tlsCAFile={tmp_path}/cert.pem"
+        with open_store(trusting) as store:
+            assert store.read(store.create(subscription(id="x"))).id == "x"
+        with pytest.raises(StoreUnavailableError):
+            open_store(f"mongodb://{server.address}/db?tls=true&serverSelectionTimeoutMS=500")
