@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
-
 from tests.jetstream.support import Errors, Proxy, asynchronous, eventually, push, stream_of_messages
+
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
-from turnout.jetstream import AckPolicy, ConsumerConfig, Delivery, DeliverPolicy, JSAck, Message, PullOptions, connect
+from turnout.jetstream import AckPolicy, ConsumerConfig, DeliverPolicy, Delivery, JSAck, Message, PullOptions, connect
 from turnout.jetstream.errors import (
     ConfigDriftError,
     ConsumerBoundError,
@@ -185,7 +185,7 @@ async def test_b11_queue_is_durable(nats_server: NatsServer) -> None:
         await eventually(lambda: len(got) >= FEW)
 
         info = await one.consumer_info()
-        assert ("workers", "workers") == (info.config.durable_name, info.config.deliver_group)
+        assert (info.config.durable_name, info.config.deliver_group) == ("workers", "workers")
         assert one.consumer_name == two.consumer_name
         assert {"one", "two"} == set(got)
         assert len(got) == FEW
@@ -272,7 +272,7 @@ THERE = {
 }  # fmt: skip
 DRIFTS = [
     ("description", "asked"), ("deliver_policy", DeliverPolicy.ALL), ("opt_start_seq", 3),
-    ("opt_start_time", datetime(2026, 1, 1, tzinfo=timezone.utc)), ("ack_policy", AckPolicy.ALL), ("ack_wait", 21.0),
+    ("opt_start_time", datetime(2026, 1, 1, tzinfo=UTC)), ("ack_policy", AckPolicy.ALL), ("ack_wait", 21.0),
     ("max_deliver", 5), ("replay_policy", "original"), ("rate_limit_bps", 10_000_001), ("sample_freq", "60%"),
     ("max_ack_pending", 78), ("flow_control", True), ("idle_heartbeat", 8.0), ("num_replicas", 3),
     ("mem_storage", True), ("headers_only", True), ("durable_name", "E"),
@@ -335,7 +335,7 @@ async def test_b20_interest_before_consumer(nats_server: NatsServer) -> None:
         sub = await js.subscribe(f"{subject}.a", durable="D")
         verbs = [frame for frame in proxy.sent if f" {sub.subject} ".encode() in frame or b"CONSUMER.CREATE" in frame]
 
-        assert [b"SUB", b"PUB"] == [frame.split(b" ", 1)[0] for frame in verbs[:2]]
+        assert [frame.split(b" ", 1)[0] for frame in verbs[:2]] == [b"SUB", b"PUB"]
 
 
 @asynchronous
@@ -444,7 +444,7 @@ async def test_b25_jsack(nats_server: NatsServer) -> None:
         assert (stream.name, "D", 1, 2, 2, 1) == (
             place.stream, place.consumer, place.num_delivered, place.stream_seq, place.consumer_seq, place.num_pending,
         )  # fmt: skip
-        assert abs((datetime.now(timezone.utc) - place.timestamp).total_seconds()) < 60
+        assert abs((datetime.now(UTC) - place.timestamp).total_seconds()) < 60
 
 
 def test_b25_version_2_on_a_real_server() -> None:
@@ -979,7 +979,7 @@ async def test_b45_headers_that_say_status(nats_server: NatsServer) -> None:
         await js.publish(f"{subject}.a", b"data", headers=headers)
 
         for messages in ([await sub.next(), await sub.next()], await pull.fetch(2)):
-            assert [b"", b"data"] == [m.data for m in messages]
+            assert [m.data for m in messages] == [b"", b"data"]
             assert {"409"} == {m.header("Status") for m in messages}
         assert Status.of(b"NATS/1.0 100 Idle Heartbeat\r\n\r\n", b"data") is None
 

@@ -142,8 +142,13 @@ class OrderedSubscription(PushSubscription):
         """Subscribe on a new inbox, and make a consumer that sends there."""
         inbox = self._connection.new_inbox()
         name = self._connection.unique()
+        attempt = self.resets
         self._consumer_seq = 0
-        await self.listen(inbox)
+        interest = await self._connection.listen(inbox, self._receive)
+        if self._ended or attempt != self.resets:
+            self._connection.ignore(interest)
+            return
+        self._interest = interest
         full = replace(config, name=name, deliver_subject=inbox)
         work = self._api.spawn(create_consumer(self._api, self._stream, full))
         try:
@@ -151,7 +156,8 @@ class OrderedSubscription(PushSubscription):
         except asyncio.CancelledError:
             self._api.spawn(self._forget_after(work, name))
             raise
-        if self._ended:
+        if self._ended or attempt != self.resets:
+            # Its messages came before its making was confirmed, and something was wrong with them already.
             self._api.spawn(self._api.forget_consumer(self._stream, name))
             return
         if not self.resets:
@@ -203,7 +209,7 @@ class OrderedSubscription(PushSubscription):
         self._begin_again(StreamError("flow control is not answered across this import"))
 
     def _begin_again(self, why: StreamError) -> None:
-        if self._ended or (self._resetting is not None and not self._resetting.done()):
+        if self._ended:
             return
         # At once, in the read loop: nothing more of the old consumer may be taken.
         old = self.consumer_name
@@ -214,7 +220,8 @@ class OrderedSubscription(PushSubscription):
         self.resets += 1
         if self._on_reset is not None:
             self._on_reset(why)
-        self._resetting = asyncio.create_task(self._reset(old))
+        if self._resetting is None or self._resetting.done():
+            self._resetting = asyncio.create_task(self._reset(old))
 
     async def _reset(self, old: str) -> None:
         if old:
@@ -222,6 +229,7 @@ class OrderedSubscription(PushSubscription):
         pause = _FIRST_PAUSE
         while not self._ended:
             await self._wait_for_room()
+            attempt = self.resets
             try:
                 await self._make(self._next_config())
             except (ConnectionError, StreamError) as failure:
@@ -235,7 +243,8 @@ class OrderedSubscription(PushSubscription):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
-                return
+                if attempt == self.resets:
+                    return
 
     async def _wait_for_room(self) -> None:
         while len(self._mailbox) > self._delivery.max_messages // 2 and not self._ended:
