@@ -3,6 +3,7 @@
 from turnout.conditions.build import all_of, any_of, between, cidr, compare, exists, kiwi, not_, one_of
 from turnout.conditions.codec import decode, encode
 from turnout.conditions.evaluate import evaluate
+from turnout.conditions.explain import Explanation, explain
 from turnout.conditions.model import (
     Cidr,
     Compare,
@@ -17,12 +18,14 @@ from turnout.conditions.model import (
     nodes,
     with_ids,
 )
+from turnout.conditions.text import format_condition, parse
 
 __all__ = [
     "Cidr",
     "Compare",
     "Condition",
     "Exists",
+    "Explanation",
     "Group",
     "Kiwi",
     "Leaf",
@@ -37,10 +40,13 @@ __all__ = [
     "encode",
     "evaluate",
     "exists",
+    "explain",
+    "format_condition",
     "kiwi",
     "leaves",
     "nodes",
     "not_",
     "one_of",
+    "parse",
     "with_ids",
 ]

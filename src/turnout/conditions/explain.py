@@ -1,0 +1,77 @@
+"""Why a condition is true or false of a message, down to the leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from turnout.conditions.evaluate import evaluate
+from turnout.conditions.model import Condition, Group, Logic
+from turnout.conditions.text import format_condition
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one node of a condition came out as.
+
+    Attributes:
+        condition: the node.
+        holds: its truth, its own negation included.
+        reason: why, in words: what was found under a leaf's key, or how many children of a group hold.
+        children: the same for each child of a group.
+    """
+
+    condition: Condition
+    holds: bool
+    reason: str
+    children: tuple[Explanation, ...] = ()
+
+    @property
+    def decisive(self) -> Iterator[Explanation]:
+        """The leaves that made the outcome what it is: were they different, it might be too."""
+        if not self.children:
+            yield self
+            return
+        outcome = self.holds != self.condition.negated
+        for child in self.children:
+            if not isinstance(self.condition, Group) or _counts(self.condition, outcome, child.holds):
+                yield from child.decisive
+
+    def lines(self, indent: int = 0) -> Iterator[str]:
+        """The explanation as text, a line for each node, children indented."""
+        mark = "+" if self.holds else "-"
+        name = format_condition(self.condition) if not self.children else _name(self.condition)
+        yield f"{'  ' * indent}{mark} {name}: {self.reason}"
+        for child in self.children:
+            yield from child.lines(indent + 1)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
+    """The truth of the condition for this metadata, and of each node in it."""
+    if not isinstance(condition, Group):
+        value = metadata.get(condition.key)
+        found = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"
+        return Explanation(condition, evaluate(condition, metadata), found)
+    children = tuple(explain(child, metadata) for child in condition.children)
+    true = sum(child.holds for child in children)
+    reason = f"{true} of {len(children)} hold" + (", negated" if condition.negated else "")
+    return Explanation(condition, evaluate(condition, metadata), reason, children)
+
+
+def _name(condition: Condition) -> str:
+    assert isinstance(condition, Group)
+    return f"{'NOT ' if condition.negated else ''}{condition.logic.upper()}"
+
+
+def _counts(group: Group, outcome: bool, child: bool) -> bool:
+    """Whether a child of this truth has a part in the group's own outcome, its negation left aside."""
+    if group.logic is Logic.AND:
+        return outcome or not child
+    if group.logic is Logic.OR:
+        return child or not outcome
+    return True

@@ -1,0 +1,228 @@
+r"""The text syntax for people: ``subject:orders* AND NOT location:Helsinki``.
+
+::
+
+    condition  = xor { "OR" xor }                     weakest
+    xor        = and { "XOR" and }                    exactly one of them
+    and        = unary { "AND" unary }                strongest
+    unary      = "NOT" unary | "(" condition ")" | leaf
+    leaf       = key ":" pattern                      the whole value matches
+               | key "~" pattern                      one lexeme of it does
+               | key ("<" | "<=" | "=" | ">=" | ">") number
+               | key ":[" number "TO" number "]"      both included
+               | key "in" network                     an IP address in it: ip in 10.0.0.0/8
+               | key "exists"
+
+Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
+dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it stands in double quotes,
+where two quotes are one; a backslash always belongs to the pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from turnout.conditions.build import between
+from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator
+from turnout.errors import ConditionError
+
+__all__ = ["format_condition", "parse"]
+
+_QUOTED = r'"(?:[^"]|"")*"'
+_SPACE = re.compile(r"\s*")
+_KEY = re.compile(rf'{_QUOTED}|[^\s():~<>="]+')
+_PATTERN = re.compile(rf'{_QUOTED}|(?:\\.|[^\s()"\\])+', re.DOTALL)
+_SIGN = re.compile(r"\s*(:\[|[:~]|<=|>=|<|>|=|(?:exists|in)(?![^\s()]))", re.IGNORECASE)
+_FLAGS = {sign: re.compile(rf"([it]{{1,2}}){sign}") for sign in ":~"}
+_RANGE = re.compile(r"\s*([^\s\]]+)\s+TO\s+([^\s\]]+)\s*\]", re.IGNORECASE)
+_VALUE = re.compile(r"[^\s()]+")
+_WORD = {word: re.compile(rf"{word}(?![^\s()])", re.IGNORECASE) for word in ("AND", "OR", "XOR", "NOT")}
+_LEVELS = (Logic.OR, Logic.XOR, Logic.AND)
+"""From the weakest to the strongest."""
+
+
+def parse(text: str) -> Condition:
+    """The condition that the text says; `format_condition` writes it back.
+
+    Raises:
+        ConditionError: with the position where reading stopped.
+    """
+    reader = _Reader(text)
+    condition = reader.group(0)
+    reader.skip()
+    if reader.at < len(text):
+        raise reader.expected("AND, OR, XOR or the end")
+    return condition
+
+
+class _Reader:
+    """Reads from left to right; *at* is the next character."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.open = 0
+
+    # Characters
+
+    def skip(self) -> None:
+        self.take(_SPACE)
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def word(self, word: str) -> bool:
+        self.skip()
+        return self.take(_WORD[word]) is not None
+
+    def must(self, pattern: re.Pattern[str], what: str) -> str:
+        self.skip()
+        found = self.take(pattern)
+        if found is None:
+            raise self.expected(what)
+        return found.group()
+
+    def expected(self, what: str, at: int | None = None) -> ConditionError:
+        place = self.at if at is None else at
+        rest = self.text[place : place + 20]
+        return self.wrong(f"expected {what}, found {repr(rest) if rest else 'the end'}", place)
+
+    def wrong(self, problem: str, at: int) -> ConditionError:
+        return ConditionError(f"{problem} (at {at})\n  {self.text}\n  {' ' * at}^", text=self.text, position=at)
+
+    # Conditions
+
+    def group(self, level: int) -> Condition:
+        if level == len(_LEVELS):
+            return self.unary()
+        logic = _LEVELS[level]
+        children = [self.group(level + 1)]
+        while self.word(logic.upper()):
+            children.append(self.group(level + 1))
+        return children[0] if len(children) == 1 else Group(logic, tuple(children))
+
+    def unary(self) -> Condition:
+        negated = False
+        while self.word("NOT"):
+            negated = not negated
+        self.skip()
+        condition = self.parenthesis() if self.text.startswith("(", self.at) else self.leaf()
+        return replace(condition, negated=not condition.negated) if negated else condition
+
+    def parenthesis(self) -> Condition:
+        if self.open == MAX_DEPTH:
+            raise self.expected(f"at most {MAX_DEPTH} open parentheses")
+        self.at += 1
+        self.open += 1
+        condition = self.group(0)
+        self.skip()
+        if not self.text.startswith(")", self.at):
+            raise self.expected("AND, OR, XOR or ')'")
+        self.at += 1
+        self.open -= 1
+        return condition
+
+    def leaf(self) -> Condition:
+        begin = self.at
+        key = self.must(_KEY, "a key, '(' or NOT")
+        if key.upper() in _WORD:
+            raise self.expected("a key, '(' or NOT", begin)
+        signed = self.at
+        sign = self.take(_SIGN)
+        if sign is None:
+            raise self.expected("':' or '~' and a pattern, a comparison, 'in' or 'exists' after the key", signed)
+        valued = self.at
+        try:
+            return self.test(_unquoted(key), sign.group(1).lower())
+        except ConditionError as problem:
+            if problem.text is self.text:
+                raise
+            raise self.wrong(str(problem), valued + (problem.position or 0)) from problem
+
+    def test(self, key: str, sign: str) -> Condition:
+        """The leaf of this key, from behind its sign."""
+        if sign in _FLAGS:
+            flags = self.take(_FLAGS[sign])
+            written = flags.group(1) if flags else ""
+            pattern = _unquoted(self.must(_PATTERN, 'a pattern ("" for the empty one)'))
+            return Kiwi(key, pattern, partial=sign == "~", ignore_case="i" in written, tree="t" in written)
+        if sign == ":[":
+            return self.range(key)
+        if sign == "in":
+            return Cidr(key, self.must(_VALUE, "a network, as in 10.0.0.0/8"))
+        if sign == "exists":
+            return Exists(key)
+        self.skip()
+        at = self.at
+        return Compare(key, Operator(sign), self.number(self.must(_VALUE, "a number"), at))
+
+    def range(self, key: str) -> Condition:
+        begin = self.at
+        found = self.take(_RANGE)
+        if found is None:
+            raise self.expected("a range, as in [1 TO 5]", begin - 1)
+        return between(key, self.number(found.group(1), found.start(1)), self.number(found.group(2), found.start(2)))
+
+    def number(self, written: str, at: int) -> float:
+        try:
+            return float(written)
+        except ValueError:
+            raise self.expected("a number", at) from None
+
+
+def _unquoted(written: str) -> str:
+    return written[1:-1].replace('""', '"') if written.startswith('"') else written
+
+
+def format_condition(condition: Condition) -> str:
+    """The condition as text, which `parse` reads as an equal one.
+
+    A group of one child is written as that child, which means the same; ids have no text.
+    """
+    return _written(condition, outermost=True)
+
+
+def _written(condition: Condition, *, outermost: bool = False) -> str:
+    negation = "NOT " if condition.negated else ""
+    if not isinstance(condition, Group):
+        return negation + _leaf(condition)
+    if len(condition.children) == 1:
+        (child,) = condition.children
+        return _written(replace(child, negated=child.negated != condition.negated), outermost=outermost)
+    text = f" {condition.logic.upper()} ".join(_written(child) for child in condition.children)
+    return text if outermost and not condition.negated else f"{negation}({text})"
+
+
+def _leaf(leaf: Condition) -> str:
+    match leaf:
+        case Kiwi():
+            sign = "~" if leaf.partial else ":"
+            flags = "i" * leaf.ignore_case + "t" * leaf.tree
+            return f"{_key(leaf.key)}{sign}{flags + sign if flags else ''}{_pattern(leaf.pattern)}"
+        case Compare():
+            short = f"{leaf.number:g}"
+            return f"{_key(leaf.key)}{leaf.op}{short if float(short) == leaf.number else repr(leaf.number)}"
+        case Exists():
+            return f"{_key(leaf.key)} exists"
+        case Cidr():
+            return f"{_key(leaf.key)} in {leaf.network}"
+    raise TypeError(f"not a leaf: {leaf!r}")
+
+
+def _key(key: str) -> str:
+    plain = _KEY.fullmatch(key) and not key.startswith('"') and key.upper() not in _WORD
+    return key if plain else _quoted(key)
+
+
+def _pattern(pattern: str) -> str:
+    # What follows a sign must not look like flags or a range.
+    plain = _PATTERN.fullmatch(pattern) and not re.match(r'["\[]|[it]{1,2}[:~]', pattern)
+    return pattern if plain else _quoted(pattern)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

@@ -1,0 +1,104 @@
+"""The text syntax reads what people write, says where it cannot, and writes back what it read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from tests.conditions.strategies import conditions
+from turnout.conditions import (
+    Group,
+    all_of,
+    any_of,
+    between,
+    cidr,
+    compare,
+    exists,
+    format_condition,
+    kiwi,
+    not_,
+    one_of,
+    parse,
+)
+from turnout.errors import ConditionError
+
+A, B, C = kiwi("a", "1"), kiwi("b", "2"), kiwi("c", "3")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "subject:orders* AND NOT location:Helsinki",
+            all_of(kiwi("subject", "orders*"), not_(kiwi("location", "Helsinki"))),
+        ),
+        ("a:1 AND b:2 OR c:3", any_of(all_of(A, B), C)),
+        ("a:1 OR b:2 AND c:3", any_of(A, all_of(B, C))),
+        ("a:1 XOR b:2 XOR c:3", one_of(A, B, C)),
+        ("a:1 and (b:2 and c:3)", all_of(A, all_of(B, C))),
+        ("not (a:1 or not b:2)", not_(any_of(A, not_(B)))),
+        ("NOT NOT a:1", A),
+        ("text~hel*", kiwi("text", "hel*", partial=True)),
+        ("city:i:OULU", kiwi("city", "OULU", ignore_case=True)),
+        ("text~i~oulu", kiwi("text", "oulu", partial=True, ignore_case=True)),
+        ('"a key":"two words"', kiwi("a key", "two words")),
+        ('k:"say ""hi"""', kiwi("k", 'say "hi"')),
+        ('k:""', kiwi("k", "")),
+        (r"k:\*\ x", kiwi("k", r"\*\ x")),
+        ("url:http://x?y=1", kiwi("url", "http://x?y=1")),
+        ("android:1 AND notes:2", all_of(kiwi("android", "1"), kiwi("notes", "2"))),
+        ("price>=10 AND price < 20.5", all_of(compare("price", ">=", 10), compare("price", "<", 20.5))),
+        ("price = -1e3", compare("price", "=", -1000)),
+        ("price:[1 TO 5]", between("price", 1, 5)),
+        ("ip in 10.0.0.0/8", cidr("ip", "10.0.0.0/8")),
+        ("trace exists", exists("trace")),
+        ("NOT trace exists", not_(exists("trace"))),
+    ],
+)
+def test_reads(text, expected):
+    """What people write means what it looks like."""
+    assert expected == parse(text)
+
+
+def test_reads_the_tree_dialect():
+    """The flag t keeps a pattern to the kiwi-tree dialect."""
+    assert parse("k:t:ab*").tree
+    assert not parse("k:ab*").tree
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "says"),
+    [
+        ("", 0, "a key"),
+        ("a:1 AND", 7, "a key"),
+        ("a:1 b:2", 4, "AND, OR, XOR or the end"),
+        ("(a:1", 4, "')'"),
+        ("a:1)", 3, "the end"),
+        ("a", 1, "after the key"),
+        ("a:", 2, "a pattern"),
+        ("price>ten", 6, "a number"),
+        ("price:[1 5]", 6, "a range"),
+        ("ip in 10.0.0.0.0/8", 5, "not a network"),
+        ("k:t:a*b", 2, "kiwi bird"),
+        ("AND a:1", 0, "a key"),
+        ("(" * 101 + "a:1" + ")" * 101, 100, "at most 100"),
+    ],
+)
+def test_says_where(text, position, says):
+    """An error names the position and what was expected there."""
+    with pytest.raises(ConditionError, match=r"\^") as caught:
+        parse(text)
+
+    assert says in str(caught.value)
+    if says != "kiwi bird":
+        assert position == caught.value.position
+
+
+def multiple(condition) -> bool:
+    return not isinstance(condition, Group) or (len(condition.children) > 1 and all(map(multiple, condition.children)))
+
+
+@given(conditions.filter(multiple))
+def test_round_trip(condition):
+    """What is written is read as an equal condition."""
+    assert condition == parse(format_condition(condition))
