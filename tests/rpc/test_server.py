@@ -20,9 +20,10 @@ from tests.contracts.store import subscription
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
 from turnout.rpc.client import Channel, RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import OPTIONS, ServerSettings, store_url
+from turnout.rpc.settings import OPTIONS, ServerSettings
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.subscriptions import open_store
+from turnout.subscriptions.address import store_url
 
 
 def raw(server, method: str, data: bytes) -> tuple[str, str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import parse_qsl
 
 import grpc
 
+from turnout.errors import ConfigError, Mistake
 from turnout.rpc.convert import data_from, subscription_from, subscription_to
 from turnout.rpc.parts import changes_of
 from turnout.rpc.status import translated
@@ -30,7 +32,7 @@ class Channel:
         ca: the authority of the server's certificate (PEM); no TLS without one.
         certificate: the client's own certificate, where the server wants one (PEM).
         key: its private key (PEM).
-        token: a bearer token. It is sent over TLS only, and to this machine itself.
+        token: a bearer token. Without TLS whoever listens on the way can read it.
         timeout: seconds for a call; none for watching.
     """
 
@@ -40,6 +42,30 @@ class Channel:
     key: Path | None = None
     token: str | None = None
     timeout: float = 30.0
+
+    @classmethod
+    def parse(cls, url: str) -> Self:
+        """Read ``grpc://host:port?ca=ca.pem&certificate=…&key=…&token-file=…&timeout=30``.
+
+        Raises:
+            ConfigError: the URL says something else, or names a file that is not there.
+        """
+        address, _, query = url.removeprefix("grpc://").partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        values: dict[str, Any] = {}
+        mistakes = [] if address.rstrip("/") else [f"{url!r} names no host: expected grpc://host:port"]
+        for name, written in options.items():
+            if name not in _OPTIONS:
+                mistakes.append(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")
+                continue
+            field, read = _OPTIONS[name]
+            try:
+                values[field] = read(written)
+            except (OSError, ValueError) as problem:
+                mistakes.append(f"{name}: {problem}")
+        if mistakes:
+            raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
+        return cls(address.rstrip("/"), **values)
 
     def open(self) -> Any:
         """A gRPC channel; it connects when it is first used."""
@@ -59,6 +85,22 @@ class Channel:
         return {"timeout": None if endless else self.timeout, "metadata": metadata}
 
 
+def _file(written: str) -> Path:
+    # Opened once here, so that a missing file is told before the first call.
+    with Path(written).open("rb"):
+        return Path(written)
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "ca": ("ca", _file),
+    "certificate": ("certificate", _file),
+    "key": ("key", _file),
+    "token-file": ("token", lambda written: Path(written).read_text("utf-8").strip()),
+    "timeout": ("timeout", float),
+}
+"""What a URL may say: the field it sets, and how it is read. A token itself has no place in a URL."""
+
+
 class RemoteStore(StoreBase):
     """A `Store` that is a subscriptions service. Its rules for new subscriptions apply."""
 
@@ -67,6 +109,11 @@ class RemoteStore(StoreBase):
         self._channel = channel.open()
         self._service: Any = ServiceStub(self._channel)
         self._storage: Any = StorageStub(self._channel)
+
+    @classmethod
+    def open(cls, url: str) -> RemoteStore:
+        """The store behind ``grpc://host:port``; see `Channel.parse`."""
+        return cls(Channel.parse(url))
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from turnout.errors import ConfigError, Mistake
 
-__all__ = ["OPTIONS", "Option", "ServerSettings", "store_url"]
+__all__ = ["OPTIONS", "Option", "ServerSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +138,3 @@ OPTIONS = (
     Option("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
 )
 """Every variable that a server reads; the first six are the original's."""
-
-
-def store_url(environment: Mapping[str, str], default: str) -> str:
-    """The store's URL from DB_URI, with DB_NAME as its database and DB_TABLE_NAME as its table."""
-    url = environment.get("DB_URI") or default
-    name, table = environment.get("DB_NAME", ""), environment.get("DB_TABLE_NAME", "")
-    if not url.startswith("mongodb") or not (name or table):
-        return url
-    parts = urlsplit(url)
-    query = parts.query
-    if table:
-        query = "&".join(filter(None, (query, f"table={quote(table)}")))
-    path = f"/{quote(name)}" if name else parts.path or "/"
-    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))

@@ -1,0 +1,435 @@
+"""``turnout subscriptions …``: the service, and what one asks of subscriptions at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from turnout.cli.run import stop_on_signals
+from turnout.errors import SubscriptionInvalidError
+
+if TYPE_CHECKING:
+    from turnout.conditions import Condition
+    from turnout.rpc.client import MatchingClient
+    from turnout.rpc.server import RpcServer
+    from turnout.subscriptions import Match, Store, Subscription
+    from turnout.subscriptions.explanation import Explanation
+
+__all__ = ["register", "serve_until_stopped"]
+
+DEFAULT_STORE = "sqlite:///subscriptions.db"
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", "-s", help=f"sqlite:///…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
+Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
+Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]
+Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    commands = typer.Typer(help="Store subscriptions, find them, and serve them over gRPC.", no_args_is_help=True)
+    for command in (serve, create, read, delete, search, match, explain, stats):
+        commands.command(command.__name__)(command)
+    commands.command("import")(import_)
+    commands.command("export")(export)
+    app.add_typer(commands, name="subscriptions")
+
+
+def serve(
+    store: StoreUrl = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, all]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus. [API_METRICS_PORT, none]")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain. [API_TLS_CERT]")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key. [API_TLS_KEY]")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+) -> None:
+    """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
+    from turnout.rpc.kiwi_tree import KiwiTreeClient
+    from turnout.rpc.server import subscriptions_server
+    from turnout.rpc.settings import ServerSettings
+    from turnout.subscriptions.service import KiwiTrees
+
+    settings = ServerSettings.from_environment(
+        os.environ,
+        host=host,
+        port=port,
+        workers=workers,
+        metrics_port=metrics_port,
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        log_level=log_level,
+    )
+    addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
+    if any(addresses) and not all(addresses):
+        raise SubscriptionInvalidError(
+            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
+        )
+    registries = [KiwiTreeClient(address) for address in addresses if address]
+    try:
+        with _opened(store) as opened:
+            trees = KiwiTrees(*registries) if registries else None
+            serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+    finally:
+        for registry in registries:
+            registry.close()
+
+
+def serve_until_stopped(server: RpcServer) -> None:
+    """Run the server until SIGTERM or SIGINT, then let its calls end."""
+    with stop_on_signals() as stopped, server:
+        typer.echo(f"serving on port {server.port}", err=True)
+        stopped.wait()
+
+
+def create(
+    condition: Annotated[
+        str | None, typer.Argument(help="What to look for: 'subject:orders* AND NOT location:Helsinki'.")
+    ] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="A destination; give it several times.")] = None,
+    meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
+    has: Annotated[list[str] | None, typer.Option(help="A leaf: key=pattern.")] = None,
+    has_word: Annotated[list[str] | None, typer.Option(help="A leaf on any word of the value: key=pattern.")] = None,
+    has_not: Annotated[list[str] | None, typer.Option(help="A negated leaf: key=pattern.")] = None,
+    logic: Annotated[Literal["and", "or", "xor"], typer.Option(help="How the leaves of --has… are coupled.")] = "and",
+    body: Annotated[
+        str | None, typer.Option("--body", help="JSON as for the service's Create; - reads standard input.")
+    ] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a subscription and print its id: from text, from flags, or from JSON."""
+    from turnout.subscriptions import Subscription
+    from turnout.subscriptions.lines import subscription_from_json
+    from turnout.subscriptions.rules import check
+
+    leaves = _leaves(has, has_word, has_not)
+    if sum(map(bool, (condition, leaves, body))) != 1:
+        raise SubscriptionInvalidError(
+            "give the condition once: as text, by --has, --has-word and --has-not, or --body"
+        )
+    if body is not None:
+        if to or meta:
+            raise SubscriptionInvalidError("--body has destinations and metadata of its own: leave --to and --meta out")
+        wanted = subscription_from_json(_json(body, "--body"))
+    else:
+        parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
+        wanted = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
+        check(wanted)
+    with _opened(store) as opened:
+        created = opened.create(wanted)
+    typer.echo(json.dumps({"id": created}) if as_json else created)
+
+
+def read(id: str, store: StoreUrl = None) -> None:  # noqa: A002 - the argument's name on the command line
+    """Print one subscription as JSON."""
+    with _opened(store) as opened:
+        typer.echo(_shown(opened.read(id), indent=2))
+
+
+def delete(ids: Annotated[list[str], typer.Argument(help="The ids to forget.")], store: StoreUrl = None) -> None:
+    """Forget subscriptions."""
+    with _opened(store) as opened:
+        for one in ids:
+            opened.delete(one)
+            typer.echo(f"deleted {one}", err=True)
+
+
+def search(
+    key: Annotated[str | None, typer.Option(help="With --pattern: the leaf's key.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="The leaf's pattern, letter by letter.")] = None,
+    partial: Annotated[bool, typer.Option(help="The leaf looks at single words.")] = False,
+    meta: Annotated[list[str] | None, typer.Option(help="The subscription's own metadata: name=value.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = "",
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find subscriptions by a leaf that they contain, or by their metadata; a page at a time."""
+    if (key is None) != (pattern is None):
+        raise SubscriptionInvalidError("--key and --pattern belong together: one is missing")
+    if key is not None and meta:
+        raise SubscriptionInvalidError("search by --key and --pattern, or by --meta: not both at once")
+    found: list[Subscription]
+    with _opened(store) as opened:
+        if key is not None and pattern is not None:
+            matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
+            found, after = [match.subscription for match in matches.items], matches.cursor
+        else:
+            page = opened.search_by_metadata(_pairs(meta or [], "--meta"), limit=limit, cursor=cursor)
+            found, after = list(page.items), page.cursor
+    if as_json:
+        from turnout.subscriptions.lines import subscription_to_json
+
+        typer.echo(json.dumps({"page": [subscription_to_json(one) for one in found], "cursor": after}, indent=1))
+        return
+    for one in found:
+        typer.echo(_shown(one))
+    if after:
+        typer.echo(f"there are more: --cursor {after}", err=True)
+
+
+def match(pairs: Pairs = None, message: Body = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Print the subscriptions that want a message, with their destinations."""
+    metadata = _message(pairs, message)
+    found = sorted(_matches(store, metadata), key=lambda one: one.subscription_id)
+    if as_json:
+        rows = [
+            {"subscriptionId": one.subscription_id, "destinations": one.destinations, "conditionIds": one.leaf_ids}
+            for one in found
+        ]
+        typer.echo(json.dumps({"matches": rows}, indent=1))
+        return
+    for one in found:
+        typer.echo(f"{one.subscription_id}  {' '.join(one.destinations)}")
+    typer.echo(f"{len(found)} matched", err=True)
+
+
+def explain(
+    id: str,  # noqa: A002 - the argument's name on the command line
+    pairs: Pairs = None,
+    message: Body = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a subscription wants a message or does not, down to each leaf."""
+    told = _explained(store, id, _message(pairs, message))
+    if as_json:
+        typer.echo(json.dumps({"matched": told.holds, "explanation": _plain(told)}, indent=1))
+        return
+    typer.echo(f"{'matched' if told.holds else 'not matched'} because")
+    typer.echo("\n".join(told.lines(1)))
+
+
+def stats(
+    hottest: Annotated[int, typer.Option(min=0, help="How many of the anchors with the most terms.")] = 10,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what the index of the subscriptions looks like: anchors, the hottest of them, and terms without one."""
+    from turnout.subscriptions import Matcher
+
+    with _opened(store) as opened:
+        matcher = Matcher.from_store(opened)
+    found = matcher.stats(hottest)
+    if as_json:
+        rows = [{"key": a.key, "kind": str(a.kind), "text": a.text, "terms": count} for a, count in found.hottest]
+        typer.echo(
+            json.dumps(
+                {
+                    "revision": matcher.revision,
+                    "subscriptions": found.subscriptions,
+                    "terms": found.terms,
+                    "anchors": found.anchors,
+                    "always": found.always,
+                    "hottest": rows,
+                },
+                indent=1,
+            )
+        )
+        return
+    typer.echo(f"{found.subscriptions:,} subscriptions at revision {matcher.revision}")
+    typer.echo(f"{found.terms:,} terms under {found.anchors:,} anchors")
+    typer.echo(f"{found.always:,} terms without an anchor: each is verified on every message")
+    for anchor, count in found.hottest:
+        typer.echo(f"{count:>9,}  {anchor}")
+
+
+def import_(
+    file: Annotated[str, typer.Argument(help="JSON lines; - for standard input.")],
+    existing: Annotated[
+        Literal["fail", "skip"], typer.Option(help="What to do with an id that is stored already.")
+    ] = "fail",
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store the subscriptions of a file of JSON lines, as `export` writes it."""
+    from turnout.subscriptions.lines import Imported, import_lines
+
+    def progress(done: Imported) -> None:
+        if not as_json and sys.stderr.isatty():
+            typer.echo(f"\r{done.created:,} stored", err=True, nl=False)
+
+    with _opened(store) as opened, _reading(file) as lines:
+        done = import_lines(opened, lines, existing=existing, progress=progress)
+    if as_json:
+        typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))
+    else:
+        typer.echo(f"{done.created:,} stored, {done.skipped:,} were there already", err=True)
+
+
+def export(
+    file: Annotated[str, typer.Argument(help="Where to; - for standard output.")] = "-", store: StoreUrl = None
+) -> None:
+    """Write every subscription as a line of JSON."""
+    from turnout.subscriptions.lines import export_lines
+
+    count = 0
+    with _opened(store) as opened, _writing(file) as out:
+        for line in export_lines(opened):
+            out.write(f"{line}\n")
+            count += 1
+    typer.echo(f"{count:,} written", err=True)
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[IO[bytes]]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with Path(file).open("rb") as opened:
+        yield opened
+
+
+@contextmanager
+def _writing(file: str) -> Iterator[IO[str]]:
+    if file == "-":
+        yield sys.stdout
+        return
+    with Path(file).open("w", encoding="utf-8") as opened:
+        yield opened
+
+
+def _url(given: str | None) -> str:
+    if given is not None:
+        return given
+    from turnout.subscriptions.address import store_url
+
+    return store_url(os.environ, DEFAULT_STORE)
+
+
+@contextmanager
+def _opened(given: str | None) -> Iterator[Store]:
+    from turnout.subscriptions import open_store
+
+    store = open_store(_url(given))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _service(given: str | None) -> Iterator[MatchingClient | None]:
+    """The service to ask, where the store is one."""
+    url = _url(given)
+    if not url.startswith("grpc://"):
+        yield None
+        return
+    from turnout.rpc.client import Channel, MatchingClient
+
+    client = MatchingClient(Channel.parse(url))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _matches(store: str | None, metadata: dict[str, str]) -> list[Match]:
+    from turnout.subscriptions import Matcher
+
+    with _service(store) as service:
+        if service is not None:
+            return service.match(metadata)
+    with _opened(store) as opened:
+        return Matcher.from_store(opened).match(metadata)
+
+
+def _explained(store: str | None, id_: str, metadata: dict[str, str]) -> Explanation:
+    from turnout.subscriptions.explanation import explain as explanation_of
+
+    with _service(store) as service:
+        if service is not None:
+            return service.explain(id_, metadata)
+    with _opened(store) as opened:
+        return explanation_of(opened.read(id_).condition, metadata)
+
+
+def _shown(subscription: Subscription, indent: int | None = None) -> str:
+    from turnout.subscriptions.lines import subscription_to_json
+
+    return json.dumps(subscription_to_json(subscription), ensure_ascii=False, indent=indent)
+
+
+def _plain(told: Explanation) -> dict[str, Any]:
+    return {
+        "conditionId": told.condition_id,
+        "text": told.text,
+        "holds": told.holds,
+        "reason": told.reason,
+        "children": [_plain(child) for child in told.children],
+    }
+
+
+def _parsed(text: str) -> Condition:
+    from turnout.conditions import parse
+
+    return parse(text)
+
+
+def _leaves(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
+    from turnout.conditions import kiwi, not_
+
+    found: list[Condition] = [kiwi(*pair) for pair in _split(has, "--has")]
+    found += [kiwi(*pair, partial=True) for pair in _split(has_word, "--has-word")]
+    found += [not_(kiwi(*pair)) for pair in _split(has_not, "--has-not")]
+    return found
+
+
+def _coupled(leaves: list[Condition], logic: str) -> Condition:
+    from turnout.conditions import all_of, any_of, one_of
+
+    if len(leaves) == 1:
+        return leaves[0]
+    return {"and": all_of, "or": any_of, "xor": one_of}[logic](*leaves)
+
+
+def _split(written: list[str] | None, option: str) -> list[tuple[str, str]]:
+    pairs = []
+    for one in written or []:
+        name, sign, value = one.partition("=")
+        if not sign or not name:
+            raise SubscriptionInvalidError(f"{option}: expected name=value, found {one!r}")
+        pairs.append((name, value))
+    return pairs
+
+
+def _pairs(written: list[str], option: str) -> dict[str, str]:
+    return dict(_split(written, option))
+
+
+def _message(pairs: list[str] | None, body: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if body is not None:
+        data = _json(body, "--message")
+        if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
+            raise SubscriptionInvalidError("--message: expected a JSON object of texts")
+        found = data
+    return found | _pairs(pairs or [], "metadata")
+
+
+def _json(written: str, option: str) -> Any:
+    text = sys.stdin.read() if written == "-" else written
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise SubscriptionInvalidError(f"{option}: not JSON: {problem}") from problem

@@ -1,0 +1,154 @@
+"""Subscriptions as JSON lines: what import reads and export writes.
+
+A line is the body of the service's Create, with the id beside it where there is one::
+
+    {"id": "…", "metadata": {"name": "…"}, "route": {"destinations": ["dst0"], "condition": {…}}}
+
+The condition is that of `turnout.conditions.codec`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from turnout.conditions import decode, encode
+from turnout.errors import ConditionError, SubscriptionExistsError, SubscriptionInvalidError
+from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.rules import check
+from turnout.subscriptions.store import Store
+
+__all__ = ["Imported", "export_lines", "import_lines", "subscription_from_json", "subscription_to_json"]
+
+BATCH = 10_000
+"""Lines of one transaction: what an interruption costs at most, and what is stored all or not at all."""
+
+
+def subscription_to_json(subscription: Subscription) -> dict[str, Any]:
+    """The subscription as plain JSON; `subscription_from_json` gives an equal one with the same ids back."""
+    return {
+        "id": subscription.id,
+        "metadata": dict(subscription.metadata),
+        "route": {
+            "destinations": list(subscription.destinations),
+            "condition": encode(subscription.condition),
+        },
+    }
+
+
+def subscription_from_json(data: object) -> Subscription:
+    """The subscription that the JSON describes, checked by the service's rules.
+
+    Raises:
+        SubscriptionInvalidError: the message begins with the place.
+    """
+    body = _object(data, "the line")
+    _only(body, ("id", "metadata", "route"), "")
+    route = _object(body.get("route"), "route")
+    _only(route, ("destinations", "condition"), "route.")
+    destinations = route.get("destinations", [])
+    if not isinstance(destinations, list) or not all(isinstance(one, str) for one in destinations):
+        raise SubscriptionInvalidError(f"route.destinations: expected a list of texts, found {destinations!r}")
+    metadata = _object(body.get("metadata", {}), "metadata")
+    for name, value in metadata.items():
+        if not isinstance(value, str):
+            raise SubscriptionInvalidError(f"metadata.{name}: expected text, found {value!r}")
+    id_ = body.get("id", "")
+    if not isinstance(id_, str):
+        raise SubscriptionInvalidError(f"id: expected text, found {id_!r}")
+    if "condition" not in route:
+        raise SubscriptionInvalidError("route.condition: a condition is missing")
+    try:
+        condition = decode(route["condition"], "route.condition")
+    except ConditionError as problem:
+        raise SubscriptionInvalidError(str(problem)) from problem
+    subscription = Subscription(destinations, condition, metadata, id_)
+    check(subscription)
+    return subscription
+
+
+def _object(value: object, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SubscriptionInvalidError(f"{place}: expected an object, found {value!r:.60}")
+    return value
+
+
+def _only(body: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    for name in body:
+        if name not in known:
+            raise SubscriptionInvalidError(f"{place}{name}: unknown field; there are {', '.join(known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import has stored, or has left alone because it was there."""
+
+    created: int = 0
+    skipped: int = 0
+
+
+def import_lines(
+    store: Store,
+    lines: Iterable[str | bytes],
+    *,
+    existing: Literal["fail", "skip"] = "fail",
+    batch: int = BATCH,
+    progress: Callable[[Imported], None] = lambda _: None,
+) -> Imported:
+    """Store the subscriptions of the lines, a batch at a time; blank lines are passed over.
+
+    Args:
+        store: where to.
+        lines: one JSON object each.
+        existing: what to do with an id that is stored already.
+        batch: how many lines are stored together.
+        progress: told after each batch what is stored for good.
+
+    Raises:
+        SubscriptionInvalidError: a line cannot be read. The lines before its batch are stored.
+        SubscriptionExistsError: an id is taken, and *existing* is ``fail``. The same holds.
+    """
+    done = Imported()
+    found = _read(lines)
+    while some := list(islice(found, batch)):
+        created = _store(store, some, existing)
+        done = Imported(done.created + created, done.skipped + len(some) - created)
+        progress(done)
+    return done
+
+
+def _read(lines: Iterable[str | bytes]) -> Iterator[Subscription]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            yield subscription_from_json(json.loads(line))
+        except (ValueError, RecursionError) as problem:
+            # Bad JSON, bytes that are not UTF-8 and broken rules are all ValueErrors.
+            raise SubscriptionInvalidError(f"line {number}: {problem or 'nested too deep'}") from problem
+
+
+def _store(store: Store, some: list[Subscription], existing: Literal["fail", "skip"]) -> int:
+    try:
+        return len(store.create_many(some))
+    except SubscriptionExistsError:
+        if existing == "fail":
+            raise
+    # Some are there: this batch goes one by one. Whole batches are there after an import that was broken off.
+    created = 0
+    for subscription in some:
+        try:
+            store.create(subscription)
+            created += 1
+        except SubscriptionExistsError:
+            continue
+    return created
+
+
+def export_lines(store: Store) -> Iterator[str]:
+    """Every subscription as a line of JSON, in the order of ids, as of one revision."""
+    for subscription in store.snapshot():
+        yield json.dumps(subscription_to_json(subscription), ensure_ascii=False, separators=(",", ":"))
