@@ -171,7 +171,6 @@ def jwt(claims: dict[str, Any], seed: bytes, subject: str) -> str:
 def test_a_credentials_file(tmp_path: Path) -> None:
     """An operator, an account and a user, as nsc would make them: the user's file opens the door."""
     limits = {"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": True, "conn": -1}
-    permissions: dict[str, Any] = {"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1}
     operator_seed, operator = new_seed(nkeys.PREFIX_BYTE_OPERATOR)
     account_seed, account = new_seed(nkeys.PREFIX_BYTE_ACCOUNT)
     user_seed, user = new_seed(nkeys.PREFIX_BYTE_USER)

@@ -20,7 +20,7 @@ from turnout.wire._digits import numbers_before, windows
 from turnout.wire.frames import Frames
 from turnout.wire.headers import MESSAGE_ID
 
-__all__ = ["SCHEMA", "Batch", "decode"]
+__all__ = ["HEADERS", "SCHEMA", "Batch", "decode", "position"]
 
 HEADERS = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
@@ -182,17 +182,28 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Plac
     for row in range(len(frames)):
         start = int(frames.start[row])
         parts = bytes(memory[start : reply_end[row]]).split(b" ")
-        tokens = parts[3].split(b".") if len(parts) > 3 else []
-        if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) == 10 or len(tokens) < 9:
-            shown = parts[1].decode("utf-8", "replace")
-            raise StreamError(f"a message on {shown!r} has no JetStream position: it did not come from a stream")
-        numbers = tokens[4:9] if len(tokens) == 9 else tokens[6:11]
         try:
-            _, sequence, consumer_sequence, time, pending = (int(token) for token in numbers)
+            sequence, consumer_sequence, time, pending = position(parts[3] if len(parts) > 3 else b"")
         except ValueError:
-            raise StreamError(f"a JetStream position cannot be read: {parts[3]!r}") from None
+            shown = parts[1].decode("utf-8", "replace")
+            raise StreamError(
+                f"a message on {shown!r} has no JetStream position: it did not come from a stream"
+            ) from None
         table[:, row] = (sequence, consumer_sequence, time, pending, start + len(parts[0]) + 1 + len(parts[1]))
     return _Places(*table)
+
+
+def position(reply: bytes) -> tuple[int, int, int, int]:
+    """The stream sequence, consumer sequence, time in nanoseconds and pending count of an ack subject (JSAck).
+
+    Raises:
+        ValueError: when it is none.
+    """
+    tokens = reply.split(b".")
+    if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) == 10 or len(tokens) < 9:
+        raise ValueError(reply)
+    sequence, consumer_sequence, time, pending = tokens[5:9] if len(tokens) == 9 else tokens[7:11]
+    return int(sequence), int(consumer_sequence), int(time), int(pending)
 
 
 def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,13 +16,15 @@ from turnout.wire.options import CONNECTION_OPTIONS
 
 __all__ = ["SourceOptions", "Start", "check_names"]
 
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
 Start = str | int | datetime | Mapping[str, int]
 """``earliest``, ``latest``, a sequence, a time, or a sequence for each stream."""
 
 _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
-    "includeStream",
+    "includeStream", "pollWait", "ackConsumer",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -35,6 +38,8 @@ class SourceOptions:
     Attributes:
         partitions: the most tasks a batch is read by; a small batch has fewer.
         max_records: the most sequences in one micro-batch, over all streams; None for no limit.
+        poll_wait: seconds that a poll without news waits at the server.
+        ack_consumer: a durable consumer that acknowledges what Spark has committed.
     """
 
     connection: ConnectionOptions
@@ -47,6 +52,8 @@ class SourceOptions:
     partitions: int = 1
     fail_on_data_loss: bool = True
     include_stream: bool = False
+    poll_wait: float = 0.0
+    ack_consumer: str | None = None
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -78,6 +85,10 @@ class SourceOptions:
         partitions = reader.number("partitions") or reader.number("minPartitions") or os.cpu_count() or 1
         fail_on_data_loss = reader.flag("failOnDataLoss", usual=True)
         include_stream = reader.flag("includeStream", usual=False)
+        poll_wait = reader.number("pollWait") or 0
+        ack_consumer = options.get("ackConsumer") or None
+        if ack_consumer is not None:
+            mistakes += _ack_mistakes(ack_consumer, filters, start, streaming=streaming)
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
         return cls(
@@ -91,7 +102,23 @@ class SourceOptions:
             partitions,
             fail_on_data_loss,
             include_stream,
+            poll_wait,
+            ack_consumer,
         )
+
+
+def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Start, *, streaming: bool) -> list[Mistake]:
+    """What does not go together with acknowledging."""
+    mistakes = []
+    if not _NAME.fullmatch(consumer):
+        mistakes.append(Mistake("ackConsumer", f"{consumer!r} is no name for a consumer"))
+    if not streaming:
+        mistakes.append(Mistake("ackConsumer", "is for streaming reads: a batch read has no commit"))
+    if len(filters) > 1:
+        mistakes.append(Mistake("filterSubjects", "only one filter goes with ackConsumer"))
+    if start != "earliest":
+        mistakes.append(Mistake("startingOffsets", "the consumer of ackConsumer knows where to go on"))
+    return mistakes
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mistake]:

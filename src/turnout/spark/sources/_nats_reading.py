@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,10 +15,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.spark.sources._nats_options import SourceOptions, Start
-from turnout.wire import Connection, PullReader, Range, create_consumer, delete_consumer, stream_info
-from turnout.wire.records import SCHEMA
+from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
+from turnout.wire.records import SCHEMA, position
 
 __all__ = ["ArrowColumns", "Split", "StreamState", "read_split", "resolve", "split", "state_of"]
 
@@ -93,22 +94,23 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
         "num_replicas": 1,
         "inactive_threshold": 30_000_000_000,
     }
-    told = create_consumer(connection, stream, config)
-    # The consumer stands behind everything before its start, if the server skipped anything at all.
+    name = create_consumer(connection, stream, config)["name"]
+    inbox = connection.new_inbox()
+    number = connection.subscribe(inbox)
+    subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
+    connection.publish(subject, b'{"batch":1,"no_wait":true}', inbox)
+    found = state.next
     try:
-        if told.get("num_pending", 0) == 0:
-            return state.next
-        prefix = connection.options.api_prefix
-        answer = connection.request(
-            f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{told['name']}", b'{"batch":1,"no_wait":true}'
-        )
-        # The reply subject of the message is gone in a request, so the delivered sequence is asked for.
-        if answer.status is not None:
-            return state.next
-        delivered = connection.api(f"CONSUMER.INFO.{stream}.{told['name']}")["delivered"]
-        return int(delivered["stream_seq"])
-    finally:
-        delete_consumer(connection, stream, told["name"])
+        for message in connection.messages(time.monotonic() + connection.options.timeout):
+            if message.reply.startswith("$JS.ACK."):
+                found = position(message.reply.encode())[0]
+            if message.reply or message.subject == inbox:
+                break
+        connection.unsubscribe(number)
+    except TimeoutError as late:
+        raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
+    delete_consumer(connection, stream, name)
+    return found
 
 
 def split(stream: str, start: int, end: int, parts: int) -> list[Split]:
@@ -159,7 +161,9 @@ def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartiti
     if not isinstance(part, Split) or part.end <= part.start:
         return
     with Connection.open(options.connection) as connection:
-        reader = PullReader(connection, Range(part.stream, part.start, part.end, options.filters))
+        wanted = Range(part.stream, part.start, part.end, options.filters)
+        by_sequence = options.ack_consumer is not None
+        reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted)
         for batch in reader.batches():
             yield columns.of(batch, part.stream)
         if options.fail_on_data_loss and (reader.first is None or reader.first > part.start):

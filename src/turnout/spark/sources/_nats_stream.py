@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from turnout.errors import ConnectionLostError, StreamError
 from turnout.spark.sources._nats_options import SourceOptions
 from turnout.spark.sources._nats_reading import (
     ArrowColumns,
@@ -27,7 +28,8 @@ from turnout.spark.sources._nats_reading import (
     split,
     state_of,
 )
-from turnout.wire import Connection
+from turnout.spark.sources._nats_waiting import wait_for_more
+from turnout.wire import Acknowledger, Connection
 
 __all__ = ["NatsStreamReader"]
 
@@ -46,6 +48,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connection: Connection | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
+        self._released: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # The tasks get a copy; a socket stays where it is.
@@ -64,6 +67,9 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:  # noqa: N802
         """Where a query without a checkpoint begins."""
         options = self._options
+        if options.ack_consumer is not None:
+            floors = {name: self._acknowledger(name).floor for name in options.streams}
+            return {name: max(state.first, floors[name]) for name, state in self._states().items()}
         return {name: resolve(self._server(), name, options.start) for name in options.streams}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -79,22 +85,45 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {stream: state.next for stream, state in self._states().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        """The end of the next micro-batch: all there is, or as much as the limits let through."""
+        """The end of the next micro-batch: all there is, or as much as the limits let through.
+
+        Raises:
+            StreamError: when a stream ends below *start* and ``failOnDataLoss`` is on: it is another stream.
+        """
+        # Spark asks from here on only when everything below is in its commit log. Its own call of commit() comes a
+        # batch later, and after the last batch of an availableNow run not at all.
+        self._release(start)
+        starts = {stream: self._start(start, stream) for stream in self._options.streams}
         states = self._states()
+        if self._options.poll_wait and self._target is None:
+            states = self._wait(starts, states)
         self._latest = {stream: state.next for stream, state in states.items()}
+        for stream, state in states.items():
+            if state.next < starts[stream]:
+                self._report(lost(stream, state.next, starts[stream]))
+                starts[stream] = state.first
         ends = dict(self._latest)
         if self._target is not None:
             ends = {stream: min(end, self._target.get(stream, end)) for stream, end in ends.items()}
-        starts = {stream: self._start(start, stream) for stream in ends}
         waiting = {stream: max(0, end - starts[stream]) for stream, end in ends.items()}
         total = sum(waiting.values())
-        admitted = min(total, self._admitted(limit, states, total))
-        if total == 0:
-            return {stream: starts[stream] if waiting[stream] == 0 else end for stream, end in ends.items()}
+        admitted = self._admitted(limit, states, total)
         return {
-            stream: starts[stream] + _share(admitted, waiting[stream], total) if waiting[stream] else starts[stream]
-            for stream in ends
+            stream: starts[stream] + (_share(admitted, count, total) if count else 0)
+            for stream, count in waiting.items()
         }
+
+    def _wait(self, starts: Offsets, states: dict[str, StreamState]) -> dict[str, StreamState]:
+        """The states once there is something new, or a while later."""
+        if any(starts[stream] != state.next for stream, state in states.items()):
+            return states
+        wait_for_more(self._server(), starts, self._options.filters, self._options.poll_wait)
+        return self._states()
+
+    def _report(self, missing: StreamError) -> None:
+        if self._options.fail_on_data_loss:
+            raise missing
+        _log.warning("%s", missing)
 
     def _start(self, start: Offsets, stream: str) -> int:
         """Where *stream* goes on; a stream that the checkpoint does not know begins where the options say."""
@@ -138,10 +167,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = state_of(self._server(), stream)
         if start >= state.first and start <= state.next and end >= start:
             return start
-        missing = lost(stream, start, min(state.first, end) if state.first > start else state.next + 1)
-        if self._options.fail_on_data_loss:
-            raise missing
-        _log.warning("%s", missing)
+        if start <= state.next:
+            self._report(lost(stream, start, min(state.first, end)))
         return min(state.first, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -149,7 +176,29 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_split(self._options, self._columns, partition)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing: the checkpoint alone holds the position."""
+        """Let go of what is processed, where a consumer acknowledges; the checkpoint alone holds the position."""
+        self._release(end)
+
+    def _release(self, end: Offsets) -> None:
+        """Acknowledge everything below *end*, once.
+
+        A failure here is told and not raised: the batch is done, and the next call acknowledges its messages too.
+        """
+        if self._options.ack_consumer is None:
+            return
+        for stream in self._options.streams:
+            place = int(end.get(stream, 0))
+            if place <= self._released.get(stream, 0):
+                continue
+            try:
+                self._acknowledger(stream).acknowledge(place)
+                self._released[stream] = place
+            except (StreamError, ConnectionLostError) as failure:
+                _log.warning("messages of %s below %d are not acknowledged yet: %s", stream, place, failure)
+
+    def _acknowledger(self, stream: str) -> Acknowledger:
+        assert self._options.ack_consumer is not None
+        return Acknowledger(self._server(), stream, self._options.ack_consumer, self._options.filters)
 
     def stop(self) -> None:
         """Close the connection."""

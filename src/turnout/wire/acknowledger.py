@@ -1,0 +1,91 @@
+"""A durable consumer that only acknowledges: it lets go of what has been processed, up to a sequence.
+
+The messages themselves are read by sequence (`turnout.wire.direct`), so that a batch that failed can be read
+again as it was; the consumer follows when the batch is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.wire.connection import Connection, frame
+from turnout.wire.records import position
+from turnout.wire.streams import create_consumer
+
+__all__ = ["Acknowledger"]
+
+_BATCH = 500
+
+
+class Acknowledger:
+    """Acknowledges the messages of *stream* for the durable *consumer*, which is made if it is not there."""
+
+    def __init__(self, connection: Connection, stream: str, consumer: str, filters: tuple[str, ...] = ()) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._consumer = consumer
+        config = {
+            "durable_name": consumer,
+            "name": consumer,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "headers_only": True,
+            **({"filter_subject": filters[0]} if filters else {}),
+        }
+        told = create_consumer(connection, stream, config)
+        self.floor: int = told["ack_floor"]["stream_seq"] + 1
+
+    def acknowledge(self, end: int) -> int:
+        """Acknowledge every message below *end* that is not yet; how many they were.
+
+        Not promised: one that was delivered moments ago to a process that then died is acknowledged by a later
+        call only, when the consumer delivers it again (after its ``ack_wait``).
+        """
+        connection = self._connection
+        count = 0
+        while True:
+            if not connection.is_open:
+                connection.reconnect()
+            inbox = connection.new_inbox()
+            number = connection.subscribe(inbox)
+            subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+            connection.publish(subject, json.dumps({"batch": _BATCH, "no_wait": True}).encode(), inbox)
+            try:
+                below, more = self._answer(number, inbox, end)
+            except (TimeoutError, ConnectionLostError):
+                connection.close()
+                raise ConnectionLostError("the acknowledgements could not be sent") from None
+            count += below
+            if not more:
+                # Once a PONG is back the server has read every acknowledgement.
+                connection.ping()
+                return count
+
+    def _answer(self, number: int, inbox: str, end: int) -> tuple[int, bool]:
+        """Acknowledge what one pull brings below *end*, give back the rest; the count, and whether to go on."""
+        connection = self._connection
+        answers: list[bytes] = []
+        below = seen = 0
+        pending = 1
+        for message in connection.messages(time.monotonic() + connection.options.timeout):
+            status = message.status
+            if status is not None and message.subject == inbox:
+                if status[0] not in (404, 408):
+                    raise StreamError(f"consumer {self._consumer!r}: {status[1] or 'refused'}", code=status[0])
+                pending = 0
+                break
+            if not message.reply.startswith("$JS.ACK."):
+                continue
+            sequence, _, _, pending = position(message.reply.encode())
+            mine = sequence < end
+            answers.append(frame(message.reply, b"+ACK" if mine else b"-NAK"))
+            below += mine
+            seen += 1
+            if seen == _BATCH or pending == 0:
+                break
+        connection.unsubscribe(number)
+        if answers:
+            connection.send(b"".join(answers))
+        return below, below == seen and pending > 0

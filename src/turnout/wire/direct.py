@@ -1,0 +1,150 @@
+"""A range of a stream read by sequence, without any consumer (ADR-31, direct get in batches).
+
+Slower than a pull consumer, as the server adds some 150 bytes of headers to each message. It is for streams
+whose messages go when a consumer acknowledges them: work queues allow no second consumer, and what is read
+here can be read again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.wire import headers as _headers
+from turnout.wire.connection import Connection, Message
+from turnout.wire.pull import Range
+from turnout.wire.records import SCHEMA
+
+__all__ = ["DirectReader"]
+
+_BATCH = 5000
+_BYTES = 8 << 20
+# Headers that the answer adds to those of the message.
+_ADDED = frozenset(
+    {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
+)
+_Row = tuple[str, int, int, bytes | None, bytes, list[dict[str, Any]] | None, int]
+
+
+class DirectReader:
+    """Reads one `Range`, of at most one filter, once.
+
+    Attributes:
+        first: the first sequence that came, None while nothing has.
+    """
+
+    def __init__(self, connection: Connection, wanted: Range) -> None:
+        self._connection = connection
+        self._range = wanted
+        self._next = max(1, wanted.start)
+        self.first: int | None = None
+
+    def batches(self) -> Iterator[Any]:
+        """The record batches, of `turnout.wire.records.SCHEMA`, in the order of the stream.
+
+        Raises:
+            StreamError: when the stream does not allow direct access, or is not there.
+            ConnectionLostError: when no server comes back in time.
+        """
+        deadline = 0.0
+        while self._next < self._range.end:
+            try:
+                if not self._connection.is_open:
+                    self._connection.reconnect(deadline or None)
+                rows, done = self._ask()
+            except ConnectionLostError:
+                now = time.monotonic()
+                deadline = deadline or now + self._connection.options.reconnect_timeout
+                if now >= deadline:
+                    raise
+                continue
+            deadline = 0.0
+            if rows:
+                self.first = self.first or rows[0][2]
+                yield _record_batch(rows)
+            if done:
+                return
+
+    def _ask(self) -> tuple[list[_Row], bool]:
+        """One batch: its rows within the range, and whether nothing comes behind it."""
+        connection, range_ = self._connection, self._range
+        inbox = connection.new_inbox()
+        number = connection.subscribe(inbox)
+        request: dict[str, Any] = {
+            "seq": self._next,
+            "batch": min(_BATCH, range_.end - self._next),
+            "max_bytes": _BYTES,
+        }
+        if range_.filters:
+            request["next_by_subj"] = range_.filters[0]
+        subject = f"{connection.options.api_prefix}.DIRECT.GET.{range_.stream}"
+        connection.publish(subject, json.dumps(request).encode(), inbox)
+        rows: list[_Row] = []
+        try:
+            for message in connection.messages(time.monotonic() + 4 * connection.options.timeout):
+                if message.subject != inbox:
+                    continue
+                ended = self._ended(message)
+                if ended is not None:
+                    connection.unsubscribe(number)
+                    return rows, ended
+                row = _row(message)
+                self._next = row[2] + 1
+                if row[2] < range_.end:
+                    rows.append(row)
+        except TimeoutError:
+            self._next = rows[0][2] if rows else self._next
+            connection.close()
+            raise ConnectionLostError("a direct get was not answered to its end") from None
+        raise AssertionError("messages() ends by raising only")
+
+    def _ended(self, message: Message) -> bool | None:
+        """None for a message; else whether the stream has nothing behind this batch."""
+        status = message.status
+        if status is None:
+            return None
+        code, text = status
+        if code == 204:
+            pending = dict(_headers.parse(message.headers)).get("Nats-Num-Pending", b"0")
+            return int(pending) == 0
+        if code == 404:
+            return True
+        if code == 503:
+            raise StreamError(
+                f"stream {self._range.stream!r} does not answer direct gets: it needs allow_direct for this", code=503
+            )
+        raise StreamError(f"stream {self._range.stream!r}: {text or 'refused'}", code=code)
+
+
+def _row(message: Message) -> _Row:
+    pairs = _headers.parse(message.headers)
+    added = {name: value for name, value in pairs if name in _ADDED}
+    own: list[dict[str, Any]] = [{"key": name, "value": value} for name, value in pairs if name not in _ADDED]
+    key = next((value for name, value in pairs if name == _headers.MESSAGE_ID), None)
+    return (
+        added["Nats-Subject"].decode("utf-8", "replace"),
+        0,
+        int(added["Nats-Sequence"]),
+        key,
+        message.payload,
+        own or None,
+        _microseconds(added["Nats-Time-Stamp"].decode()),
+    )
+
+
+def _microseconds(text: str) -> int:
+    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
+    return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+def _record_batch(rows: list[_Row]) -> Any:
+    columns = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
