@@ -1,6 +1,6 @@
 """A chain of transforms compiled to Spark: one output row for each record, without shuffles or per-record Python.
 
-Every stage becomes one or two ``select``\\ s, so that expression trees stay shallow and no intermediate result is
+Every stage becomes one or two projections, so that expression trees stay shallow and no intermediate result is
 computed twice: Spark folds a projection into the next one only where that costs nothing.
 """
 
@@ -194,13 +194,13 @@ class _Compiler:
             done = fine if done is None else done & fine
         after = step.record
         columns: dict[str, Column] = {}
-        for name in ("topic", "headers"):
+        for name in ("topic", "partition", "timestamp", "headers"):
             old, new = getattr(before, name), getattr(after, name)
             if new is not old:
                 columns[name] = new if done is None else F.when(done, new).otherwise(old)
         for name in _SIDES:
             old, new = getattr(before, name), getattr(after, name)
-            if new is not old:
+            if new.column is not old.column or new.schema != old.schema:
                 columns[name], self.schemas[name] = _merged(old, new, done, guarded=guarded)
         if can_fail:
             columns[ERROR] = F.coalesce(F.col(ERROR), F.col(_FAILURE))
@@ -278,7 +278,9 @@ def error_headers(error: Column, topic: Column, partition: Column, offset: Colum
 
     Args:
         error: the `ERROR` column.
-        topic: the consumed record's topic, and `partition` and `offset` its place.
+        topic: the consumed record's topic.
+        partition: its partition.
+        offset: its offset there.
         name: the connector's, here the route's, name; left out if empty.
     """
     texts = [

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import reduce, singledispatch
+from functools import singledispatch
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.conditions import Condition as ConditionTree
-from turnout.conditions import Group, Logic
+from turnout.conditions import leaves
 from turnout.errors import NotCompilableError
+from turnout.spark.conditions import to_column
 from turnout.spark.headers import last_text
 from turnout.spark.java_regex import matches_whole
-from turnout.spark.leaves import leaf_holds
 from turnout.spark.record import Failure, Record, Typed
 from turnout.spark.subjects import subject_matches
+from turnout.spark.text import text_of
 from turnout.spark.variants import get, without_json_null
 from turnout.transforms.base import Predicate
 from turnout.transforms.paths import parse_path
@@ -78,28 +79,9 @@ def _(predicate: Condition, record: Record) -> Test:
 
 
 def condition_holds(condition: ConditionTree, record: Record) -> Column:
-    """A boolean column that is never null: whether the condition is true of the record.
-
-    A missing key makes a leaf false, and so its negation true, as everywhere in turnout.
-    """
-    if isinstance(condition, Group):
-        children = [condition_holds(child, record) for child in condition.children]
-        holds = _GROUPS[condition.logic](children)
-    else:
-        holds = F.coalesce(leaf_holds(condition, operand(condition.key, record)), F.lit(False))
-    return ~holds if condition.negated else holds
-
-
-def _exactly_one(children: list[Column]) -> Column:
-    count = reduce(lambda total, child: total + child.cast("int"), children, F.lit(0))
-    return count == 1
-
-
-_GROUPS = {
-    Logic.AND: lambda children: reduce(lambda left, right: left & right, children),
-    Logic.OR: lambda children: reduce(lambda left, right: left | right, children),
-    Logic.XOR: _exactly_one,
-}
+    """A boolean column that is never null: whether the condition is true of the record."""
+    keys = {leaf.key for leaf in leaves(condition)}
+    return to_column(condition, {key: text_of(operand(key, record)) for key in sorted(keys)})
 
 
 def operand(key: str, record: Record) -> Typed:

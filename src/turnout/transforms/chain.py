@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
 from turnout.transforms.base import Predicate, Transform
-from turnout.transforms.options import OptionError, Phase, RawOptions, parse_options
+from turnout.transforms.options import OptionError, Phase, parse_options
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 from turnout.transforms.policy import ErrorPolicy
-from turnout.transforms.properties import read_properties, sink_mistakes
+from turnout.transforms.properties import connector_properties, read_properties, sink_mistakes
 from turnout.transforms.registry import UnknownNameError, find_predicate, find_transform
 from turnout.transforms.route_list import read_route_list
 from turnout.transforms.specs import PredicateSpec, StageSpec
@@ -57,14 +57,15 @@ class Chain:
     """
 
     stages: tuple[Stage, ...] = ()
-    errors: ErrorPolicy = ErrorPolicy()
+    errors: ErrorPolicy = field(default_factory=ErrorPolicy)
 
     @classmethod
-    def from_config(cls, config: RawOptions, *, strict: bool = False, sink: bool = False) -> Self:
+    def from_config(cls, config: Mapping[str, Any], *, strict: bool = False, sink: bool = False) -> Self:
         """Build the chain that a connector's properties describe.
 
         Args:
-            config: ``transforms``, ``transforms.x.type``, ``predicates``, ``errors.tolerance`` … as text.
+            config: ``transforms``, ``transforms.x.type``, ``predicates``, ``errors.tolerance`` … as text, or a
+                connector's JSON with these under ``config``.
             strict: take only what a Connect worker of Kafka 4 takes: no short ``$``-names, none of KIP-585's draft
                 spellings, none of turnout's own predicates, one predicate a transform.
             sink: check the properties that only a sink connector has, too.
@@ -73,6 +74,7 @@ class Chain:
             ConfigError: when it cannot be built; lists every mistake.
         """
         builder = _Builder(strict=strict)
+        config = connector_properties(config)
         specs, mistakes = read_properties(config, strict=strict)
         builder.mistakes += [ChainMistake(m.option, m.problem, phase=m.phase) for m in mistakes]
         policy, wrong = parse_options(POLICY_OPTIONS, config)

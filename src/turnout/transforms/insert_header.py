@@ -29,7 +29,7 @@ class InsertHeader(Transform):
     )
 
     header: str = ""
-    literal: Literal = Literal(None, None)
+    literal: Literal | None = None
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:

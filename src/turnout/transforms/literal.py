@@ -167,12 +167,12 @@ class _Reader:
         return Literal(schema, dict(zip((key.value for key in keys), (item.value for item in items), strict=True)))
 
     def _item(self) -> Literal:
-        token = self._skip_blanks()
-        if token in ("[", "{"):
+        word = self._skip_blanks()
+        if word in ("[", "{"):
             return self.container()
-        if token == '"':
+        if word == '"':
             return self._string()
-        if token in _DELIMITERS:
+        if word in _DELIMITERS:
             raise _NotALiteral
         for count in (5, 1):
             joined = "".join(self.tokens[self.at : self.at + count]).strip()
@@ -181,7 +181,7 @@ class _Reader:
                 self.at += count
                 return found
         self.at += 1
-        word = token.strip()
+        word = word.strip()
         if word == "null":
             return _NULL
         if word in ("true", "false"):

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["REQUIRED", "Kind", "Option", "OptionError", "Options", "Phase", "RawOptions", "parse_options"]
+__all__ = [
+    "REQUIRED",
+    "Kind",
+    "Option",
+    "OptionError",
+    "Options",
+    "Phase",
+    "RawOptions",
+    "option_text",
+    "parse_options",
+]
 
 Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
 Phase: TypeAlias = Literal["validation", "task_start"]
@@ -90,6 +101,19 @@ class Option:
 
 def _shown(text: str | None) -> str:
     return "null" if text is None else repr(text)
+
+
+def option_text(value: Any) -> str | None:
+    """A value of YAML or JSON as the text that Connect's properties would have."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Sequence):
+        return ",".join(str(option_text(item)) for item in value)
+    return str(value)
 
 
 def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:

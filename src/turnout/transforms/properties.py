@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from turnout.transforms.checks import java_regex
 from turnout.transforms.draft import condition_spec, if_specs, inline_spec
-from turnout.transforms.options import OptionError, RawOptions
+from turnout.transforms.options import OptionError, RawOptions, option_text
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["Specs", "read_properties", "sink_mistakes", "sub_options"]
+__all__ = ["Specs", "connector_properties", "read_properties", "sink_mistakes", "sub_options"]
 
 
 @dataclass(slots=True)
@@ -26,6 +27,13 @@ def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[Op
     """The specs of a connector's properties, and what is wrong with the lists of aliases."""
     reader = _Properties(config, strict=strict)
     return reader.read(), reader.mistakes
+
+
+def connector_properties(config: Mapping[str, Any]) -> dict[str, str | None]:
+    """The properties of a connector, also of its JSON form ``{"name": …, "config": {…}}``, all values as text."""
+    inner = config.get("config")
+    found = inner if isinstance(inner, Mapping) else config
+    return {str(name): option_text(value) for name, value in found.items()}
 
 
 def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:

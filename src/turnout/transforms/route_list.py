@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.errors import Mistake
+from turnout.transforms.options import option_text
 from turnout.transforms.properties import Specs
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
@@ -16,24 +16,11 @@ _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 
 
 def read_route_list(
-    transforms: Sequence[Mapping[str, Any]], predicates: Mapping[str, Mapping[str, Any]], path: str
+    transforms: Sequence[Any], predicates: Mapping[str, Mapping[str, Any]], path: str
 ) -> tuple[Specs, list[Mistake]]:
     """The specs of the list, and what is wrong with its shape; *path* is its place in the file."""
     reader = _RouteList(predicates, path)
     return reader.read(transforms), reader.mistakes
-
-
-def option_text(value: Any) -> str | None:
-    """A YAML value as the text that Connect's properties would have."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Sequence):
-        return ",".join(str(option_text(item)) for item in value)
-    return str(value)
 
 
 class _RouteList:
@@ -45,7 +32,7 @@ class _RouteList:
         self.named = predicates
         self.used: set[str] = set()
 
-    def read(self, transforms: Sequence[Mapping[str, Any]]) -> Specs:
+    def read(self, transforms: Sequence[Any]) -> Specs:
         if isinstance(transforms, (str, Mapping)) or not isinstance(transforms, Sequence):
             self.mistakes.append(Mistake(self.path, f"expected a list of transforms, found {transforms!r}"))
             return Specs()
@@ -57,7 +44,7 @@ class _RouteList:
         ]
         return Specs(stages, [spec for spec in unused if spec])
 
-    def _stage(self, at: int, item: Mapping[str, Any]) -> StageSpec | None:
+    def _stage(self, at: int, item: Any) -> StageSpec | None:
         place = f"{self.path}[{at}]"
         if not isinstance(item, Mapping):
             self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {item!r}"))

@@ -1,10 +1,9 @@
 """One rule a transform: what it does to the columns of a record, and where it fails."""
 
-from turnout.spark.transforms import (  # noqa: A004 - a module named after its transform
+from turnout.spark.transforms import (
     cast,
     drop_headers,
     extract_field,
-    filter,
     flatten,
     header_from,
     hoist_field,
@@ -19,13 +18,14 @@ from turnout.spark.transforms import (  # noqa: A004 - a module named after its 
     timestamp_router,
     value_to_key,
 )
+from turnout.spark.transforms import filter as filter_
 from turnout.spark.transforms.compile import compile_transform
 
 RULES = (
     cast,
     drop_headers,
     extract_field,
-    filter,
+    filter_,
     flatten,
     header_from,
     hoist_field,

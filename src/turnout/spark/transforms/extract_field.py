@@ -47,10 +47,12 @@ def _of_struct(transform: ExtractField, side: Typed, step: Step) -> Typed | None
         assert side.schema is not None
         schema = side.schema.field(name)
         if schema is None or schema.type != "struct":
-            return _unknown(transform, step)
+            _unknown(transform, step)
+            return None
         side = side.field(name)
     if side.schema is None or side.schema.field(last) is None:
-        return _unknown(transform, step)
+        _unknown(transform, step)
+        return None
     found = side.field(last, defaults=transform.replace_null_with_default)
     if found.schema is not None and found.schema.type == "variant":
         return Typed(found.column, None)

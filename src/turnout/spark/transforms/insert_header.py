@@ -15,5 +15,6 @@ __all__: list[str] = []
 
 @compile_transform.register
 def _(transform: InsertHeader, record: Record) -> Step:
+    assert transform.literal is not None
     headers = appended(record, [transform.header], [literal_of(transform.literal)])
     return Step(replace(record, headers=headers))

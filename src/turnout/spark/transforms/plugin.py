@@ -8,11 +8,10 @@ from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column
 
+from turnout.errors import NotCompilableError
 from turnout.spark.record import Record, Typed
 
 __all__ = ["ColumnTransform", "plugged"]
-
-PARTS = ("topic", "partition", "timestamp", "headers")
 
 
 @runtime_checkable
@@ -29,10 +28,24 @@ class ColumnTransform(Protocol):
 
 def plugged(transform: ColumnTransform, record: Record) -> Record:
     """The record after a plug-in's transform."""
-    parts = {name: getattr(record, name) for name in PARTS}
-    given = {**parts, "key": record.key.column, "value": record.value.column}
-    changed = dict(transform.columns(given))
-    sides = {
-        name: Typed(changed.pop(name), getattr(record, name).schema) for name in ("key", "value") if name in changed
+    given = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "timestamp": record.timestamp,
+        "headers": record.headers,
+        "key": record.key.column,
+        "value": record.value.column,
     }
-    return replace(record, **changed, **sides)
+    after = {**given, **transform.columns(given)}
+    unknown = after.keys() - given.keys()
+    if unknown:
+        raise NotCompilableError(transform, f"it changes {', '.join(sorted(unknown))}, which a record does not have")
+    return replace(
+        record,
+        topic=after["topic"],
+        partition=after["partition"],
+        timestamp=after["timestamp"],
+        headers=after["headers"],
+        key=Typed(after["key"], record.key.schema),
+        value=Typed(after["value"], record.value.schema),
+    )

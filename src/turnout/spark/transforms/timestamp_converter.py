@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from turnout.spark.java_time import DAY, format_millis, parse_millis
 from turnout.spark.record import Record, Step, Typed, copied, struct_of
-from turnout.spark.schemas import literal
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
 from turnout.spark.variants import field_or_null, kind_of, set_field
 from turnout.transforms.schema import DATE, TIME, TIMESTAMP, Field, Schema
@@ -69,14 +68,14 @@ def _field(transform: TimestampConverter, side: Typed, step: Step) -> Typed:
     found = side.schema.field(name)
     if found is not None:
         read = side.field(name, defaults=transform.replace_null_with_default).column
-        converted = _typed(transform, read, found, step, present)
-        if converted is None:
+        made = _typed(transform, read, found, step, present)
+        if made is None:
             return side
         if not found.optional:
-            step.fail(present & converted.isNull(), f'Invalid value: null used for required field: "{name}"')
+            step.fail(present & made.isNull(), f'Invalid value: null used for required field: "{name}"')
         at = [field.name for field in side.schema.fields].index(name)
         fields.insert(at, Field(name, TARGETS[transform.target_type].with_(optional=found.optional)))
-        columns.insert(at, (name, converted))
+        columns.insert(at, (name, made))
     schema = side.schema.basics(tuple(fields)).with_(optional=side.schema.optional, default=side.schema.default)
     return Typed(struct_of(columns, side.column.isNull()), schema)
 
@@ -188,8 +187,3 @@ def _variant(transform: TimestampConverter, value: Column, step: Step) -> Column
     if transform.target_type == "Time":
         made = F.timestamp_millis(made.cast("bigint"))
     return made.cast("variant")
-
-
-def default_field(schema: Schema) -> Column:
-    """The field's default as a column."""
-    return literal(schema, schema.default)
