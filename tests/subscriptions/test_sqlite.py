@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+from functools import partial
+
 import pytest
 
-from tests.contracts.store import StoreContract
+from tests.contracts.store import StoreContract, every_page, subscription
+from turnout.errors import (
+    ConfigError,
+    StoreUnavailableError,
+    SubscriptionError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+)
 from turnout.subscriptions import open_store
+from turnout.subscriptions.stores import sqlite
 
 
 class TestSqliteStore(StoreContract):
@@ -13,3 +29,346 @@ class TestSqliteStore(StoreContract):
     def store(self, tmp_path):
         with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
             yield store
+
+
+def opened(path, **options):
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return open_store(f"sqlite:///{path}{'?' if query else ''}{query}")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "s.db"
+
+
+def test_stays_in_the_file(path):
+    """What one process has stored the next one reads, with its revision."""
+    with opened(path) as store:
+        store.create(subscription(id="x"))
+        store.delete(store.create(subscription()))
+    with opened(path) as store:
+        assert [one.id for one in store.snapshot()] == ["x"]
+        assert store.revision() == 3
+
+
+def test_relative_and_absolute_paths(tmp_path, monkeypatch):
+    """Three slashes begin a relative path, four an absolute one; escapes are undone."""
+    monkeypatch.chdir(tmp_path)
+    open_store("sqlite:///here.db").close()
+    open_store(f"sqlite:///{tmp_path}/there%20it%3Fis.db").close()
+
+    assert (tmp_path / "here.db").exists()
+    assert (tmp_path / "there it?is.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite://here.db", "third slash"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite:///x.db?mode=rw", "ro or rwc"),
+        ("sqlite:///x.db?timeout=soon", "number of seconds"),
+        ("sqlite:///x.db?synchronous=maybe", "full, normal, off"),
+        ("sqlite:///x.db?cache=1", "unknown option 'cache'"),
+        ("sqlite:////nowhere/at/all/x.db", "no folder '/nowhere/at/all'"),
+        ("sqlite:////tmp", "is a folder"),
+        ("sqlite:////tmp/is-not-there.db?mode=ro", "does not create one"),
+    ],
+)
+def test_bad_addresses(url, words, tmp_path, monkeypatch):
+    """An address that cannot be is a wrong request, with the reason."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        open_store(url)
+
+
+def test_read_only(path):
+    """A store opened to read is read, also while another one writes, and refuses to change."""
+    with opened(path) as store, opened(path, mode="ro") as reader:
+        store.create(subscription(id="x"))
+
+        assert reader.read("x").id == "x"
+        with pytest.raises(SubscriptionError, match="may not be written"):
+            reader.create(subscription())
+        with pytest.raises(SubscriptionError, match="may not be written"):
+            reader.delete("x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to files that are read-only")
+def test_file_that_may_not_be_written(path):
+    """A file without write permission is read; changing it says so."""
+    opened(path).close()
+    path.chmod(0o444)
+    with opened(path, mode="ro") as store:
+        assert len(store.snapshot()) == 0
+
+
+def test_locked(path):
+    """A file that another program keeps locked is an error that a retry may cure, after the time given."""
+    with opened(path, timeout=0.2) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError, match=r"locked by another writer; waited 0\.2 s"):
+            store.create(subscription())
+        assert store.revision() == 0
+        other.execute("ROLLBACK")
+        other.close()
+
+        store.create(subscription())
+
+
+def test_not_an_sqlite_file(path):
+    """A file of something else is refused, and not touched."""
+    path.write_text("these are my notes " * 200)
+
+    with pytest.raises(SubscriptionError, match="not an SQLite file"):
+        opened(path)
+    assert path.read_text().startswith("these are my notes")
+
+
+def test_of_another_program(path):
+    """An SQLite file of another program is refused, and not touched."""
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+
+    with pytest.raises(SubscriptionError, match="of another program"):
+        opened(path)
+    other = sqlite3.connect(path)
+    assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+    other.close()
+
+
+def test_of_a_newer_turnout(path):
+    """A schema that this version does not know is refused."""
+    opened(path).close()
+    newer = sqlite3.connect(path)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+
+    with pytest.raises(SubscriptionError, match="newer turnout"):
+        opened(path)
+
+
+def test_damaged(path):
+    """A file with damaged pages is an error that says so."""
+    with opened(path) as store:
+        store.create_many(subscription(f"p{n}") for n in range(2_000))
+    for beside in (path.with_name("s.db-wal"), path.with_name("s.db-shm")):
+        beside.unlink(missing_ok=True)
+    data = bytearray(path.read_bytes())
+    data[8_192:] = b"\x55" * (len(data) - 8_192)
+    path.write_bytes(data)
+
+    with opened(path) as store, pytest.raises(SubscriptionError, match="is damaged"):
+        store.snapshot()
+
+
+def test_disk_full(path):
+    """A full disk is an error that a retry may cure, and what was stored before stays."""
+    with opened(path) as store:
+        store.create(subscription(id="x"))
+        with store._file.writing() as connection:
+            connection.execute("SELECT 1")
+        pages = store._file._idle[-1].execute("PRAGMA page_count").fetchone()[0]
+        store._file._idle[-1].execute(f"PRAGMA max_page_count = {pages + 2}")
+        with pytest.raises(StoreUnavailableError, match="no space left"):
+            store.create_many(subscription() for _ in range(1_000))
+
+        assert [one.id for one in store.snapshot()] == ["x"]
+
+
+def test_closed(path):
+    """A closed store says so."""
+    store = opened(path)
+    store.close()
+
+    with pytest.raises(SubscriptionError, match="is closed"):
+        store.revision()
+
+
+def test_text_that_is_not_unicode(path):
+    """Half of a surrogate pair is refused, not stored as something else."""
+    with opened(path) as store, pytest.raises(SubscriptionInvalidError, match="not Unicode"):
+        store.create(subscription(metadata={"a": "\ud800"}))
+
+
+def test_a_bulk_that_fails_stores_nothing(path):
+    """An iterable that raises leaves the store as it was."""
+
+    def some():
+        yield from (subscription() for _ in range(5_000))
+        raise ZeroDivisionError
+
+    with opened(path) as store:
+        with pytest.raises(ZeroDivisionError):
+            store.create_many(some())
+        assert (len(store.snapshot()), store.revision()) == (0, 0)
+
+
+def test_twice_in_one_bulk(path):
+    """One id twice in a bulk is refused with its name, near or far apart."""
+    for between in (1, 5_000):
+        ids = ["twice", *(f"s{n}" for n in range(between)), "twice"]
+        with opened(path) as store, pytest.raises(SubscriptionExistsError, match="'twice'"):
+            store.create_many(subscription(id=id_) for id_ in ids)
+
+
+def test_forgets_old_deletions(path, monkeypatch):
+    """Who was away for more deletions than are remembered starts again from everything."""
+    monkeypatch.setattr(sqlite, "_HISTORY", 3)
+    monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
+    with opened(path) as store:
+        store.create(subscription(id="stays"))
+        for number in range(8):
+            store.create(subscription(id=f"s{number}"))
+            store.delete(f"s{number}")
+        now = store.revision()
+
+        assert store.changes(1).reset
+        assert [one.id for one in store.changes(1).created] == ["stays"]
+        assert not store.changes(now - 2).reset
+
+
+def test_rarest_pair_first(path):
+    """A search by a common and a rare pair walks the rare one: it does not read thousands of rows."""
+    with opened(path) as store:
+        store.create_many(subscription(metadata={"all": "same", "own": str(n)}) for n in range(3_000))
+        wanted = {"all": "same", "own": "2999"}
+        with store._file.reading() as connection:
+            assert sqlite._rarest_first(connection, wanted)[0] == ("own", "2999")
+        (found,) = store.search_by_metadata(wanted).items
+
+        assert found.metadata == wanted
+
+
+def test_searches_use_the_indexes(path):
+    """Both searches seek in an index and sort nothing."""
+    with opened(path) as store:
+        statements = []
+        connection = store._file._idle[-1]
+        connection.set_trace_callback(statements.append)
+        store.search_by_condition("k", "v")
+        store.search_by_metadata({"a": "b", "c": "d"})
+        store.search_by_metadata({})
+        store.changes(-1)
+        connection.set_trace_callback(None)
+        plans = [
+            row[3]
+            for statement in statements
+            if statement.startswith("SELECT id, record FROM") and "ORDER BY" in statement
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+        ]
+
+    assert len(plans) >= 3
+    assert not [step for step in plans if step.startswith("SCAN") or "TEMP B-TREE" in step]
+
+
+def test_two_processes_create_the_file_at_once(path):
+    """Processes that open a new file in the same moment all find it in order."""
+    program = (
+        "import sys; from turnout.subscriptions import open_store;"
+        "from turnout.conditions import kiwi; from turnout.subscriptions import Subscription;"
+        "store = open_store(sys.argv[1]); [store.create(Subscription(['d'], kiwi('k', 'v'))) for _ in range(50)]"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", program, f"sqlite:///{path}"]) for _ in range(4)]
+
+    assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
+    with opened(path) as store:
+        assert (len(store.snapshot()), store.revision()) == (200, 200)
+
+
+KILLED_IMPORT = """
+import sys
+from turnout.conditions import kiwi
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.lines import import_lines
+
+def lines():
+    number = 0
+    while True:
+        yield '{"id": "%09d", "route": {"destinations": ["d"], "condition": {"kiwiCondition": ' \\
+              '{"key": "k", "pattern": "v%d"}}}}' % (number, number)
+        number += 1
+
+def acknowledge(done):
+    print(done.created, flush=True)
+
+import_lines(open_store(sys.argv[1]), lines(), batch=500, progress=acknowledge)
+"""
+
+
+@pytest.mark.parametrize("moment", [0.05, 0.2, 0.37])
+def test_kill_during_import(path, moment):
+    """kill -9 in the middle of an import loses nothing that was acknowledged, and leaves no half of a batch."""
+    importing = subprocess.Popen(
+        [sys.executable, "-c", KILLED_IMPORT, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True
+    )
+    with importing:
+        acknowledged = [int(importing.stdout.readline())]
+        time.sleep(moment)
+        importing.kill()
+        acknowledged += [int(line) for line in importing.stdout if line.endswith("\n")]
+    with opened(path) as store:
+        ids = [one.id for one in store.snapshot()]
+
+        assert len(ids) in (acknowledged[-1], acknowledged[-1] + 500)
+        assert ids == [f"{number:09}" for number in range(len(ids))]
+        assert len(every_page(lambda **page: store.search_by_metadata({}, **page), 1_000)) == len(ids)
+        assert store.search_by_condition("k", f"v{len(ids) - 1}").items
+        assert not store.search_by_condition("k", f"v{len(ids)}").items
+        store.create(subscription())
+
+
+def test_kill_between_threads(path):
+    """kill -9 while threads create and delete leaves the searches and the bodies in agreement."""
+    program = """
+import sys, threading
+from turnout.conditions import all_of, kiwi
+from turnout.subscriptions import Subscription, open_store
+
+store = open_store(sys.argv[1])
+def work(name):
+    while True:
+        wanted = Subscription(["d"], all_of(kiwi("k", "v"), kiwi("by", name)), {"by": name})
+        ids = [store.create(wanted) for _ in range(3)]
+        store.delete(ids[1])
+        print(ids[0], ids[2], flush=True)
+for name in "abc":
+    threading.Thread(target=work, args=(name,)).start()
+"""
+    working = subprocess.Popen([sys.executable, "-c", program, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True)
+    with working:
+        told = [working.stdout.readline()]
+        time.sleep(0.4)
+        working.kill()
+        told += [line for line in working.stdout if line.endswith("\n") and len(line.split()) == 2]
+    kept = {id_ for line in told for id_ in line.split() if len(id_) == 36}
+    with opened(path) as store:
+        snapshot = {one.id for one in store.snapshot()}
+        by_leaf = {m.subscription_id for m in every_page(lambda **p: store.search_by_condition("k", "v", **p), 500)}
+        pages = [every_page(partial(store.search_by_metadata, {"by": name}), 500) for name in "abc"]
+        by_name = {one.id for page in pages for one in page}
+
+    assert kept
+    assert kept <= snapshot
+    assert snapshot == by_leaf == by_name
+
+
+def test_after_a_fork(path):
+    """A child process does not touch its parent's connections, and has its own."""
+    with opened(path) as store:
+        store.create(subscription(id="parent"))
+        with warnings.catch_warnings():
+            # Forking is what is tested; the process has no other thread that holds a lock.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if not child:
+            try:
+                store.create(subscription(id="child"))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+
+        assert [one.id for one in store.snapshot()] == ["child", "parent"]

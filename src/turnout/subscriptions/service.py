@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ __all__ = ["DEFAULT_LIMIT", "KiwiTrees", "SubscriptionService"]
 
 DEFAULT_LIMIT = 100
 """The page size for callers who give none: a limit of 0 in the original meant all of them."""
+
+_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Seconds between attempts to register a pair that is locked: a delete holds it for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,25 @@ class SubscriptionService:
                 if len(new) == 1:
                     raise
                 raise SubscriptionInvalidError(f"subscription {number} of {len(new)}: {problem}") from problem
-        # A pair too many in a registry is harmless, one too few is not: so first the pairs, then the store.
-        if self._kiwi_trees is not None:
-            for leaf in _tree_leaves(new):
-                self._kiwi_trees.of(leaf).create(leaf.key, leaf.pattern)
-        return self.store.create_many(new)
+        if self._kiwi_trees is None:
+            return self.store.create_many(new)
+        return self._create_registered(new, self._kiwi_trees)
+
+    def _create_registered(self, new: list[Subscription], trees: KiwiTrees) -> list[str]:
+        """Store with the pairs registered: a pair too many in a registry is harmless, one too few is not."""
+        pairs = _tree_leaves(new)
+        for leaf in pairs:
+            trees.of(leaf).create(leaf.key, leaf.pattern)
+        ids = self.store.create_many(new)
+        # A delete may have found a pair unused before this was stored. From now on each one finds it in use.
+        try:
+            for leaf in pairs:
+                _insist(trees.of(leaf), leaf)
+        except BaseException:
+            for id_ in ids:
+                self.store.delete(id_)
+            raise
+        return ids
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """The subscription of this id.
@@ -124,6 +142,18 @@ class SubscriptionService:
         if limit < 0:
             raise SubscriptionInvalidError(f"limit: expected 0 or more, found {limit}")
         return min(limit or DEFAULT_LIMIT, self._max_page)
+
+
+def _insist(registry: PatternRegistry, leaf: Kiwi) -> None:
+    """Register a pair, waiting for the delete that has it locked."""
+    for pause in _PAUSES:
+        try:
+            registry.create(leaf.key, leaf.pattern)
+        except StoreUnavailableError:
+            time.sleep(pause)
+        else:
+            return
+    registry.create(leaf.key, leaf.pattern)
 
 
 def _tree_leaves(subscriptions: Iterable[Subscription]) -> list[Kiwi]:

@@ -1,0 +1,290 @@
+"""The use cases beyond the store: pages, and the kiwi-tree registries kept in step. The rules are in tests/rpc."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.contracts.store import subscription
+from turnout.conditions import all_of, any_of, kiwi, not_
+from turnout.errors import ConditionError, StoreUnavailableError, SubscriptionInvalidError
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.explanation import explain
+from turnout.subscriptions.kiwi_tree import LOCK_SECONDS, KiwiTree, PairNotFoundError
+from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, check
+from turnout.subscriptions.service import KiwiTrees, SubscriptionService
+
+
+@pytest.fixture
+def store():
+    with open_store("memory://") as store:
+        yield store
+
+
+@pytest.fixture
+def trees():
+    found = KiwiTrees(KiwiTree(), KiwiTree())
+    yield found
+    found.complete.close()
+    found.partial.close()
+
+
+@pytest.fixture
+def service(store, trees):
+    return SubscriptionService(store, kiwi_trees=trees)
+
+
+def wanted(*leaves):
+    return Subscription(["d"], all_of(*leaves) if len(leaves) > 1 else leaves[0])
+
+
+def test_every_broken_rule_is_named():
+    """One error has every broken rule, each with its place."""
+    twice = any_of(kiwi("k", "v"), kiwi("k", "v"))
+    with pytest.raises(SubscriptionInvalidError) as refused:
+        check(Subscription([], not_(all_of(twice))))
+    text = str(refused.value)
+
+    assert "route.destinations: at least one" in text
+    assert "LIM-1" in text
+    assert "route.condition: a group needs two children or more, found 1" in text
+    assert "route.condition.group[0].group[1]: the same as group[0]" in text
+
+
+def test_equal_children_are_equal_whatever_their_ids():
+    """Ids do not make two children different; another logic, flag or negation does."""
+    first, second = kiwi("a", "1"), kiwi("b", "2")
+    check(wanted(any_of(first, second), all_of(first, second)))
+    check(wanted(kiwi("a", "1"), kiwi("a", "1", partial=True), not_(kiwi("a", "1"))))
+    alike = wanted(kiwi("a", "1").__class__("a", "1", id="x"), kiwi("a", "1").__class__("a", "1", id="y"))
+
+    with pytest.raises(SubscriptionInvalidError, match="the same as"):
+        check(alike)
+
+
+def test_bounds():
+    """Conditions of the largest size are taken, larger ones refused."""
+    check(wanted(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES))))
+    with pytest.raises(SubscriptionInvalidError, match=f"{MAX_LEAVES + 1} leaves"):
+        check(wanted(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES + 1))))
+    deep = kiwi("k", "v")
+    for number in range(MAX_NESTING):
+        deep = all_of(deep, kiwi("k", f"v{number}"))
+    check(Subscription(["d"], deep))
+    with pytest.raises(SubscriptionInvalidError, match=f"nest {MAX_NESTING + 1} deep"):
+        check(Subscription(["d"], all_of(deep, kiwi("k", "v"))))
+
+
+def test_limits(service):
+    """No limit means a hundred, and a huge one the largest page; a negative one is refused."""
+    service.create_many(subscription(metadata={"n": str(n)}) for n in range(1_100))
+
+    assert len(service.search_by_metadata({}).items) == 100
+    assert len(service.search_by_metadata({}, limit=5_000).items) == 1_000
+    with pytest.raises(SubscriptionInvalidError, match="-1"):
+        service.search_by_metadata({}, limit=-1)
+    with pytest.raises(SubscriptionInvalidError, match="key"):
+        service.search_by_condition("", "x")
+
+
+def test_patterns_are_registered(service, trees):
+    """Kiwi tree leaves are registered where they belong, other kinds nowhere."""
+    service.create(wanted(kiwi("a", "x*", tree=True), kiwi("b", "y", partial=True, tree=True), not_(kiwi("c", "*z*"))))
+
+    assert trees.complete.pairs() == [("a", "x*")]
+    assert trees.partial.pairs() == [("b", "y")]
+
+
+def test_patterns_go_with_their_last_user(service, trees):
+    """A pair stays while another subscription uses it."""
+    ids = [service.create(wanted(kiwi("a", "x", tree=True))) for _ in range(2)]
+    service.delete(ids[0])
+    assert trees.complete.pairs() == [("a", "x")]
+
+    service.delete(ids[1])
+    assert trees.complete.pairs() == []
+    service.create(wanted(kiwi("a", "x", tree=True)))
+
+
+def test_a_locked_pair(service, trees, store):
+    """While a pair is locked, creating with it says to try again, and stores nothing."""
+    trees.complete.lock_create("a", "x")
+    with pytest.raises(StoreUnavailableError, match="try again"):
+        service.create(wanted(kiwi("a", "x", tree=True)))
+    assert len(store.snapshot()) == 0
+
+    trees.complete.unlock_create("a", "x")
+    service.create(wanted(kiwi("a", "x", tree=True)))
+
+
+def test_delete_goes_on_where_a_pair_is_locked(service, trees, store):
+    """A delete does not fail for a pair that another delete holds; the pair stays."""
+    created = service.create(wanted(kiwi("a", "x", tree=True)))
+    trees.complete.lock_create("a", "x")
+    service.delete(created)
+
+    assert len(store.snapshot()) == 0
+    assert trees.complete.pairs() == [("a", "x")]
+
+
+def test_a_pair_that_is_removed_while_it_is_needed(service, trees, store, monkeypatch):
+    """A delete that finds the pair unused, between a create's two steps, does not leave it unregistered."""
+    create_many = store.create_many
+
+    def interrupted(new):
+        trees.complete.lock_create("a", "x")
+        trees.complete.delete("a", "x")
+        threading.Timer(0.2, trees.complete.unlock_create, ("a", "x")).start()
+        return create_many(new)
+
+    monkeypatch.setattr(store, "create_many", interrupted)
+    service.create(wanted(kiwi("a", "x", tree=True)))
+
+    assert trees.complete.pairs() == [("a", "x")]
+
+
+def test_a_registry_that_goes_away_in_between(service, trees, store, monkeypatch):
+    """A subscription whose pair cannot be registered is not kept."""
+    create_many = store.create_many
+
+    def interrupted(new):
+        trees.complete.lock_create("a", "x")
+        return create_many(new)
+
+    monkeypatch.setattr(store, "create_many", interrupted)
+    with pytest.raises(StoreUnavailableError):
+        service.create(wanted(kiwi("a", "x", tree=True)))
+    assert len(store.snapshot()) == 0
+
+
+def test_create_and_delete_at_once(service, trees, store):
+    """Whatever threads create and delete, a stored subscription's pair is registered."""
+
+    def work():
+        for _ in range(60):
+            try:
+                service.delete(service.create(wanted(kiwi("a", "x", tree=True))))
+            except StoreUnavailableError:
+                continue
+
+    def keep():
+        for _ in range(400):
+            try:
+                service.create(wanted(kiwi("a", "x", tree=True)))
+            except StoreUnavailableError:
+                time.sleep(0.001)
+            else:
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(3)] + [threading.Thread(target=keep)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(store.snapshot()) == 1
+    assert trees.complete.pairs() == [("a", "x")]
+
+
+def test_kiwi_tree(tmp_path):
+    """Pairs are kept in a file; creating twice is once; deleting what is not there says so."""
+    tree = KiwiTree(tmp_path / "pairs.db")
+    tree.create("k", "p*")
+    tree.create("k", "p*")
+    tree.create("k", "q?")
+    tree.delete("k", "q?")
+    with pytest.raises(PairNotFoundError):
+        tree.delete("k", "q?")
+    with pytest.raises(ConditionError, match="kiwi bird"):
+        tree.create("k", "*p")
+    with pytest.raises(SubscriptionInvalidError, match="key"):
+        tree.create("", "p")
+    tree.close()
+    again = KiwiTree(tmp_path / "pairs.db")
+
+    assert again.pairs() == [("k", "p*")]
+    again.close()
+
+
+def test_a_lock_ends_by_itself():
+    """Who locked a pair and died does not stop it for ever."""
+    now = [0.0]
+    tree = KiwiTree(clock=lambda: now[0])
+    tree.lock_create("k", "p")
+    with pytest.raises(StoreUnavailableError):
+        tree.lock_create("k", "p")
+    now[0] = LOCK_SECONDS + 1
+    tree.lock_create("k", "p")
+    tree.unlock_create("k", "p")
+    tree.unlock_create("k", "p")
+    tree.create("k", "p")
+    tree.close()
+
+
+def test_live_matcher_answers_while_the_store_is_away(store):
+    """The index as it was answers while the store is away, and catches up when it is back."""
+    store.create(subscription(id="x"))
+    now = [0.0]
+    away = [False]
+
+    class Store:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def changes(self, since):
+            if away[0]:
+                raise StoreUnavailableError("away")
+            return store.changes(since)
+
+    live = LiveMatcher(Store(), max_age=1.0, clock=lambda: now[0])
+    away[0] = True
+    store.create(subscription(id="y"))
+    live.changed()
+    assert {match.subscription_id for match in live.match({"subject": "orders"})} == {"x"}
+
+    away[0] = False
+    assert {match.subscription_id for match in live.match({"subject": "orders"})} == {"x", "y"}
+
+
+def test_live_matcher_asks_no_more_than_it_must(store):
+    """Between two changes of its own, the store is asked once per *max_age*."""
+    now = [0.0]
+    asked = []
+
+    class Store:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def changes(self, since):
+            asked.append(now[0])
+            return store.changes(since)
+
+    live = LiveMatcher(Store(), max_age=1.0, clock=lambda: now[0])
+    for step in range(40):
+        now[0] = step / 10
+        live.match({})
+
+    assert len(asked) == 3
+
+
+def test_explanations_say_what_decided():
+    """Each kind of leaf says what it looked for and what it found."""
+    from turnout.conditions import cidr, compare, exists, one_of
+
+    condition = one_of(
+        kiwi("a", "x*", ignore_case=True), kiwi("b", "word", partial=True), compare("n", ">=", 3), exists("e")
+    )
+    told = explain(any_of(condition, not_(cidr("ip", "10.0.0.0/8"))), {"a": "XY", "n": "2", "ip": "10.1.1.1"})
+
+    assert told.lines() == [
+        "yes any of: 1 of 2 are true",
+        "  yes exactly one of: 1 of 4 are true",
+        "    yes 'a' matches 'x*' in any case: it is 'XY', which does",
+        "    no  a word of 'b' matches 'word': the message has no such key",
+        "    no  'n' >= 3: it is '2', which does not",
+        "    no  'e' is there: the message has no such key",
+        "  no  not 'ip' is in 10.0.0.0/8: it is '10.1.1.1', which does",
+    ]
