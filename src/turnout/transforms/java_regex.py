@@ -71,8 +71,9 @@ class _Reader:
                 if not can_repeat:
                     raise self._error(f"dangling meta character {char!r}")
                 self._quantifier()
+                can_repeat = False
             elif char == "{":
-                if not can_repeat:
+                if not can_repeat and self.text[self.at - 1 : self.at] != "}":
                     raise self._error("illegal repetition")
                 self._quantifier()
             else:

@@ -167,6 +167,6 @@ def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
 
 def _unknown(what: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
     names = sorted(known)
-    near = get_close_matches(simple, names, n=1) or get_close_matches(name, names, n=1)
+    near = get_close_matches(name.removeprefix(PACKAGE), names, n=1) or get_close_matches(simple, names, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"no {what} is named {name!r}{hint}; there are {', '.join(names)}"
