@@ -1,0 +1,301 @@
+"""``turnout subscriptions`` and ``turnout kiwi-tree`` as a person or a script runs them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import grpc
+import pytest
+
+from turnout.cli import main
+from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
+
+pytestmark = pytest.mark.subscriptions
+
+
+@pytest.fixture
+def turnout(tmp_path, monkeypatch, capsys):
+    """Run a command in a folder of its own: its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DB_URI", "DB_NAME", "DB_TABLE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["turnout", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        told = capsys.readouterr()
+        return int(code or 0), told.out, told.err
+
+    return run
+
+
+def created(turnout, *arguments: str, **given) -> str:
+    code, out, err = turnout("subscriptions", "create", *arguments, **given)
+
+    assert code == 0, err
+    return out.strip()
+
+
+def condition_of(turnout, id_: str) -> dict:
+    return json.loads(turnout("subscriptions", "read", id_)[1])["route"]["condition"]
+
+
+def test_create_from_text(turnout):
+    """The text syntax makes the condition; destinations and metadata come from flags."""
+    one = created(turnout, "subject:orders* AND NOT location:Helsinki", "--to", "a", "--to", "b", "--meta", "name=n")
+    found = json.loads(turnout("subscriptions", "read", one)[1])
+    group = found["route"]["condition"]["groupCondition"]
+
+    assert (found["id"], found["metadata"], found["route"]["destinations"]) == (one, {"name": "n"}, ["a", "b"])
+    assert group["logic"] == "And"
+    assert [next(iter(child.values()))["pattern"] for child in group["group"]] == ["orders*", "Helsinki"]
+
+
+def test_create_from_flags(turnout):
+    """Leaves by flags are coupled by one logic."""
+    flags = ["--has", "a=x*", "--has-word", "b=y", "--has-not", "c=z=1", "--logic", "xor"]
+    group = condition_of(turnout, created(turnout, *flags, "--to", "d"))["groupCondition"]
+    first, second, third = (child["kiwiCondition"] for child in group["group"])
+
+    assert group["logic"] == "Xor"
+    assert (first["key"], first["pattern"]) == ("a", "x*")
+    assert second["partial"] is True
+    assert (third["pattern"], third["not"]) == ("z=1", True)
+
+
+def test_create_from_json(turnout):
+    """A body of the original's Create does, given or on standard input; --json prints the id in an object."""
+    body = '{"route": {"destinations": ["d"], "condition": {"kiwiTreeCondition": {"key": "k", "pattern": "p*"}}}}'
+    for arguments, stdin in (((body,), ""), (("-",), body)):
+        one = json.loads(created(turnout, "--body", *arguments, "--json", stdin=stdin))["id"]
+        assert condition_of(turnout, one)["kiwiTreeCondition"]["pattern"] == "p*"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "d"], "give the condition once"),
+        (["k:v", "--has", "a=b", "--to", "d"], "give the condition once"),
+        (["k:v"], "route.destinations: at least one"),
+        (["--has-not", "a=b", "--to", "d"], "LIM-1"),
+        (["--has", "a", "--to", "d"], "--has: expected name=value, found 'a'"),
+        (["k:v", "--to", "d", "--meta", "x"], "--meta: expected name=value"),
+        (["--body", "{"], "--body: not JSON"),
+        (["--body", "{}", "--to", "d"], "leave --to and --meta out"),
+        (["k:v", "--to", "d", "--store", "redis://x"], "no store is named 'redis://x'"),
+        (["k:v", "--to", "d", "--store", "grpc://"], "names no host"),
+        (["k:v", "--to", "d", "--store", "grpc://h:1?ca=/nowhere"], "/nowhere"),
+        (["k:v AND", "--to", "d"], ""),
+    ],
+)
+def test_wrong_requests(turnout, arguments, words):
+    """What cannot be asked for ends with 2, a reason on standard error, and nothing stored."""
+    code, out, err = turnout("subscriptions", "create", *arguments)
+
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_unknown_id(turnout):
+    """What is not there ends with 1."""
+    for command in ("read", "delete", "explain"):
+        code, _, err = turnout("subscriptions", command, "nobody")
+        assert (code, err) == (1, "turnout: no subscription has the id 'nobody'\n")
+
+
+def test_delete(turnout):
+    """Several ids go at once."""
+    ids = [created(turnout, "--has", f"k=v{n}", "--to", "d") for n in range(2)]
+
+    assert turnout("subscriptions", "delete", *ids)[0] == 0
+    assert turnout("subscriptions", "search")[1] == ""
+
+
+def test_search(turnout):
+    """Search by leaf or by metadata, a page at a time."""
+    ids = sorted(created(turnout, "--has", "k=v*", "--to", "d", "--meta", "by=me") for _ in range(3))
+    created(turnout, "--has", "k=w", "--to", "d")
+    _, out, err = turnout("subscriptions", "search", "--key", "k", "--pattern", "v*", "--limit", "2")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ids[:2]
+
+    cursor = re.search(r"--cursor (\S+)", err).group(1)
+    page = turnout("subscriptions", "search", "--meta", "by=me", "--limit", "2", "--cursor", cursor, "--json")[1]
+    assert [one["id"] for one in json.loads(page)["page"]] == ids[2:]
+    assert json.loads(page)["cursor"] == ""
+    assert turnout("subscriptions", "search", "--key", "k")[0] == 2
+    assert turnout("subscriptions", "search", "--key", "k", "--pattern", "v", "--meta", "a=b")[0] == 2
+
+
+def test_match_and_explain(turnout):
+    """Match names the subscriptions and destinations; explain says why, down to the leaf."""
+    one = created(turnout, "--has", "subject=orders*", "--has-not", "location=Helsinki", "--to", "a", "--to", "b")
+    assert turnout("subscriptions", "match", "subject=orders 1")[1] == f"{one}  a b\n"
+    assert turnout("subscriptions", "match", "subject=orders 1", "location=Helsinki")[1] == ""
+
+    found = json.loads(turnout("subscriptions", "match", "--message", '{"subject": "orders"}', "--json")[1])
+    assert [match["destinations"] for match in found["matches"]] == [["a", "b"]]
+
+    _, out, _ = turnout("subscriptions", "explain", one, "--message", "-", stdin='{"location": "Helsinki"}')
+    assert out.splitlines() == [
+        "not matched because",
+        "  no  all of: 0 of 2 are true",
+        "    no  'subject' matches 'orders*': the message has no such key",
+        "    no  not 'location' matches 'Helsinki': it is 'Helsinki', which does",
+    ]
+    told = json.loads(turnout("subscriptions", "explain", one, "subject=orders", "--json")[1])
+    assert told["matched"]
+    assert [child["holds"] for child in told["explanation"]["children"]] == [True, True]
+
+
+def test_stats(turnout):
+    """The index's anchors, the hottest first, and the terms that have none."""
+    for number in range(3):
+        created(turnout, "--has", "k=same", "--has-not", f"n={number}", "--to", "d")
+    created(turnout, "--has", "a=b", "--has-not", "c=d", "--logic", "or", "--to", "d")
+    found = json.loads(turnout("subscriptions", "stats", "--json")[1])
+
+    assert (found["subscriptions"], found["revision"]) == (4, 4)
+    assert found["always"] == 1
+    assert found["hottest"][0] == {"key": "k", "kind": "=", "text": "same", "terms": 3}
+    assert "1 terms without an anchor" in turnout("subscriptions", "stats")[1]
+
+
+def test_import_and_export(turnout, tmp_path):
+    """An export imported elsewhere exports the same; an import that is repeated fails or skips."""
+    for number in range(5):
+        created(turnout, "--has", f"k=v{number}", "--to", "d")
+    assert turnout("subscriptions", "export", "all.jsonl") == (0, "", "5 written\n")
+
+    other = ["--store", "sqlite:///other.db"]
+    assert turnout("subscriptions", "import", "all.jsonl", *other)[0] == 0
+    text = (tmp_path / "all.jsonl").read_text()
+    assert turnout("subscriptions", "export", *other)[1] == text
+    assert turnout("subscriptions", "import", "-", *other, stdin=text)[0] == 1
+    again = turnout("subscriptions", "import", "all.jsonl", "--existing", "skip", "--json", *other)
+    assert json.loads(again[1]) == {"created": 0, "skipped": 5}
+    assert turnout("subscriptions", "import", "nowhere.jsonl")[0] == 2
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    code, _, err = turnout("subscriptions", "import", "bad.jsonl")
+    assert (code, "line 1: route" in err) == (2, True)
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str):
+    """A server process, its port, and what it wrote to standard error."""
+    told: list[str] = []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "turnout", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "API_HOST": "127.0.0.1", "API_PORT": "0", **environment},
+    )
+    try:
+        while not (found := re.search(r"serving on port (\d+)", told[-1] if told else "")):
+            line = process.stderr.readline()
+            assert line, told
+            told.append(line)
+        yield f"127.0.0.1:{found.group(1)}", process, told
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        told += process.stderr.readlines()
+        process.wait(20)
+        process.stderr.close()
+
+
+def test_serve(turnout, tmp_path):
+    """The service is a store for the other commands, and stops with 0 when it is told to."""
+    with serving("subscriptions", "serve", DB_URI=f"sqlite:///{tmp_path}/served.db", API_METRICS_PORT="0") as (
+        address,
+        process,
+        told,
+    ):
+        store = ["--store", f"grpc://{address}"]
+        one = created(turnout, "--has", "k=v", "--to", "d", *store)
+        assert turnout("subscriptions", "match", "k=v", *store)[1] == f"{one}  d\n"
+        assert "yes 'k' matches 'v'" in turnout("subscriptions", "explain", one, "k=v", *store)[1]
+        assert json.loads(turnout("subscriptions", "export", *store)[1])["id"] == one
+        assert turnout("subscriptions", "read", "nobody", *store)[0] == 1
+        metrics = next(json.loads(line)["metrics_port"] for line in told if '"metrics_port"' in line)
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
+            assert "turnout_subscriptions 1.0" in page.read().decode()
+    assert process.returncode == 0
+    assert any('"stopped"' in line for line in told)
+    assert turnout("subscriptions", "read", one, "--store", f"sqlite:///{tmp_path}/served.db")[0] == 0
+
+
+def test_serve_with_tokens(turnout, tmp_path):
+    """A token file on both sides lets the client in; without it nothing is told."""
+    (tmp_path / "tokens").write_text("secret\n")
+    with serving("subscriptions", "serve", "--store", f"sqlite:///{tmp_path}/t.db", API_TOKENS_FILE="tokens") as (
+        address,
+        _,
+        _,
+    ):
+        assert turnout("subscriptions", "search", "--store", f"grpc://{address}?token-file=tokens")[0] == 0
+        code, _, err = turnout("subscriptions", "search", "--store", f"grpc://{address}")
+    assert (code, "UNAUTHENTICATED" in err) == (1, True)
+
+
+def test_serve_beside_kiwi_trees(turnout, tmp_path):
+    """With two kiwi-tree services, creating registers the patterns and deleting removes them."""
+    with (
+        serving("kiwi-tree", "serve", "--file", str(tmp_path / "complete.db")) as (complete, _, _),
+        serving("kiwi-tree", "serve") as (partial, _, _),
+        serving(
+            "subscriptions",
+            "serve",
+            DB_URI=f"sqlite:///{tmp_path}/s.db",
+            API_KIWI_TREE_COMPLETE_URI=complete,
+            API_KIWI_TREE_PARTIAL_URI=f"http://{partial}",
+        ) as (address, _, _),
+        grpc.insecure_channel(complete) as channel,
+        grpc.insecure_channel(partial) as other,
+    ):
+        store = ["--store", f"grpc://{address}"]
+        tree, words = kiwi_tree_pb2_grpc.ServiceStub(channel), kiwi_tree_pb2_grpc.ServiceStub(other)
+        pair = kiwi_tree_pb2.KeyPatternRequest(key="k", pattern="p*")
+        leaf = {"key": "k", "pattern": "p*"}
+        group = [{"kiwiTreeCondition": leaf}, {"kiwiTreeCondition": {**leaf, "partial": True}}]
+        body = json.dumps({"route": {"destinations": ["d"], "condition": {"groupCondition": {"group": group}}}})
+
+        tree.LockCreate(pair, timeout=10)
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            tree.LockCreate(pair, timeout=10)
+        code, _, err = turnout("subscriptions", "create", "--body", body, *store)
+        assert (code, "try again" in err) == (1, True)
+        tree.UnlockCreate(pair, timeout=10)
+        one = created(turnout, "--body", body, *store)
+        tree.Create(pair, timeout=10)
+        assert turnout("subscriptions", "delete", one, *store)[0] == 0
+        for stub in (tree, words):
+            with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
+                stub.Delete(pair, timeout=10)
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            tree.Create(kiwi_tree_pb2.KeyPatternRequest(key="k", pattern="*p"), timeout=10)
+
+
+def test_serve_wrong_settings(turnout, monkeypatch):
+    """Settings that cannot be end with 2 before anything is opened."""
+    monkeypatch.setenv("API_PORT", "grpc")
+    code, _, err = turnout("subscriptions", "serve")
+    assert (code, "API_PORT: expected a port" in err) == (2, True)
+
+    monkeypatch.delenv("API_PORT")
+    monkeypatch.setenv("API_KIWI_TREE_PARTIAL_URI", "x:1")
+    code, _, err = turnout("subscriptions", "serve")
+    assert (code, "belong together" in err) == (2, True)
