@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies
 from turnout.conditions.evaluate import leaf_holds
@@ -65,6 +65,8 @@ def terms_of(condition: Condition, cost: Cost) -> tuple[Term, ...]:
         condition: any condition.
         cost: tells which anchors are rare; the terms are looked up by the rarest that there are.
     """
+    if _is_plain(condition):
+        return (_plain(condition.children, cost),)
     cover = _cover(condition, True, cost)
     if cover is None:
         return _alone(condition)
@@ -80,6 +82,29 @@ def terms_of(condition: Condition, cost: Cost) -> tuple[Term, ...]:
                 return _alone(condition)
         before.append(test)
     return tuple(terms)
+
+
+def _is_plain(condition: Condition) -> TypeGuard[Group]:
+    return (
+        isinstance(condition, Group)
+        and condition.logic is Logic.AND
+        and not condition.negated
+        and not any(isinstance(child, Group) for child in condition.children)
+    )
+
+
+def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
+    """The term of a conjunction of leaves: what most conditions are, so without the machinery for the others."""
+    best, price, access = None, float("inf"), ALWAYS
+    for leaf in children:
+        if not isinstance(leaf, Group) and not leaf.negated:
+            for anchor in anchors_of(leaf):
+                if best is None or cost(anchor) < price:
+                    best, price, access = leaf, cost(anchor), anchor
+    if best is None or not implies(access, best):
+        best = None
+    checks = dict.fromkeys(leaf for leaf in children if leaf is not best and not isinstance(leaf, Group))
+    return Term(access, tuple(checks))
 
 
 def _alone(condition: Condition) -> tuple[Term, ...]:

@@ -100,7 +100,7 @@ class Matcher:
         with self._lock:
             self.remove(subscription.id)
             self._subscriptions[subscription.id] = subscription
-            self._anchors[subscription.id] = tuple(entry.access for entry in entries)
+            self._anchors[subscription.id] = tuple({entry.access for entry in entries})
             for entry in entries:
                 self._postings.add(entry)
 
