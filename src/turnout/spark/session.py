@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from pyspark.sql import SparkSession
 
 from turnout.routes import Route
@@ -55,7 +56,7 @@ def build_session(
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     builder = SparkSession.builder.appName(name).master(master)
-    settings = {**_DEFAULTS, **(conf or {})}
+    settings = {**_DEFAULTS, "spark.driver.memory": _driver_memory(), **(conf or {})}
     if not master.startswith("local"):
         for local_only in ("spark.driver.host", "spark.driver.bindAddress"):
             if local_only not in (conf or {}) and "127.0.0.1" not in master and "localhost" not in master:
@@ -64,6 +65,11 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _driver_memory() -> str:
+    """A quarter of the machine's memory, from 1 to 8 GB: in local mode the driver does all the work."""
+    return f"{min(max(psutil.virtual_memory().total // 4 // 2**20, 1024), 8192)}m"
 
 
 @contextmanager
