@@ -152,9 +152,9 @@ def test_match_and_explain(turnout):
     _, out, _ = turnout("subscriptions", "explain", one, "--message", "-", stdin='{"location": "Helsinki"}')
     assert out.splitlines() == [
         "not matched because",
-        "  no  all of: 0 of 2 are true",
-        "    no  'subject' matches 'orders*': the message has no such key",
-        "    no  not 'location' matches 'Helsinki': it is 'Helsinki', which does",
+        "  - AND: 0 of 2 hold",
+        "    - subject:orders*: 'subject' is missing",
+        "    - NOT location:Helsinki: 'location' is 'Helsinki'",
     ]
     told = json.loads(turnout("subscriptions", "explain", one, "subject=orders", "--json")[1])
     assert told["matched"]
@@ -227,7 +227,7 @@ def test_serve(turnout, tmp_path):
         store = ["--store", f"grpc://{address}"]
         one = created(turnout, "--has", "k=v", "--to", "d", *store)
         assert turnout("subscriptions", "match", "k=v", *store)[1] == f"{one}  d\n"
-        assert "yes 'k' matches 'v'" in turnout("subscriptions", "explain", one, "k=v", *store)[1]
+        assert "+ k:v: 'k' is 'v'" in turnout("subscriptions", "explain", one, "k=v", *store)[1]
         assert json.loads(turnout("subscriptions", "export", *store)[1])["id"] == one
         assert turnout("subscriptions", "read", "nobody", *store)[0] == 1
         metrics = next(json.loads(line)["metrics_port"] for line in told if '"metrics_port"' in line)

@@ -11,7 +11,6 @@ from tests.contracts.store import subscription
 from turnout.conditions import all_of, any_of, kiwi, not_
 from turnout.errors import ConditionError, StoreUnavailableError, SubscriptionInvalidError
 from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.explanation import explain
 from turnout.subscriptions.kiwi_tree import LOCK_SECONDS, KiwiTree, PairNotFoundError
 from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.rules import MAX_LEAVES, MAX_NESTING, check
@@ -268,23 +267,3 @@ def test_live_matcher_asks_no_more_than_it_must(store):
         live.match({})
 
     assert len(asked) == 3
-
-
-def test_explanations_say_what_decided():
-    """Each kind of leaf says what it looked for and what it found."""
-    from turnout.conditions import cidr, compare, exists, one_of
-
-    condition = one_of(
-        kiwi("a", "x*", ignore_case=True), kiwi("b", "word", partial=True), compare("n", ">=", 3), exists("e")
-    )
-    told = explain(any_of(condition, not_(cidr("ip", "10.0.0.0/8"))), {"a": "XY", "n": "2", "ip": "10.1.1.1"})
-
-    assert told.lines() == [
-        "yes any of: 1 of 2 are true",
-        "  yes exactly one of: 1 of 4 are true",
-        "    yes 'a' matches 'x*' in any case: it is 'XY', which does",
-        "    no  a word of 'b' matches 'word': the message has no such key",
-        "    no  'n' >= 3: it is '2', which does not",
-        "    no  'e' is there: the message has no such key",
-        "  no  not 'ip' is in 10.0.0.0/8: it is '10.1.1.1', which does",
-    ]

@@ -16,11 +16,10 @@ from turnout.cli.run import stop_on_signals
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
-    from turnout.conditions import Condition
+    from turnout.conditions import Condition, Explanation
     from turnout.rpc.client import MatchingClient
     from turnout.rpc.server import RpcServer
     from turnout.subscriptions import Match, Store, Subscription
-    from turnout.subscriptions.explanation import Explanation
 
 __all__ = ["register", "serve_until_stopped"]
 
@@ -355,7 +354,7 @@ def _matches(store: str | None, metadata: dict[str, str]) -> list[Match]:
 
 
 def _explained(store: str | None, id_: str, metadata: dict[str, str]) -> Explanation:
-    from turnout.subscriptions.explanation import explain as explanation_of
+    from turnout.conditions import explain as explanation_of
 
     with _service(store) as service:
         if service is not None:
@@ -371,9 +370,11 @@ def _shown(subscription: Subscription, indent: int | None = None) -> str:
 
 
 def _plain(told: Explanation) -> dict[str, Any]:
+    from turnout.conditions.text import format_condition
+
     return {
-        "conditionId": told.condition_id,
-        "text": told.text,
+        "conditionId": told.condition.id,
+        "text": format_condition(told.condition),
         "holds": told.holds,
         "reason": told.reason,
         "children": [_plain(child) for child in told.children],

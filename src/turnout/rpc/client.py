@@ -10,15 +10,15 @@ from urllib.parse import parse_qsl
 
 import grpc
 
+from turnout.conditions import Condition, Explanation, Group
 from turnout.errors import ConfigError, Mistake
-from turnout.rpc.convert import data_from, subscription_from, subscription_to
+from turnout.rpc.convert import condition_from, data_from, subscription_from, subscription_to
 from turnout.rpc.parts import changes_of
 from turnout.rpc.status import translated
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
 from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Match, Page, Snapshot, StoreBase, Subscription
-from turnout.subscriptions.explanation import Explanation
 
 __all__ = ["Channel", "MatchingClient", "RemoteStore"]
 
@@ -221,7 +221,8 @@ class MatchingClient:
         """Why the subscription of this id wants the message or does not."""
         request = matching_pb2.ExplainRequest(subscription_id=id, metadata=dict(metadata))
         with translated():
-            return _explanation(self._stub.Explain(request, **self._options.call()).explanation)
+            response = self._stub.Explain(request, **self._options.call())
+        return _explanation(response.explanation, condition_from(response.condition))
 
     def watch(self, since: int = 0) -> Iterator[Changes]:
         """Changes after a revision, as they come. Close the iterator to stop.
@@ -244,11 +245,7 @@ def _matches(response: matching_pb2.MatchResponse) -> list[Match]:
     ]
 
 
-def _explanation(message: matching_pb2.Explanation) -> Explanation:
-    return Explanation(
-        message.condition_id,
-        message.text,
-        message.holds,
-        message.reason,
-        tuple(map(_explanation, message.children)),
-    )
+def _explanation(message: matching_pb2.Explanation, condition: Condition) -> Explanation:
+    nodes = condition.children if isinstance(condition, Group) else ()
+    children = (_explanation(*pair) for pair in zip(message.children, nodes, strict=True))
+    return Explanation(condition, message.holds, message.reason, tuple(children))

@@ -11,7 +11,7 @@ from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
 
-__all__ = ["changes_from", "data_from", "data_to", "subscription_from", "subscription_to"]
+__all__ = ["changes_from", "condition_from", "data_from", "data_to", "subscription_from", "subscription_to"]
 
 _LOGICS = tuple(Logic)
 """In the order of the proto's enum."""
@@ -23,7 +23,7 @@ def data_from(data: Any, id: str = "") -> Subscription:  # noqa: A002 - the fiel
     Raises:
         SubscriptionInvalidError: it has no condition, or one that means nothing; the message names the place.
     """
-    condition = _condition_from(data.route.condition, "route.condition")
+    condition = condition_from(data.route.condition, "route.condition")
     return Subscription(list(data.route.destinations), condition, dict(data.metadata), id)
 
 
@@ -42,7 +42,12 @@ def changes_from(message: matching_pb2.Changes) -> Changes:
     )
 
 
-def _condition_from(message: Any, place: str) -> Condition:
+def condition_from(message: Any, place: str = "condition") -> Condition:
+    """The condition of a ConditionInput or a ConditionOutput.
+
+    Raises:
+        SubscriptionInvalidError: it means nothing; the message begins with the place.
+    """
     kind = message.WhichOneof("condition")
     if kind is None:
         kinds = ", ".join(sorted(_READERS))
@@ -64,7 +69,7 @@ def _group_from(body: Any, place: str) -> Condition:
         raise ConditionError(f"logic is one of {known}, found {body.logic}")
     # A group of one passes here and is refused by the service's rules, which say more.
     children = (
-        _condition_from(child, f"{place}.groupCondition.group[{number}]") for number, child in enumerate(body.group)
+        condition_from(child, f"{place}.groupCondition.group[{number}]") for number, child in enumerate(body.group)
     )
     return Group(_LOGICS[body.logic], tuple(children), **_common(body))
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 
-from turnout.conditions import Condition
+from turnout.conditions import Condition, Explanation, explain
+from turnout.conditions.text import format_condition
 from turnout.rpc.calls import RefusedError
+from turnout.rpc.convert import data_to
 from turnout.rpc.parts import changes_parts
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1.matching_pb2_grpc import MatchingServicer as _Servicer
-from turnout.subscriptions.explanation import Explanation, explain
 from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
 
@@ -66,7 +67,11 @@ class MatchingServicer(_Servicer):
         """Why, down to the leaf."""
         subscription = self._service.read(request.subscription_id)
         explanation = _explanation(subscription.condition, dict(request.metadata))
-        return pb.ExplainResponse(matched=explanation.holds, explanation=explanation)
+        return pb.ExplainResponse(
+            matched=explanation.holds,
+            explanation=explanation,
+            condition=data_to(subscription).route.condition,
+        )
 
     def Watch(self, request: pb.WatchRequest, context: Any) -> Iterator[pb.Changes]:  # noqa: N802
         """Changes as they come."""
@@ -103,8 +108,8 @@ def _explanation(condition: Condition, metadata: dict[str, str]) -> pb.Explanati
 
 def _message(told: Explanation) -> pb.Explanation:
     return pb.Explanation(
-        condition_id=told.condition_id,
-        text=told.text,
+        condition_id=told.condition.id,
+        text=format_condition(told.condition),
         holds=told.holds,
         reason=told.reason,
         children=map(_message, told.children),

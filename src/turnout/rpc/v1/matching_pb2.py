@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnout.rpc.v1 import subscriptions_pb2 as turnout_dot_rpc_dot_v1_dot_subscriptions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xa5\x01\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xa4\x01\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"^\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\x88\x03\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dturnout/rpc/v1/matching.proto\x12\x18turnout.subscriptions.v1\x1a\"turnout/rpc/v1/subscriptions.proto\"\xa5\x01\n\x0cMatchRequest\x12\x46\n\x08metadata\x18\x01 \x03(\x0b\x32\x34.turnout.subscriptions.v1.MatchRequest.MetadataEntry\x12\x0f\n\x07\x65xplain\x18\x02 \x01(\x08\x12\x0b\n\x03tag\x18\x03 \x01(\t\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"`\n\rMatchResponse\x12\x30\n\x07matches\x18\x01 \x03(\x0b\x32\x1f.turnout.subscriptions.v1.Match\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0b\n\x03tag\x18\x03 \x01(\t\"\x89\x01\n\x05Match\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64\x65stinations\x18\x02 \x03(\t\x12\x15\n\rcondition_ids\x18\x03 \x03(\t\x12:\n\x0b\x65xplanation\x18\x04 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\xa4\x01\n\x0e\x45xplainRequest\x12\x17\n\x0fsubscription_id\x18\x01 \x01(\t\x12H\n\x08metadata\x18\x02 \x03(\x0b\x32\x36.turnout.subscriptions.v1.ExplainRequest.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x91\x01\n\x0f\x45xplainResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x08\x12:\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32%.turnout.subscriptions.v1.Explanation\x12\x31\n\tcondition\x18\x03 \x01(\x0b\x32\x1e.subscriptions.ConditionOutput\"\x89\x01\n\x0b\x45xplanation\x12\x14\n\x0c\x63ondition_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05holds\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x37\n\x08\x63hildren\x18\x05 \x03(\x0b\x32%.turnout.subscriptions.v1.Explanation\"\x1d\n\x0cWatchRequest\x12\r\n\x05since\x18\x01 \x01(\x04\"{\n\x07\x43hanges\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12,\n\x07\x63reated\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription\x12\x13\n\x0b\x64\x65leted_ids\x18\x03 \x03(\t\x12\r\n\x05reset\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"!\n\x12\x43reateManyResponse\x12\x0b\n\x03ids\x18\x01 \x03(\t\"\x11\n\x0fRevisionRequest\"$\n\x10RevisionResponse\x12\x10\n\x08revision\x18\x01 \x01(\x04\"\x1f\n\x0e\x43hangesRequest\x12\r\n\x05since\x18\x01 \x01(\x12\"\x11\n\x0fSnapshotRequest\"T\n\x0cSnapshotPart\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x32\n\rsubscriptions\x18\x02 \x03(\x0b\x32\x1b.subscriptions.Subscription2\xfe\x02\n\x08Matching\x12X\n\x05Match\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse\x12\x62\n\x0bMatchStream\x12&.turnout.subscriptions.v1.MatchRequest\x1a\'.turnout.subscriptions.v1.MatchResponse(\x01\x30\x01\x12^\n\x07\x45xplain\x12(.turnout.subscriptions.v1.ExplainRequest\x1a).turnout.subscriptions.v1.ExplainResponse\x12T\n\x05Watch\x12&.turnout.subscriptions.v1.WatchRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x32\x88\x03\n\x07Storage\x12Y\n\nCreateMany\x12\x1b.subscriptions.Subscription\x1a,.turnout.subscriptions.v1.CreateManyResponse(\x01\x12\x61\n\x08Revision\x12).turnout.subscriptions.v1.RevisionRequest\x1a*.turnout.subscriptions.v1.RevisionResponse\x12[\n\nGetChanges\x12(.turnout.subscriptions.v1.ChangesRequest\x1a!.turnout.subscriptions.v1.Changes0\x01\x12\x62\n\x0bGetSnapshot\x12).turnout.subscriptions.v1.SnapshotRequest\x1a&.turnout.subscriptions.v1.SnapshotPart0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,28 +48,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINREQUEST']._serialized_end=666
   _globals['_EXPLAINREQUEST_METADATAENTRY']._serialized_start=214
   _globals['_EXPLAINREQUEST_METADATAENTRY']._serialized_end=261
-  _globals['_EXPLAINRESPONSE']._serialized_start=668
-  _globals['_EXPLAINRESPONSE']._serialized_end=762
-  _globals['_EXPLANATION']._serialized_start=765
-  _globals['_EXPLANATION']._serialized_end=902
-  _globals['_WATCHREQUEST']._serialized_start=904
-  _globals['_WATCHREQUEST']._serialized_end=933
-  _globals['_CHANGES']._serialized_start=935
-  _globals['_CHANGES']._serialized_end=1058
-  _globals['_CREATEMANYRESPONSE']._serialized_start=1060
-  _globals['_CREATEMANYRESPONSE']._serialized_end=1093
-  _globals['_REVISIONREQUEST']._serialized_start=1095
-  _globals['_REVISIONREQUEST']._serialized_end=1112
-  _globals['_REVISIONRESPONSE']._serialized_start=1114
-  _globals['_REVISIONRESPONSE']._serialized_end=1150
-  _globals['_CHANGESREQUEST']._serialized_start=1152
-  _globals['_CHANGESREQUEST']._serialized_end=1183
-  _globals['_SNAPSHOTREQUEST']._serialized_start=1185
-  _globals['_SNAPSHOTREQUEST']._serialized_end=1202
-  _globals['_SNAPSHOTPART']._serialized_start=1204
-  _globals['_SNAPSHOTPART']._serialized_end=1288
-  _globals['_MATCHING']._serialized_start=1291
-  _globals['_MATCHING']._serialized_end=1673
-  _globals['_STORAGE']._serialized_start=1676
-  _globals['_STORAGE']._serialized_end=2068
+  _globals['_EXPLAINRESPONSE']._serialized_start=669
+  _globals['_EXPLAINRESPONSE']._serialized_end=814
+  _globals['_EXPLANATION']._serialized_start=817
+  _globals['_EXPLANATION']._serialized_end=954
+  _globals['_WATCHREQUEST']._serialized_start=956
+  _globals['_WATCHREQUEST']._serialized_end=985
+  _globals['_CHANGES']._serialized_start=987
+  _globals['_CHANGES']._serialized_end=1110
+  _globals['_CREATEMANYRESPONSE']._serialized_start=1112
+  _globals['_CREATEMANYRESPONSE']._serialized_end=1145
+  _globals['_REVISIONREQUEST']._serialized_start=1147
+  _globals['_REVISIONREQUEST']._serialized_end=1164
+  _globals['_REVISIONRESPONSE']._serialized_start=1166
+  _globals['_REVISIONRESPONSE']._serialized_end=1202
+  _globals['_CHANGESREQUEST']._serialized_start=1204
+  _globals['_CHANGESREQUEST']._serialized_end=1235
+  _globals['_SNAPSHOTREQUEST']._serialized_start=1237
+  _globals['_SNAPSHOTREQUEST']._serialized_end=1254
+  _globals['_SNAPSHOTPART']._serialized_start=1256
+  _globals['_SNAPSHOTPART']._serialized_end=1340
+  _globals['_MATCHING']._serialized_start=1343
+  _globals['_MATCHING']._serialized_end=1725
+  _globals['_STORAGE']._serialized_start=1728
+  _globals['_STORAGE']._serialized_end=2120
 # @@protoc_insertion_point(module_scope)
