@@ -1,0 +1,79 @@
+"""Disjoint terms say together what the condition says, one at a time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from tests.conditions.strategies import conditions, leaves, messages
+from turnout.conditions import all_of, any_of, evaluate, kiwi, not_, one_of
+from turnout.conditions.anchor import ALWAYS, anchors_of, implies, prober, weight
+from turnout.conditions.evaluate import leaf_holds
+from turnout.conditions.terms import MAX_CHECKS, Term, terms_of
+
+
+def has(message, anchor):
+    if anchor == ALWAYS:
+        return True
+    return anchor.key in message and anchor.text in prober(anchor.kind)(message[anchor.key])
+
+
+def is_true(term: Term, message) -> bool:
+    checks = all(evaluate(check, message) for check in term.checks)
+    return has(message, term.access) and checks and (term.rest is None or evaluate(term.rest, message))
+
+
+@given(conditions, messages)
+def test_terms_are_the_condition(condition, message):
+    """Of a message that the condition is true of, exactly one term is true; of others none."""
+    true = [term for term in terms_of(condition, weight) if is_true(term, message)]
+
+    assert int(evaluate(condition, message)) == len(true)
+
+
+@given(leaves, messages)
+def test_anchors_are_needed(leaf, message):
+    """Where a leaf's test is true, the message has each of its anchors; one that implies it, makes it true."""
+    value = message.get(leaf.key)
+    true = value is not None and leaf_holds(leaf, value)
+    for anchor in anchors_of(leaf):
+        assert has(message, anchor) or not true
+        assert true or not (implies(anchor, leaf) and has(message, anchor))
+
+
+def test_nothing_multiplies_out():
+    """A conjunction of ten alternatives of two has two terms, where a normal form has a thousand."""
+    condition = all_of(*(any_of(kiwi(f"a{n}", "1"), kiwi(f"b{n}", "1")) for n in range(10)))
+
+    assert len(terms_of(condition, weight)) == 2
+
+
+def test_alternatives_of_one_key():
+    """Alternatives without wildcards exclude each other, so each term has nothing to verify."""
+    terms = terms_of(any_of(*(kiwi("k", f"v{n}") for n in range(500))), weight)
+
+    assert len(terms) == 500
+    assert all(term.checks == () and term.rest is None for term in terms)
+
+
+def test_the_bound():
+    """Terms beyond the bound become one that is verified whole."""
+    many = [kiwi(f"k{n}", "v") for n in range(MAX_CHECKS)]
+    condition = any_of(*many)
+
+    assert terms_of(condition, weight) == (Term(ALWAYS, (), condition),)
+    below = terms_of(any_of(*many[:64]), weight)
+    assert len(below) == 64
+    assert sum(len(term.checks) for term in below) == 64 * 63 // 2
+
+
+def test_only_negations():
+    """What has no leaf to look up by is looked at for every message."""
+    (term,) = terms_of(all_of(not_(kiwi("a", "1")), not_(kiwi("b", "1"))), weight)
+
+    assert term.access == ALWAYS
+    assert len(term.checks) == 2
+
+
+def test_never_true():
+    """A condition that contradicts itself has no terms, or none that is ever true."""
+    assert terms_of(one_of(kiwi("k", "a"), kiwi("k", "a")), weight) == ()
