@@ -72,11 +72,29 @@ def map_subject(
         "array<struct<f:int,t:array<string>,n:array<bigint>>>",
     )
     target = F.get(targets, _chosen(program, _rule(program, subject, tokens), bits))
-    result = F.when(target["f"].isNull(), F.lit(None).cast("string"))
+    hashes = _hashes(program, target, subject, tokens)
+    nothing = target["f"].isNull()
+    for hashed in hashes:
+        # Always true where there is no target; it makes Spark evaluate the hash outside the branches below,
+        # where it shares what repeats.
+        nothing = nothing & hashed.isNull()
+    result = F.when(nothing, F.lit(None).cast("string"))
     for number, form in enumerate(program.forms):
-        value = _Branch(form, target, subject, tokens, bits).value()
+        value = _Branch(form, target, subject, tokens, bits, hashes).value()
         result = result.when(target["f"] == number, value)
     return result
+
+
+def _hashes(program: Program, target: Column, subject: Column, tokens: Column) -> list[Column]:
+    """The hash for the first, second … ``partition`` of the chosen destination, whatever its form; else null."""
+    keys: list[Column | None] = []
+    for number, form in enumerate(program.forms):
+        for place, key in enumerate(_Branch(form, target, subject, tokens, subject, []).keys()):
+            keys += [None] * (place + 1 - len(keys))
+            before = keys[place]
+            chosen = target["f"] == number
+            keys[place] = F.when(chosen, key) if before is None else before.when(chosen, key)
+    return [fnv1a(key) for key in keys if key is not None]
 
 
 def _chosen(program: Program, rule: Column, bits: Column) -> Column:
@@ -126,30 +144,46 @@ class _Branch:
     subject: Column
     tokens: Column
     bits: Column
+    hashes: Sequence[Column]
+
+    def keys(self) -> Iterator[Column]:
+        """What each ``partition`` of the form hashes."""
+        index = 0
+        for name, reads in self.form.functions:
+            if name == "partition":
+                named = [F.get(self.tokens, self._number(index + read).cast("int")) for read in range(reads)]
+                yield F.concat(*named) if len(named) > 1 else named[0] if named else self.subject
+            index += reads + 2
 
     def value(self) -> Column:
         if self.form == KEPT:
             return self.subject
         if self.form == LOST:
             return F.lit(None).cast("string")
-        numbers = self._numbers()
+        index = 0
+        partitions = iter(self.hashes)
         delimiters = self._delimiters()
         parts = [self._text(0)]
         for place, (name, reads) in enumerate(self.form.functions):
-            tokens = [F.get(self.tokens, next(numbers).cast("int")) for _ in range(reads)]
-            parts += [self._call(name, tokens, next(numbers), next(numbers), delimiters), self._text(place + 1)]
+            number, at = self._number(index + reads), self._number(index + reads + 1)
+            if name == "partition":
+                value = (next(partitions) % number).cast("string")
+            elif name == "random":
+                value = random_below(self.bits, at, number).cast("string")
+            else:
+                token = F.get(self.tokens, self._number(index).cast("int"))
+                value = self._cut(name, token, number, delimiters)
+            parts += [value, self._text(place + 1)]
+            index += reads + 2
         if self.form.tail:
-            parts.append(tail_of(self.subject, self.tokens, next(numbers).cast("int")))
+            parts.append(tail_of(self.subject, self.tokens, self._number(index).cast("int")))
         return F.concat(*parts) if len(parts) > 1 else parts[0]
 
     def _text(self, index: int) -> Column:
         return F.get(self.target["t"], F.lit(index))
 
-    def _numbers(self) -> Iterator[Column]:
-        index = 0
-        while True:
-            yield F.get(self.target["n"], F.lit(index))
-            index += 1
+    def _number(self, index: int) -> Column:
+        return F.get(self.target["n"], F.lit(index))
 
     def _delimiters(self) -> Iterator[Column]:
         index = len(self.form.functions) + 1
@@ -157,17 +191,10 @@ class _Branch:
             yield self._text(index)
             index += 1
 
-    def _call(
-        self, name: str, tokens: list[Column], number: Column, place: Column, delimiters: Iterator[Column]
-    ) -> Column:
+    def _cut(self, name: str, token: Column, number: Column, delimiters: Iterator[Column]) -> Column:
         if name == "wildcard":
-            return tokens[0]
-        if name == "partition":
-            key = F.concat(*tokens) if len(tokens) > 1 else tokens[0] if tokens else self.subject
-            return (fnv1a(key) % number).cast("string")
-        if name == "random":
-            return random_below(self.bits, place, number).cast("string")
+            return token
         if name in ("split", "characters"):
             delimiter = next(delimiters)
-            return split(tokens[0], delimiter if name == "split" else None)
-        return CUTS[name](tokens[0], number.cast("int"))
+            return split(token, delimiter if name == "split" else None)
+        return CUTS[name](token, number.cast("int"))

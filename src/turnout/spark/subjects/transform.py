@@ -53,8 +53,9 @@ def transform_subject(
     ]
     if transform.tail is not None:
         parts.append(tail_of(subject, tokens, F.lit(transform.tail)))
-    other = F.lit(None).cast("string") if unmatched is None else F.when(subject.isNotNull(), unmatched)
-    return F.when(_matches(transform.source, subject, tokens), join(parts)).otherwise(other)
+    # Not CASE WHEN matches THEN parts: Spark shares repeated parts of an expression only outside branches.
+    found = F.concat(F.when(_matches(transform.source, subject, tokens), F.lit("")), join(parts))
+    return found if unmatched is None else F.coalesce(found, F.when(subject.isNotNull(), unmatched))
 
 
 def _matches(source: str, subject: Column, tokens: Column) -> Column:

@@ -1,0 +1,89 @@
+"""Why a subject goes where it goes: the mapping it takes, its shares, and what kept the others out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.subjects.mapping import MappingTable, SubjectMapping
+from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.tokens import FULL, PARTIAL
+
+__all__ = ["Explanation", "Outcome", "explain", "why_not"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One thing that can become of the subject.
+
+    Attributes:
+        destination: as configured; the source's own subject where a group was completed with it.
+        subject: what the subject becomes; an example where ``random(n)`` is in it. None where it is lost.
+        share: how often, in percent.
+        completed: whether the destination was added to make 100 percent.
+    """
+
+    destination: str
+    subject: str | None
+    share: int
+    completed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a table does with one subject.
+
+    Attributes:
+        subject: the subject.
+        mapping: the mapping that it takes, None where nothing maps it.
+        group: the cluster whose destinations apply, "" for the default ones, None where nothing maps it.
+        outcomes: what can become of it.
+        others: the other sources and why they are not taken.
+    """
+
+    subject: str
+    mapping: SubjectMapping | None
+    group: str | None
+    outcomes: tuple[Outcome, ...]
+    others: tuple[tuple[str, str], ...]
+
+
+def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Explanation:
+    """What *table* does with *subject* in *cluster*, and why."""
+    taken = table.find(subject)
+    others = tuple(
+        (mapping.source, why_not(mapping.source, subject) or "it matches too, but stands later")
+        for mapping in table.mappings
+        if mapping is not taken
+    )
+    if taken is None:
+        return Explanation(subject, None, None, (Outcome(subject, subject, 100),), others)
+    tokens = subject.split(".")
+    shares = taken.group(cluster)
+    outcomes = [
+        Outcome(share.transform.destination, share.transform.apply_tokens(tokens), share.weight, share.completed)
+        for share in shares
+    ]
+    lost = 100 - sum(share.weight for share in shares)
+    if lost:
+        outcomes.append(Outcome("", None, lost))
+    group = cluster if cluster and cluster in taken.groups else ""
+    return Explanation(subject, taken, group, tuple(outcomes), others)
+
+
+def why_not(source: str, subject: str) -> str:
+    """What keeps a mapping's source from matching a subject; empty where it matches."""
+    tokens, wanted = subject.split("."), source.split(".")
+    if source == subject or covers_tokens(tokens, wanted):
+        return ""
+    for index, want in enumerate(wanted):
+        if index >= len(tokens):
+            least = f"at least {len(wanted)}" if wanted[-1] == FULL else str(len(wanted))
+            return f"it needs {least} tokens, the subject has {len(tokens)}"
+        token = tokens[index]
+        if want == FULL:
+            break
+        if not want.startswith(PARTIAL) and token != want:
+            return f"token {index + 1} is {token!r}, not {want!r}"
+        if not token or token in (FULL, PARTIAL):
+            return f"token {index + 1} is {token!r}, which no published subject has"
+    return f"it needs {len(wanted)} tokens, the subject has {len(tokens)}"

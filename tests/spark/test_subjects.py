@@ -1,0 +1,264 @@
+"""Subjects in Spark: the vectors, and equality with the pure library on generated transforms and tables."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.subjects import generate
+from tests.vectors import mappings, subject_match, subject_transform
+
+from turnout.errors import ConfigError, NotCompilableError, SubjectError
+from turnout.subjects import MappingTable, SubjectTransform, matches
+from turnout.subjects._fnv import fnv1a as fnv1a_of_bytes
+from turnout.subjects.tokens import decode, encode
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
+
+
+def _frame(spark: SparkSession, subjects: list[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    rows = [(number, bytearray(encode(subject))) for number, subject in enumerate(subjects)]
+    return spark.createDataFrame(rows, "id long, data binary").withColumn("s", F.col("data").cast("string"))
+
+
+def _texts(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
+    """The columns' values row by row, with the bytes that are not UTF-8 as surrogate escapes."""
+    rows = frame.orderBy("id").select(*[c.cast("binary").alias(f"c{n}") for n, c in enumerate(columns)]).collect()
+    return [[None if value is None else decode(bytes(value)) for value in row] for row in rows]
+
+
+def _draws(frame: DataFrame) -> list[float]:
+    from turnout.spark.subjects.draws import draw_bits, draw_of
+
+    return [row[0] for row in frame.orderBy("id").select(draw_of(draw_bits(["id"], what=""))).collect()]
+
+
+@pytest.mark.parametrize(
+    ("module", "file"),
+    [
+        (subject_transform, "subject-transform.json"),
+        (subject_match, "subject-match.json"),
+        (mappings, "mappings.json"),
+    ],
+)
+def test_every_vector_gives_the_same_in_spark(spark: SparkSession, module: Any, file: str) -> None:
+    """What the server does with each vector, the columns do too."""
+    outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
+
+    assert len(outcomes) > 40
+    assert [outcome for outcome in outcomes if outcome.status != "passed"] == []
+
+
+def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession) -> None:
+    """120 transforms, each on its own subjects, on those of others, and on subjects that are not valid."""
+    from turnout.spark.subjects import transform_subject
+
+    rng = random.Random(20260730)
+    transforms: list[SubjectTransform] = []
+    subjects = generate.odd_subjects()
+    while len(transforms) < 120:
+        source = generate.source(rng)
+        transforms.append(SubjectTransform.parse(source, generate.destination(rng, source)))
+        subjects += [generate.subject(rng, source) for _ in range(2)]
+    frame = _frame(spark, subjects)
+    draws = _draws(frame)
+    differences = []
+    for start in range(0, len(transforms), 40):
+        part = transforms[start : start + 40]
+        found = _texts(frame, [transform_subject(t, "s", seed=["id"]) for t in part])
+        for subject, draw, values in zip(subjects, draws, found, strict=True):
+            for transform, value in zip(part, values, strict=True):
+                try:
+                    expected: str | None = transform.apply(subject, draw)
+                except SubjectError:
+                    expected = None
+                if value != expected:
+                    differences.append((str(transform), subject, expected, value))
+
+    assert differences == []
+
+
+def test_generated_tables_are_equal_to_the_pure_ones(spark: SparkSession) -> None:
+    """Overlapping sources, weights, clusters, losses and random(): every choice is the same for the same draw."""
+    from turnout.spark.subjects import map_subject
+
+    rng = random.Random(20260731)
+    tables = [MappingTable.from_config(generate.table(rng, count)) for count in (1, 3, 8, 20, 60)]
+    subjects = generate.odd_subjects()
+    for table in tables:
+        subjects += [generate.subject(rng, m.source) for m in table.mappings for _ in range(3)]
+        subjects += [m.source for m in table.mappings]
+    frame = _frame(spark, subjects)
+    draws = _draws(frame)
+    differences = []
+    for table in tables:
+        clusters = (None, "west", "south")
+        found = _texts(frame, [map_subject(table, "s", cluster, ["id"]) for cluster in clusters])
+        for subject, draw, values in zip(subjects, draws, found, strict=True):
+            for cluster, value in zip(clusters, values, strict=True):
+                expected = table.apply(subject, cluster, draw)
+                if value != expected:
+                    differences.append((len(table), cluster, subject, expected, value, str(table.find(subject))))
+
+    assert differences == []
+
+
+def test_partition_hashes_keys_of_every_length(spark: SparkSession) -> None:
+    """Straight-line code, loop and empty key agree with FNV-1a, for any bytes."""
+    from turnout.spark.subjects.partition import fnv1a
+
+    rng = random.Random(7)
+    keys = [bytes(rng.randrange(256) for _ in range(length)) for length in range(40) for _ in range(5)]
+    keys += ["abcdefghijklmnopqrstuvwxyz"[:length].encode() for length in range(26)]
+    frame = _frame(spark, [decode(key) for key in keys])
+    found = [row[0] for row in frame.orderBy("id").select(fnv1a(frame["s"])).collect()]
+
+    assert found == [fnv1a_of_bytes(key) for key in keys]
+
+
+def test_matching_agrees_on_filters_and_subjects(spark: SparkSession) -> None:
+    """subject_matches is matches(), null-free, on generated filters and on subjects that are not valid."""
+    from turnout.spark.subjects import subject_matches
+
+    rng = random.Random(3)
+    filters = [generate.source(rng) for _ in range(30)] + ["a..b", "", ">", "a.>.b", "*x", "a.*", "a.b.c"]
+    subjects = generate.odd_subjects() + [generate.subject(rng, filter_) for filter_ in filters]
+    frame = _frame(spark, subjects)
+    rows = frame.orderBy("id").select(*[subject_matches(f, "s").alias(f"f{n}") for n, f in enumerate(filters)])
+    found = {
+        (filter_, subject): row[n]
+        for subject, row in zip(subjects, rows.collect(), strict=True)
+        for n, filter_ in enumerate(filters)
+    }
+
+    assert found == {(f, s): matches(f, s) for f in filters for s in subjects}
+
+
+def test_weighted_shares_pass_a_chi_square_test(spark: SparkSession) -> None:
+    """200,000 records over weights 1, 9, 20, 30 and the remainder: no more deviation than chance allows."""
+    from turnout.spark.subjects import map_subject
+
+    table = MappingTable.from_config(
+        {"foo": [{"dest": name, "weight": weight} for name, weight in (("a", 1), ("b", 9), ("c", 20), ("d", 30))]}
+    )
+    count = 200_000
+    frame = spark.range(count).selectExpr("'foo' topic", "cast(id % 7 as int) partition", "id offset")
+    mapped = frame.select(map_subject(table, "topic", seed=["topic", "partition", "offset"]).alias("m"))
+    found = {row["m"]: row["count"] for row in mapped.groupBy("m").count().collect()}
+    expected = {"a": 0.01, "b": 0.09, "c": 0.20, "d": 0.30, "foo": 0.40}
+    chi_square = sum((found[k] - count * share) ** 2 / (count * share) for k, share in expected.items())
+
+    assert set(found) == set(expected)
+    # The 99.99 % quantile for four degrees of freedom; the seed is fixed, so this never changes by chance.
+    assert chi_square < 23.5
+
+
+def test_weight_and_random_do_not_follow_one_another(spark: SparkSession) -> None:
+    """Of the records that a weight sends one way, random(4) spreads evenly: the choices are independent."""
+    from turnout.spark.subjects import map_subject
+
+    table = MappingTable.from_config({"foo": {"dest": "a.{{random(4)}}.{{random(4)}}", "weight": 50}})
+    mapped = spark.range(160_000).selectExpr("'foo' s", "id").select(map_subject(table, "s", seed=["id"]).alias("m"))
+    found = {row["m"]: row["count"] for row in mapped.groupBy("m").count().collect() if row["m"] != "foo"}
+    chi_square = sum((number - 5_000) ** 2 / 5_000 for number in found.values())
+
+    assert len(found) == 16
+    # The 99.99 % quantile for 16 degrees of freedom.
+    assert chi_square < 45.9
+
+
+def test_map_subjects_keeps_rows_and_columns_without_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+    """It may stand in a streaming query: one row out for one in, other columns untouched, no exchange in the plan."""
+    from turnout.spark.subjects import map_subjects
+
+    table = MappingTable.from_config({"foo.*": "bar.$1", "lost": {"dest": "lost", "weight": 0}})
+    rows = [("foo.1", 0, 1, "x"), ("lost", 0, 2, "y"), ("other", 0, 3, None), (None, 0, 4, "z")]
+    schema = "topic string, partition int, offset long, value string"
+    frame = spark.createDataFrame(rows, schema)
+    seed = ["topic", "partition", "offset"]
+    mapped = map_subjects(frame, table, seed=seed)
+    plan = mapped._jdf.queryExecution().executedPlan().toString()
+    frame.write.parquet(str(tmp_path / "in"))
+    stream = map_subjects(spark.readStream.schema(schema).parquet(str(tmp_path / "in")), table, into="to", seed=seed)
+    query = stream.writeStream.format("memory").queryName("mapped").trigger(availableNow=True).start()
+    query.awaitTermination()
+    streamed = spark.table("mapped").orderBy("offset").collect()
+
+    assert mapped.columns == frame.columns
+    assert [tuple(row) for row in mapped.collect()] == [
+        ("bar.1", 0, 1, "x"),
+        (None, 0, 2, "y"),
+        ("other", 0, 3, None),
+        (None, 0, 4, "z"),
+    ]
+    assert "Exchange" not in plan
+    assert "Join" not in plan
+    assert [(row["topic"], row["to"]) for row in streamed] == [
+        ("foo.1", "bar.1"),
+        ("lost", None),
+        ("other", "other"),
+        (None, None),
+    ]
+
+
+def test_what_is_unmatched_becomes_what_the_caller_asks(spark: SparkSession) -> None:
+    """Null by default, the subject or any other value on request, an error where a route wants one."""
+    from pyspark.errors import SparkRuntimeException
+    from pyspark.sql import functions as F
+
+    from turnout.spark.subjects import transform_subject
+
+    transform = SubjectTransform.parse("foo.*", "bar.$1")
+    frame = _frame(spark, ["foo.1", "baz"])
+    columns = [transform_subject(transform, "s"), transform_subject(transform, "s", unmatched=F.col("s"))]
+    failing = frame.select(transform_subject(transform, "s", unmatched=F.raise_error(F.lit("no match"))))
+
+    assert _texts(frame, columns) == [["bar.1", "bar.1"], [None, "baz"]]
+    with pytest.raises(SparkRuntimeException, match="no match"):
+        failing.collect()
+
+
+def test_choices_need_a_seed_and_tables_need_utf_8(spark: SparkSession) -> None:
+    """What cannot be made repeatable, or cannot be said, fails while the query is built."""
+    from turnout.spark.subjects import map_subject, transform_subject
+
+    with pytest.raises(ConfigError, match="name columns that identify a record"):
+        transform_subject(SubjectTransform.parse("a", "b.{{random(3)}}"), "s")
+    with pytest.raises(ConfigError, match="name columns that identify a record"):
+        map_subject(MappingTable.from_config({"a": {"dest": "b", "weight": 40}}), "s")
+    with pytest.raises(NotCompilableError, match="not UTF-8"):
+        map_subject(MappingTable.from_config({"a": "b.\udcff"}), "s")
+    assert map_subject(MappingTable.from_config({}), "s")._jc.toString() == "s"
+
+
+def test_thousands_of_mappings_stay_one_small_method(spark: SparkSession) -> None:
+    """The generated code does not grow with the table, and the JVM compiles it: fewer than 8,000 bytes."""
+    from turnout.spark.subjects import map_subject, transform_subject
+
+    def size(column: Column) -> int:
+        with contextlib.redirect_stdout(io.StringIO()) as told:
+            frame = spark.range(5).selectExpr("concat('a.', id) s", "id")
+            frame.repartition(1).select(column).explain("codegen")
+        return max(int(found) for found in re.findall(r"maxMethodCodeSize:(\d+)", told.getvalue()))
+
+    def table(count: int) -> MappingTable:
+        literals = {f"orders.{n}": f"eu.{n % 7}.orders" for n in range(count)}
+        stars = {f"tenant{n}.*": f"t.{n}.$1.{{{{partition(10,1)}}}}" for n in range(20)}
+        return MappingTable.from_config({**literals, **stars})
+
+    few, many = size(map_subject(table(10), "s")), size(map_subject(table(2_000), "s"))
+    one = size(transform_subject(SubjectTransform.parse("a.*", "b.{{partition(10,1)}}"), "s"))
+
+    assert abs(many - few) < 200
+    assert max(many, one) < 8_000
