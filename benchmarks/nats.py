@@ -1,0 +1,282 @@
+"""Messages of NATS through Spark, in and out, and from publish to delivered.
+
+Beside it, in the same run: nats-py's pull fetch as what one would write by hand, and Parquet as the ceiling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.harness import Options, Result, clock
+from turnout.embedded import NatsServer
+from turnout.spark.session import build_session
+from turnout.spark.sources.latency import low_latency_session, low_latency_source
+from turnout.spark.sources.nats import register
+from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, purge_stream
+from turnout.wire.packing import id_lines
+
+SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
+REPEATS = 3
+
+
+def run(options: Options) -> list[Result]:
+    rows = options.rows(1_000_000, 60_000)
+    spark = build_session(
+        "turnout-bench", master="local[2]", conf={"spark.driver.memory": "2g", **low_latency_session()}
+    )
+    register(spark)
+    results: list[Result] = []
+    with NatsServer() as server, tempfile.TemporaryDirectory() as folder:
+        with Connection.open(server.url) as connection:
+            for name in ("IN", "OUT"):
+                config = {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "file", "num_replicas": 1}
+                create_stream(connection, config)
+        for size, share in SIZES:
+            count = max(2000, int(rows * share))
+            _fill(server, count, size)
+            results += list(_reading(spark, server, count, size, options, Path(folder)))
+            results += list(_writing(spark, server, count, size, options))
+        if options.wants("latency"):
+            results += _latency(spark, server, Path(folder), seconds=5 if options.quick else 20)
+    spark.stop()
+    return results
+
+
+def _fill(server: NatsServer, count: int, size: int) -> None:
+    with Connection.open(server.url) as connection:
+        purge_stream(connection, "IN")
+        publisher = Publisher(connection)
+        payload = (b'{"text":"' + b"x" * size)[: size - 2] + b'"}'
+        for start in range(0, count, 10_000):
+            some = min(10_000, count - start)
+            subjects = pa.array([f"in.{n % 100}" for n in range(some)])
+            publisher.publish_columns(subjects, pa.array([payload] * some, type=pa.binary()))
+        publisher.flush()
+
+
+def _median(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the median of three runs after a warm-up, and the spread (slowest - fastest)."""
+    work()
+    times = []
+    for _ in range(REPEATS):
+        with clock() as seconds:
+            work()
+        times.append(seconds())
+    return statistics.median(times), max(times) - min(times)
+
+
+def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Options, folder: Path) -> Iterator[Result]:
+    baseline = 0.0
+    if options.wants(f"read {size} B nats-py"):
+        some = min(count, 100_000)
+        with clock() as seconds:
+            asyncio.run(_fetch(server.url, some))
+        baseline = some / seconds()
+        yield Result(f"read {size} B nats-py fetch", some, baseline)
+    for partitions in (1, 2):
+        case = f"read {size} B partitions={partitions}"
+        if options.wants(case):
+
+            def read(partitions: int = partitions) -> None:
+                given = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
+                spark.read.format("nats").options(**given).load().write.format("noop").mode("append").save()
+
+            seconds, spread = _median(read)
+            ratio = count / seconds / baseline if baseline else None
+            yield Result(case, count, count / seconds, "nats-py fetch", ratio, {"spread_s": spread})
+    case = f"read {size} B without Spark"
+    if options.wants(case):
+
+        def pull() -> None:
+            with Connection.open(server.url) as connection:
+                first = connection.api("STREAM.INFO.IN")["state"]["first_seq"]
+                for _ in PullReader(connection, Range("IN", first, first + count)).batches():
+                    pass
+
+        seconds, spread = _median(pull)
+        ratio = count / seconds / baseline if baseline else None
+        yield Result(case, count, count / seconds, "nats-py fetch", ratio, {"spread_s": spread})
+    case = f"read {size} B parquet"
+    if options.wants(case):
+        path = str(folder / f"parquet-{size}")
+        loaded = spark.read.format("nats").options(servers=server.url, stream="IN").load()
+        loaded.write.mode("overwrite").parquet(path)
+        seconds, spread = _median(lambda: spark.read.parquet(path).write.format("noop").mode("append").save())
+        yield Result(case, count, count / seconds, extra={"spread_s": spread})
+
+
+async def _fetch(url: str, count: int) -> None:
+    import nats
+
+    client = await nats.connect(url)
+    subscription = await client.jetstream().pull_subscribe("in.>", stream="IN")
+    taken = 0
+    while taken < count:
+        messages = await subscription.fetch(min(5000, count - taken), timeout=30)
+        taken += len(messages)
+    await client.close()
+
+
+def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Options) -> Iterator[Result]:
+    from pyspark.sql import functions as F
+
+    baseline = 0.0
+    if options.wants(f"write {size} B nats-py"):
+        some = min(count, 20_000)
+        with clock() as seconds:
+            asyncio.run(_publish(server.url, some, size))
+        baseline = some / seconds()
+        yield Result(f"write {size} B nats-py awaited in windows of 1000", some, baseline)
+    runs = iter(range(100))
+    for partitions in (1, 2):
+        case = f"write {size} B with ids partitions={partitions}"
+        if not options.wants(case):
+            continue
+        rows = spark.range(count, numPartitions=partitions).select(
+            F.concat(F.lit("out."), F.col("id") % 100).alias("topic"),
+            F.rpad(F.concat(F.lit('{"id":'), F.col("id"), F.lit("}")), size, "x").alias("value"),
+            F.col("id").alias("offset"),
+        )
+
+        def write(rows: Any = rows) -> None:
+            # New ids each time: a message that is known already would be acknowledged without being stored.
+            named = rows.withColumn("stream", F.lit(f"{size}-{next(runs)}"))
+            named.write.format("nats").options(servers=server.url, stream="OUT").mode("append").save()
+            with Connection.open(server.url) as connection:
+                assert connection.api("STREAM.INFO.OUT")["state"]["messages"] == count
+                purge_stream(connection, "OUT")
+
+        seconds, spread = _median(write)
+        ratio = count / seconds / baseline if baseline else None
+        yield Result(case, count, count / seconds, "nats-py windows", ratio, {"spread_s": spread})
+    if options.wants(f"write {size} B without Spark"):
+        subjects = pa.array([f"out.{n % 100}" for n in range(count)])
+        payloads = pa.repeat(pa.scalar(b"x" * size, type=pa.binary()), count) if count * size < 1 << 30 else None
+
+        def publish() -> None:
+            run_number = next(runs)
+            with Connection.open(server.url) as connection:
+                publisher = Publisher(connection)
+                ids = id_lines(pa.array([f"{run_number}:{n}" for n in range(count)]))
+                publisher.publish_columns(subjects, payloads, ids)
+                assert publisher.flush().stored == count
+                purge_stream(connection, "OUT")
+
+        if payloads is not None:
+            seconds, spread = _median(publish)
+            ratio = count / seconds / baseline if baseline else None
+            case = f"write {size} B without Spark, with ids"
+            yield Result(case, count, count / seconds, "nats-py windows", ratio, {"spread_s": spread})
+
+
+async def _publish(url: str, count: int, size: int) -> None:
+    import nats
+
+    client = await nats.connect(url)
+    stream = client.jetstream()
+    for start in range(0, count, 1000):
+        some = range(start, min(count, start + 1000))
+        headers = [{"Nats-Msg-Id": f"py-{size}-{time.time_ns()}-{n}"} for n in some]
+        await asyncio.gather(*(stream.publish("out.x", b"x" * size, headers=one) for one in headers))
+    await client.close()
+    with Connection.open(url) as connection:
+        purge_stream(connection, "OUT")
+
+
+@contextmanager
+def _query(spark: Any, server: NatsServer, checkpoint: Path) -> Iterator[Any]:
+    """NATS to NATS with the low-latency settings, running in the background."""
+    loaded = (
+        spark.readStream.format("nats")
+        .options(
+            servers=server.url, stream="IN", startingOffsets="latest", includeStream="true", **low_latency_source()
+        )
+        .load()
+    )
+    started = (
+        loaded.selectExpr("concat('out.', topic) topic", "value", "stream", "offset")
+        .writeStream.format("nats")
+        .options(servers=server.url, stream="OUT", checkpointLocation=str(checkpoint))
+        .start()
+    )
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def _latency(spark: Any, server: NatsServer, folder: Path, seconds: int) -> list[Result]:
+    """From publish to delivered at 1,000 messages a second, and what an idle query costs."""
+    import psutil
+
+    with Connection.open(server.url) as connection:
+        purge_stream(connection, "IN")
+        purge_stream(connection, "OUT")
+    taken: list[float] = []
+    ended = threading.Event()
+
+    def listen() -> None:
+        with Connection.open(server.url) as connection:
+            connection.subscribe("out.>")
+            while not ended.is_set():
+                try:
+                    for message in connection.messages(time.monotonic() + 0.5):
+                        taken.append(time.time() - float(message.payload))
+                except TimeoutError:
+                    continue
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    with _query(spark, server, folder / "latency") as query:
+        with Connection.open(server.url) as connection:
+            _publish_steadily(connection, 5)
+            time.sleep(2)
+            taken.clear()
+            _publish_steadily(connection, seconds)
+        time.sleep(2)
+        durations = [one.durationMs["triggerExecution"] for one in query.recentProgress if one.numInputRows]
+        server_process = psutil.Process(server.pid)
+        family = [server_process, psutil.Process(), *psutil.Process().children(recursive=True)]
+        before = sum(_cpu(one) for one in family)
+        time.sleep(seconds / 2)
+        idle = (sum(_cpu(one) for one in family) - before) / (seconds / 2)
+    ended.set()
+    listener.join(5)
+    p50, p99 = np.percentile(taken, [50, 99])
+    extra = {
+        "p50_ms": float(p50 * 1000),
+        "p99_ms": float(p99 * 1000),
+        "trigger_p50_ms": statistics.median(durations),
+        "idle_cores": idle,
+    }
+    return [Result("latency at 1,000 messages/s", len(taken), len(taken) / seconds, extra=extra)]
+
+
+def _cpu(process: Any) -> float:
+    import psutil
+
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _publish_steadily(connection: Connection, seconds: int) -> None:
+    """Ten messages every ten milliseconds, each holding its time."""
+    begun = time.monotonic()
+    for tick in range(seconds * 100):
+        time.sleep(max(0.0, begun + tick / 100 - time.monotonic()))
+        for _ in range(10):
+            connection.publish("in.x", repr(time.time()).encode())

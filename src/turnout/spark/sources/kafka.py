@@ -1,0 +1,93 @@
+"""Spark's own Kafka connector, fetched when a route needs it.
+
+Maven's command is preferred, as it knows the mirrors and the credentials of its user's settings; without it
+Spark is asked to fetch the connector itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+
+from turnout.errors import TurnoutError
+
+__all__ = ["CONNECTOR", "kafka_properties", "resolve_jars"]
+
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+"""The Maven coordinates of the connector that fits this PySpark."""
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+<modelVersion>4.0.0</modelVersion>
+<groupId>turnout</groupId><artifactId>classpath</artifactId><version>1</version><packaging>pom</packaging>
+<dependencies>{}</dependencies>
+</project>
+"""
+_DEPENDENCY = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+<exclusions>{}</exclusions></dependency>"""
+_EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
+
+
+def kafka_properties() -> dict[str, str]:
+    """The Spark properties that put the connector on the class path.
+
+    Raises:
+        TurnoutError: when Maven is there and cannot fetch it; the message has Maven's last words.
+    """
+    if shutil.which("mvn") is None:
+        return {"spark.jars.packages": CONNECTOR}
+    bundled = {path.name for path in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    # The Hadoop client and its like are in Spark already, and two of them do not get along.
+    jars = [jar for jar in resolve_jars([CONNECTOR], without=("org.apache.hadoop",)) if jar.name not in bundled]
+    return {"spark.jars": ",".join(str(jar) for jar in jars)}
+
+
+def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> list[Path]:
+    """The jars of *coordinates* (``group:artifact:version``) and of all that they need, in the local repository.
+
+    What was found is remembered, and found again as long as the jars are there.
+
+    Args:
+        coordinates: what to fetch.
+        without: group ids whose artifacts are left out.
+
+    Raises:
+        TurnoutError: when there is no Maven, or it cannot fetch them.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = "+".join([*coordinates, *(f"-{group}" for group in without)]).replace(":", "_")
+    remembered = caches / "turnout" / f"{name}.classpath"
+    if remembered.exists():
+        jars = _paths(remembered.read_text(encoding="utf-8"))
+        if jars and all(jar.exists() for jar in jars):
+            return jars
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise TurnoutError("Maven is not installed: put mvn on PATH, or the jars in spark.jars")
+    text = _class_path(maven, coordinates, without)
+    remembered.parent.mkdir(parents=True, exist_ok=True)
+    remembered.write_text(text, encoding="utf-8")
+    return _paths(text)
+
+
+def _class_path(maven: str, coordinates: Sequence[str], without: Sequence[str]) -> str:
+    exclusions = "".join(_EXCLUSION.format(group) for group in without)
+    dependencies = "".join(_DEPENDENCY.format(*one.split(":"), exclusions) for one in coordinates)
+    with tempfile.TemporaryDirectory(prefix="turnout-maven-") as folder:
+        pom, told = Path(folder) / "pom.xml", Path(folder) / "classpath"
+        pom.write_text(_POM.format(dependencies), encoding="utf-8")
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={told}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode != 0 or not told.exists():
+            last = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+            raise TurnoutError(f"Maven could not fetch {', '.join(coordinates)}: {last}")
+        return told.read_text(encoding="utf-8").strip()
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(part) for part in text.split(os.pathsep) if part]

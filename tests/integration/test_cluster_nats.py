@@ -1,0 +1,161 @@
+"""The same reads and writes on a cluster that has never heard of turnout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import turnout
+from turnout.embedded import NatsServer
+from turnout.embedded.nats_server import free_port
+from turnout.spark.java import find_java
+from turnout.wire import Connection, Publisher, create_stream, subject_counts
+
+SOURCE = Path(turnout.__file__).parent.parent
+SPARK = Path(pyspark.__file__).parent
+
+
+class Cluster:
+    """A Spark master and its workers, each a process of its own, with a Python that lacks turnout."""
+
+    def __init__(self, work: Path, workers: int) -> None:
+        self.work = work
+        self.port = free_port()
+        self.url = f"spark://127.0.0.1:{self.port}"
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")},
+            "JAVA_HOME": str(find_java().home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": str(bare_python(work)),
+        }
+        self.processes = [
+            self._start(
+                "master", "org.apache.spark.deploy.master.Master", "--port", str(self.port), "--webui-port", "0"
+            )
+        ]
+        for number in range(workers):
+            arguments = (
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                "--webui-port",
+                "0",
+                "-d",
+                str(work / f"w{number}"),
+                self.url,
+            )
+            self.processes.append(self._start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *arguments))
+        self._wait(workers)
+
+    def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        log = (self.work / f"{name}.log").open("wb")
+        command = [str(SPARK / "bin" / "spark-class"), main, "--host", "127.0.0.1", *arguments]
+        with log:
+            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+
+    def _wait(self, workers: int) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            logs = [path.read_text(errors="replace") for path in self.work.glob("worker*.log")]
+            if sum("Successfully registered with master" in log for log in logs) == workers:
+                return
+            time.sleep(0.2)
+        raise AssertionError("the cluster did not come up: " + "\n".join(logs))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(30)
+
+
+def bare_python(work: Path) -> Path:
+    """A Python that finds everything that is installed beside this one, but not turnout.
+
+    turnout is installed here by a ``.pth`` file, which Python without ``site`` does not read.
+    """
+    script = work / "python"
+    packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+    script.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n',
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    return script
+
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+spark.sparkContext.addPyFile(sys.argv[3])
+from turnout.spark.sources.nats import register
+register(spark)
+options = {"servers": sys.argv[1], "stream": "IN", "includeStream": "true", "partitions": "2"}
+loaded = spark.readStream.format("nats").options(**options).option("maxRecordsPerTrigger", "30000").load()
+(loaded.withColumn("topic", F.regexp_replace("topic", "^in", "out")).drop("key")
+    .writeStream.format("nats").options(servers=sys.argv[1], stream="OUT")
+    .option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start().awaitTermination())
+parts = spark.read.format("nats").options(**options).load().selectExpr("spark_partition_id()").distinct().count()
+def executor(_):
+    import os
+    yield os.environ.get("SPARK_EXECUTOR_DIRS", "local")
+executors = set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(executor).collect())
+print("PARTITIONS", parts, "EXECUTORS", len(executors))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    started = Cluster(tmp_path_factory.mktemp("cluster"), workers=2)
+    yield started
+    started.stop()
+
+
+def test_a_stream_on_two_workers(cluster: Cluster, nats_server: NatsServer, tmp_path: Path) -> None:
+    """turnout reaches the executors as a zip; both read and write, and every message arrives once."""
+    del nats_server
+    archive = shutil.make_archive(str(tmp_path / "turnout"), "zip", SOURCE, "turnout")
+    (tmp_path / "job.py").write_text(JOB, encoding="utf-8")
+    count = 60_000
+    with NatsServer() as server, Connection.open(server.url) as connection:
+        for name in ("IN", "OUT"):
+            create_stream(connection, {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "memory"})
+        with Connection.open(server.url) as opened:
+            publisher = Publisher(opened)
+            for n in range(count):
+                publisher.publish(f"in.{n % 4}", str(n).encode())
+            publisher.flush()
+        command = [
+            str(SPARK / "bin" / "spark-submit"), "--master", cluster.url,
+            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1",
+            "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=600m",
+            "--conf", f"spark.pyspark.python={cluster.environment['PYSPARK_PYTHON']}",
+            str(tmp_path / "job.py"), server.url, str(tmp_path / "checkpoint"), archive,
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+        )
+
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "PARTITIONS 2 EXECUTORS 2" in done.stdout
+        assert subject_counts(connection, "OUT") == {f"out.{n}": count // 4 for n in range(4)}
+
+
+def test_without_turnout_it_would_not_run(cluster: Cluster) -> None:
+    """The workers' Python has pyspark and pyarrow, and not turnout: the test above ships it."""
+    told = subprocess.run(
+        [cluster.environment["PYSPARK_PYTHON"], "-c", "import pyspark, pyarrow, turnout"],
+        capture_output=True, text=True, check=False, env=cluster.environment, cwd="/",
+    )  # fmt: skip
+
+    assert "No module named 'turnout'" in told.stderr

@@ -1,0 +1,227 @@
+"""Kills, restarts, pauses and cut connections while messages pass; afterwards they are counted.
+
+The short runs are part of the suite. ``make soak`` runs the long one, ten minutes over a million messages.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
+
+DRIVER = """
+import sys
+from pyspark.sql import functions as F
+from turnout.spark.session import build_session
+from turnout.spark.sources.latency import low_latency_session
+from turnout.spark.sources.nats import register
+servers, checkpoint, per_trigger, partitions = sys.argv[1:]
+spark = build_session("faults", master="local[2]", conf=low_latency_session())
+register(spark)
+loaded = (spark.readStream.format("nats")
+    .options(servers=servers, stream="IN", includeStream="true", partitions=partitions)
+    .option("maxRecordsPerTrigger", per_trigger)
+    .load())
+query = (loaded.withColumn("topic", F.concat(F.lit("out."), F.col("offset"))).drop("key")
+    .writeStream.format("nats").options(servers=servers, stream="OUT")
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+query.awaitTermination()
+spark.stop()
+"""
+
+
+class Pipeline:
+    """A driver in a process of its own, which copies the stream IN to OUT and can be killed and started again."""
+
+    def __init__(self, work: Path, server: NatsServer, per_trigger: int, url: str = "") -> None:
+        self.work, self.server, self.per_trigger = work, server, per_trigger
+        self.url = url or server.url
+        self.process: subprocess.Popen[bytes] | None = None
+        self.kills = 0
+
+    def start(self, partitions: int = 2) -> None:
+        command = [
+            sys.executable, "-c", DRIVER, self.url, str(self.work / "checkpoint"),
+            str(self.per_trigger), str(partitions),
+        ]  # fmt: skip
+        with (self.work / "driver.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self) -> None:
+        """kill -9 of the driver, its JVM and its Python workers."""
+        assert self.process is not None
+        family = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
+        for one in family:
+            if one.is_running():
+                one.send_signal(signal.SIGKILL)
+        psutil.wait_procs(family, 10)
+        self.process.wait(10)
+        self.kills += 1
+
+    def kill_a_worker(self) -> bool:
+        """kill -9 of one Python worker, as the kernel does when memory is short; False when there is none."""
+        assert self.process is not None
+        workers = [
+            one for one in psutil.Process(self.process.pid).children(recursive=True)
+            if "pyspark.daemon" in " ".join(one.cmdline()) and one.parent() is not None
+            and "pyspark.daemon" in " ".join(one.parent().cmdline())
+        ]  # fmt: skip
+        if workers:
+            random.choice(workers).send_signal(signal.SIGKILL)
+        return bool(workers)
+
+    def finish(self, timeout: float) -> int:
+        assert self.process is not None
+        return self.process.wait(timeout)
+
+    def last_words(self) -> str:
+        return (self.work / "driver.log").read_text(errors="replace")[-3000:]
+
+
+def stored(server: NatsServer) -> int:
+    with Connection.open(server.url) as connection:
+        return int(stream_info(connection, "OUT")["state"]["messages"])
+
+
+def wait_until(reached: Callable[[], bool], seconds: float, pipeline: Pipeline) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, pipeline.last_words()
+        time.sleep(0.05)
+
+
+def check(server: NatsServer, count: int) -> None:
+    """Every message of IN is in OUT exactly once: each has a subject of its own."""
+    with Connection.open(server.url) as connection:
+        state = stream_info(connection, "OUT")["state"]
+    assert (state["messages"], state["num_subjects"]) == (count, count)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    with NatsServer(tmp_path / "nats") as started:
+        with Connection.open(started.url) as connection:
+            for name in ("IN", "OUT"):
+                config = {"name": name, "subjects": [f"{name.lower()}.>"], "duplicate_window": 30 * 60 * 10**9}
+                create_stream(connection, config)
+        yield started
+
+
+def fill(server: NatsServer, count: int) -> None:
+    with Connection.open(server.url) as connection:
+        publisher = Publisher(connection)
+        for n in range(count):
+            publisher.publish("in.x", b"%d" % n, message_id=f"in-{n}")
+        publisher.flush()
+
+
+def test_the_driver_is_killed_and_the_layout_changes(tmp_path: Path, server: NatsServer) -> None:
+    """kill -9 at random points, another number of partitions after each start: nothing lost, nothing twice.
+
+    The checkpoint is the one of the low-latency settings.
+    """
+    count = 40_000
+    fill(server, count)
+    pipeline = Pipeline(tmp_path, server, per_trigger=4000)
+    for partitions in (2, 3):
+        before = stored(server)
+        pipeline.start(partitions)
+        wait_until(lambda before=before: stored(server) > before + 2000, 90, pipeline)
+        time.sleep(random.uniform(0, 0.6))
+        pipeline.kill()
+    between = stored(server)
+    pipeline.start(1)
+
+    assert pipeline.finish(120) == 0, pipeline.last_words()
+    assert between < count
+    check(server, count)
+
+
+def test_the_server_restarts_pauses_and_cuts(tmp_path: Path, server: NatsServer) -> None:
+    """One run of the driver sees all of it and ends well."""
+    count = 60_000
+    fill(server, count)
+    with CuttingProxy(server.port) as proxy:
+        pipeline = Pipeline(tmp_path, server, per_trigger=3000, url=proxy.url)
+        pipeline.start()
+        for disturb in (proxy.cut, lambda: server.restart(kill=True), proxy.cut, lambda: pause(server, 1.5)):
+            before = stored(server)
+            wait_until(lambda before=before: stored(server) > before + 1500, 90, pipeline)
+            disturb()
+
+        assert pipeline.finish(120) == 0, pipeline.last_words()
+    check(server, count)
+
+
+def pause(server: NatsServer, seconds: float) -> None:
+    server.pause()
+    time.sleep(seconds)
+    server.resume()
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path: Path, server: NatsServer) -> None:
+    """The query fails before it has written anything, instead of writing what it would write again."""
+    fill(server, 100)
+    (tmp_path / "checkpoint").write_text("a file, not a folder")
+    pipeline = Pipeline(tmp_path, server, per_trigger=50)
+    pipeline.start()
+
+    assert pipeline.finish(120) != 0
+    assert stored(server) == 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1500)
+def test_ten_minutes_of_everything(tmp_path: Path, server: NatsServer) -> None:
+    """A million messages through kills of driver and workers, restarts, pauses and cuts, at random."""
+    count, minutes = 1_000_000, float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
+    seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
+    print(f"seed {seed}")
+    random.seed(seed)
+    fill(server, count)
+    with CuttingProxy(server.port) as proxy:
+        per_trigger = int(count / (minutes * 60 * 2))
+        pipeline = Pipeline(tmp_path, server, per_trigger=per_trigger, url=proxy.url)
+        pipeline.start()
+        done: dict[str, int] = {}
+        deadline = time.monotonic() + minutes * 60
+        while time.monotonic() < deadline and stored(server) < count:
+            before = stored(server)
+            wait_until(lambda before=before: stored(server) > before or stored(server) == count, 120, pipeline)
+            time.sleep(random.uniform(0, 8))
+            fault = random.choice(["kill", "worker", "restart", "pause", "cut"])
+            done[fault] = done.get(fault, 0) + 1
+            if fault == "worker":
+                pipeline.kill_a_worker()
+            elif fault == "restart":
+                server.restart(kill=random.random() < 0.5)
+            elif fault == "pause":
+                pause(server, random.uniform(0.5, 5))
+            elif fault == "cut":
+                proxy.cut()
+            assert pipeline.process is not None
+            if fault == "kill" and pipeline.process.poll() is None:
+                pipeline.kill()
+            if pipeline.process.poll() is not None and stored(server) < count:
+                # In local mode a task that dies takes the query with it: what runs the driver starts it again.
+                pipeline.start(random.choice([1, 2, 3]))
+        while stored(server) < count:
+            if pipeline.finish(600) != 0:
+                pipeline.start()
+        print(f"faults {done}, kills of the driver {pipeline.kills}")
+        pipeline.finish(300)
+    check(server, count)
+    with Connection.open(server.url) as connection:
+        assert set(subject_counts(connection, "OUT").values()) == {1}

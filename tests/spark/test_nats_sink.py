@@ -1,0 +1,185 @@
+"""The format nats as a sink, in batches and in streams."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from turnout.embedded import NatsServer
+from turnout.spark.sources.nats import register
+from turnout.wire import Connection, create_stream, delete_stream, stream_info, subject_counts
+from turnout.wire import headers as wire_headers
+
+pytestmark = pytest.mark.jetstream
+
+
+@pytest.fixture(scope="module")
+def nats(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stream(connection: Connection) -> Iterator[str]:
+    name = f"SNK{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+    yield name
+    delete_stream(connection, name)
+
+
+def write(frame: DataFrame, server: NatsServer, **options: str) -> None:
+    frame.write.format("nats").options(servers=server.url, **options).mode("append").save()
+
+
+def stored(connection: Connection, stream: str) -> int:
+    return int(stream_info(connection, stream)["state"]["messages"])
+
+
+def message(connection: Connection, stream: str, subject: str) -> tuple[list[tuple[str, bytes]], bytes]:
+    told = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})["message"]
+    block = base64.b64decode(told.get("hdrs", ""))
+    return wire_headers.parse(block), base64.b64decode(told.get("data", ""))
+
+
+def test_rows_become_messages(nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Each under its own topic, with its headers; the key is the message id; what is about its old stream goes."""
+    rows = [
+        (f"{stream}.a", b"one", "id-1", [("A", b"1"), ("A", b"2"), ("Nats-Msg-Id", b"old"), ("Nats-Rollup", b"all")]),
+        (f"{stream}.b", b"", None, None),
+        (f"{stream}.c", None, "id-3", []),
+    ]
+    schema = "topic string, value binary, key string, headers array<struct<key: string, value: binary>>"
+    write(nats.createDataFrame(rows, schema), nats_server)
+
+    assert message(connection, stream, f"{stream}.a") == (
+        [("Nats-Msg-Id", b"id-1"), ("A", b"1"), ("A", b"2")],
+        b"one",
+    )
+    assert message(connection, stream, f"{stream}.b") == ([], b"")
+    assert message(connection, stream, f"{stream}.c") == ([("Nats-Msg-Id", b"id-3")], b"")
+
+
+def test_ids_come_from_the_data(
+    nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str
+) -> None:
+    """Written again in another order and another partitioning, nothing is stored twice and nothing new is skipped."""
+    frame = nats.range(3000).select(
+        F.concat(F.lit(f"{stream}."), F.col("id") % 2).alias("topic"),
+        F.col("id").cast("string").alias("value"),
+        F.lit("SOURCE").alias("stream"),
+        F.col("id").alias("offset"),
+    )
+    write(frame.repartition(2), nats_server, stream=stream)
+    write(frame.orderBy(F.desc("id")).repartition(3), nats_server, stream=stream)
+    write(frame.withColumn("topic", F.lit(f"{stream}.other")), nats_server, stream=stream)
+
+    assert subject_counts(connection, stream) == {
+        f"{stream}.0": 1500,
+        f"{stream}.1": 1500,
+        f"{stream}.other": 3000,
+    }
+    headers, _ = message(connection, stream, f"{stream}.1")
+    assert headers[-1][1].startswith(b"SOURCE:")
+
+
+def test_no_id_where_none_is_wanted(
+    nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str
+) -> None:
+    """Keys that are not unique, as Kafka's are, must not be ids; the option says so."""
+    frame = nats.createDataFrame([(f"{stream}.a", "x", "k")] * 3, "topic string, value string, key string")
+    write(frame, nats_server, messageId="none")
+    write(frame.drop("key"), nats_server)
+
+    assert stored(connection, stream) == 6
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        ("value", {}, "topic: the column is missing"),
+        ("topic, struct(value) value", {}, r"the column is struct<value:string>, not binary or string: use to_json"),
+        ("topic, value", {"messageId": "offset"}, "messageId: 'offset' needs the columns 'stream' and 'offset'"),
+        ("topic, value", {"windwo": "1"}, "windwo: is no option of the format 'nats'; did you mean 'window'"),
+        ("topic, value", {"window": "0"}, "window: is a number from 1 to 10000, not '0'"),
+        ("null topic, value", {}, "topic: the column is void, not string"),
+        ("cast(null as string) topic, value", {}, "a row has no topic"),
+        ("'a b' topic, value", {}, "'a b' is no subject to publish on"),
+        ("'nobody.listens' topic, value", {}, "no stream listens on 'nobody.listens'"),
+        ("topic, repeat('x', 1100000) value", {}, "1,100,000 bytes with its headers, the server takes 1,048,576"),
+        ("topic, value", {"stream": "OTHER"}, "expected stream does not match"),
+        ("topic, value", {"password": "hunter2", "user": "u", "servers": "nats://127.0.0.1:1",
+                          "reconnectTimeout": "0.3"}, "no NATS server can be reached"),
+    ],
+)  # fmt: skip
+def test_failures_say_why(
+    nats: SparkSession, nats_server: NatsServer, stream: str, columns: str, options: dict[str, str], expected: str
+) -> None:
+    """In words that help, and without a secret."""
+    frame = nats.createDataFrame([(f"{stream}.a", "x")], "topic string, value string")
+    with pytest.raises(PySparkException, match=expected) as failure:
+        write(frame.selectExpr(*_split(columns)), nats_server, **options)
+
+    assert "hunter2" not in str(failure.value)
+
+
+def _split(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def test_a_stream_is_not_overwritten(nats: SparkSession, nats_server: NatsServer, stream: str) -> None:
+    """Spark's overwrite is refused instead of taken for append."""
+    frame = nats.createDataFrame([(f"{stream}.a", "x")], "topic string, value string")
+
+    with pytest.raises(PySparkException, match="a stream cannot be overwritten"):
+        frame.write.format("nats").option("servers", nats_server.url).mode("overwrite").save()
+
+
+def test_a_stream_into_a_stream(
+    nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str, tmp_path: Path
+) -> None:
+    """From one stream to another and again from the beginning, with the checkpoint thrown away: nothing twice."""
+    write(nats.range(4000).selectExpr(f"concat('{stream}.in.', id % 5) topic", "cast(id as string) value"), nats_server)
+    loaded = (
+        nats.readStream.format("nats")
+        .options(servers=nats_server.url, stream=stream, filterSubject=f"{stream}.in.*", includeStream="true")
+        .option("maxRecordsPerTrigger", "1500")
+        .load()
+    )
+
+    def copy(checkpoint: str) -> Any:
+        query = (
+            loaded.withColumn("topic", F.regexp_replace("topic", r"\.in\.", ".out."))
+            .writeStream.format("nats")
+            .options(servers=nats_server.url, stream=stream, checkpointLocation=str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+
+    copy("one")
+    copy("two")
+
+    counts = subject_counts(connection, stream)
+    assert {name: counts[name] for name in counts if ".out." in name} == {f"{stream}.out.{n}": 800 for n in range(5)}
+    assert sum(counts.values()) == 8000

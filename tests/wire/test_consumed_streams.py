@@ -1,0 +1,117 @@
+"""Reading by sequence, and letting go of what is processed: for work queues and interest streams."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.errors import StreamError
+from turnout.wire import (
+    Acknowledger,
+    Connection,
+    DirectReader,
+    Publisher,
+    PullReader,
+    Range,
+    create_stream,
+    delete_stream,
+    stream_info,
+)
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def queue(connection: Connection) -> Iterator[str]:
+    name = f"QUEUE{secrets.token_hex(4)}"
+    config = {"name": name, "subjects": [f"{name}.>"], "storage": "memory", "retention": "workqueue"}
+    create_stream(connection, {**config, "allow_direct": True})
+    yield name
+    delete_stream(connection, name)
+
+
+def fill(server: NatsServer, stream: str, count: int) -> None:
+    with Connection.open(server.url) as opened:
+        publisher = Publisher(opened)
+        for n in range(count):
+            publisher.publish(f"{stream}.{n % 2}", b"%d" % n, [("A", "b")] if n % 5 == 0 else (), f"{n}")
+        publisher.flush()
+
+
+def rows(reader: DirectReader | PullReader) -> list[dict[str, Any]]:
+    batches = list(reader.batches())
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def test_both_readers_give_the_same_records(nats_server: NatsServer, connection: Connection) -> None:
+    """By sequence or through a consumer: same columns, same values, with holes, filters and ends."""
+    name = f"SAME{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", "allow_direct": True})
+    fill(nats_server, name, 12_000)
+    for sequence in (1, 7, 8, 12_000):
+        connection.api(f"STREAM.MSG.DELETE.{name}", {"seq": sequence})
+
+    for wanted in (
+        Range(name, 1, 12_001), Range(name, 5, 9), Range(name, 7, 9), Range(name, 11_990, 99_999),
+        Range(name, 3, 9_001, (f"{name}.1",)),
+    ):  # fmt: skip
+        with Connection.open(nats_server.url) as one, Connection.open(nats_server.url) as two:
+            direct, pulled = rows(DirectReader(one, wanted)), rows(PullReader(two, wanted))
+        assert [row["offset"] for row in direct] == [row["offset"] for row in pulled]
+        assert direct == pulled
+    delete_stream(connection, name)
+
+
+def test_a_direct_read_over_a_connection_that_is_cut(nats_server: NatsServer, queue: str) -> None:
+    """It asks again from where it was."""
+    fill(nats_server, queue, 9000)
+    with CuttingProxy(nats_server.port, 300_000, 70_001) as proxy, Connection.open(proxy.url) as cut:
+        read = rows(DirectReader(cut, Range(queue, 1, 9001)))
+
+        assert proxy.cuts == 2
+    assert [row["offset"] for row in read] == list(range(1, 9001))
+
+
+def test_what_is_acknowledged_goes_and_nothing_else(
+    nats_server: NatsServer, connection: Connection, queue: str
+) -> None:
+    """Up to the sequence, in batches of any size; again is nothing; the rest is there for the next call."""
+    fill(nats_server, queue, 3000)
+
+    assert Acknowledger(connection, queue, "spark").acknowledge(1201) == 1200
+    assert stream_info(connection, queue)["state"]["messages"] == 1800
+    with Connection.open(nats_server.url) as another:
+        acknowledger = Acknowledger(another, queue, "spark")
+        assert acknowledger.floor == 1201
+        assert acknowledger.acknowledge(1201) == 0
+        assert acknowledger.acknowledge(99_999) == 1800
+    assert stream_info(connection, queue)["state"]["messages"] == 0
+
+
+def test_a_work_queue_takes_no_second_consumer(nats_server: NatsServer, connection: Connection, queue: str) -> None:
+    """Which is why it is read by sequence: the pull reader is refused."""
+    fill(nats_server, queue, 3)
+    Acknowledger(connection, queue, "spark")
+
+    with pytest.raises(StreamError):
+        rows(PullReader(connection, Range(queue, 1, 4)))
+
+
+def test_a_stream_without_direct_access(nats_server: NatsServer, connection: Connection) -> None:
+    """The cure is named."""
+    name = f"NODIRECT{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [name], "storage": "memory"})
+
+    with pytest.raises(StreamError, match="needs allow_direct"):
+        rows(DirectReader(connection, Range(name, 1, 2)))
+    delete_stream(connection, name)
