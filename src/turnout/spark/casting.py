@@ -9,7 +9,7 @@ from functools import cache
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.java_time import DAY, format_millis
+from turnout.spark.java_time import DAY, Bind, format_millis
 from turnout.spark.record import Typed
 from turnout.spark.schemas import spark_type
 from turnout.spark.variants import kind_of
@@ -33,7 +33,7 @@ class Casted:
     bad: Column
 
 
-def cast_typed(value: Typed, target: str) -> Casted:
+def cast_typed(value: Typed, target: str, bind: Bind) -> Casted:
     """A value with a schema as the primitive type *target*; null stays null."""
     assert value.schema is not None
     schema, column = value.schema, value.column
@@ -43,13 +43,13 @@ def cast_typed(value: Typed, target: str) -> Casted:
     ):
         return Casted(F.lit(None).cast(wanted), column.isNotNull())
     if schema.type == "variant":
-        made = cast_variant(column, target)
+        made = cast_variant(column, target, bind)
         return Casted(F.try_variant_get(made.column, "$", wanted.simpleString()), made.bad)
     if target == "string":
-        return Casted(_text(column, schema), F.lit(False))
+        return Casted(_text(column, schema, bind), F.lit(False))
     if schema.logical in (DATE, TIME, TIMESTAMP):
         number, bad = _number_of_date(column, schema)
-        made = cast_typed(Typed(number, Schema("int64")), target)
+        made = cast_typed(Typed(number, Schema("int64")), target, bind)
         return Casted(made.column, bad)
     if schema.type == "string":
         return _from_text(column, target)
@@ -58,9 +58,10 @@ def cast_typed(value: Typed, target: str) -> Casted:
     return Casted(_from_number(column, schema, target), F.lit(False))
 
 
-def cast_variant(value: Column, target: str) -> Casted:
+def cast_variant(value: Column, target: str, bind: Bind) -> Casted:
     """Schemaless data as the primitive type *target*, by the type that each record's own value has."""
-    kind = kind_of(value)
+    value = bind(value)
+    kind = bind(kind_of(value))
     sources = {
         "int64": (kind == "BIGINT", "bigint"),
         "float32": (kind == "FLOAT", "float"),
@@ -74,7 +75,8 @@ def cast_variant(value: Column, target: str) -> Casted:
     for name, (when, type_) in sources.items():
         if name == "bytes" and target != "string":
             continue
-        made = cast_typed(Typed(F.when(when, F.try_variant_get(value, "$", type_)), Schema(name)), target)
+        source = bind(F.when(when, F.try_variant_get(value, "$", type_)))
+        made = cast_typed(Typed(source, Schema(name)), target, bind)
         column = F.when(when, made.column.cast("variant")).otherwise(column)
         bad = F.when(when, made.bad).otherwise(bad)
     return Casted(column, bad)
@@ -145,26 +147,27 @@ def _number_of_date(column: Column, schema: Schema) -> tuple[Column, Column]:
     return column.cast("bigint"), F.coalesce(~column.between(0, DAY), F.lit(False))
 
 
-def _text(column: Column, schema: Schema) -> Column:
+def _text(column: Column, schema: Schema, bind: Bind) -> Column:
     if schema.logical == DECIMAL:
         return _decimal_text(column, schema.scale)
     if schema.type == "bytes":
         return F.base64(column)
     if schema.logical == TIMESTAMP:
-        return _date_text(F.unix_millis(column))
+        return _date_text(F.unix_millis(column), bind)
     if schema.logical == DATE:
-        return _date_text(F.unix_date(column).cast("bigint") * DAY)
+        return _date_text(F.unix_date(column).cast("bigint") * DAY, bind)
     if schema.logical == TIME:
-        return _date_text(column.cast("bigint"))
+        return _date_text(column.cast("bigint"), bind)
     return column.cast("string")
 
 
-def _date_text(millis: Column) -> Column:
+def _date_text(millis: Column, bind: Bind) -> Column:
     """Connect picks the pattern by the number: below a day a time, whole days a date, else both."""
+    millis = bind(millis)
     return (
-        F.when(millis < DAY, format_millis(millis, "HH:mm:ss.SSS'Z'"))
-        .when(millis % DAY == 0, format_millis(millis, "yyyy-MM-dd"))
-        .otherwise(format_millis(millis, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"))
+        F.when(millis < DAY, format_millis(millis, "HH:mm:ss.SSS'Z'", bind))
+        .when(millis % DAY == 0, format_millis(millis, "yyyy-MM-dd", bind))
+        .otherwise(format_millis(millis, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", bind))
     )
 
 

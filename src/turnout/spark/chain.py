@@ -141,6 +141,8 @@ class _Compiler:
         always = applies is None
         if applies is not None:
             self.frame = self.frame.withColumn(_APPLIES, applies)
+        for name, column in step.bound:
+            self.frame = self.frame.withColumn(name, column if always else F.when(F.col(_APPLIES), column))
         if failures:
             self.frame = self.frame.withColumn(_FAILURE, self._failure(stage, failures, always=always))
         self._change(record, step, always=always, can_fail=bool(failures), guarded=bool(stage.guards))
@@ -209,7 +211,7 @@ class _Compiler:
         self.can_die = self.can_die or can_fail or step.drops
         if columns:
             self.frame = self.frame.withColumns(columns)
-        self.frame = self.frame.drop(_APPLIES, _FAILURE)
+        self.frame = self.frame.drop(_APPLIES, _FAILURE, *[name for name, _ in step.bound])
 
 
 def _any(conditions: list[Column]) -> Column:

@@ -5,7 +5,9 @@ Times are epoch milliseconds. The calendar is Java's: Julian before 1582-10-15.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -13,9 +15,13 @@ from pyspark.sql import functions as F
 from turnout.errors import NotCompilableError
 from turnout.transforms.java_time import Letters, Token, parse_java_time
 
-__all__ = ["DAY", "format_millis", "parse_millis"]
+__all__ = ["DAY", "Bind", "floor_days", "format_millis", "parse_millis"]
+
+Bind: TypeAlias = Callable[[Column], Column]
+"""Gives a column a name, so that it can be used in several places and is computed once (`Step.bind`)."""
 
 DAY = 86_400_000
+_BIAS = 1 << 40
 _CUTOVER_DAY = -141_427
 """1582-10-15 in days since 1970: the first day of the Gregorian calendar."""
 
@@ -25,8 +31,13 @@ _MONTHS = (
 )  # fmt: skip
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ZONES = {"z": "UTC", "Z": "+0000", "X": "Z"}
+_LIMITS = {"y": 290_000_000, "M": 3 * 10**9, "L": 3 * 10**9, "S": 10**15}
 _NUMERIC = frozenset("yYdDFwWuHhKkmsS")
 _PLAIN = frozenset(("yyyy", "MM", "dd", "HH", "mm", "ss", "SSS"))
+
+
+def _unbound(column: Column) -> Column:
+    return column
 
 
 def _long(number: int) -> Column:
@@ -34,23 +45,27 @@ def _long(number: int) -> Column:
 
 
 def _div(value: Column, by: int) -> Column:
-    """Division that rounds down."""
-    return F.floor(value / F.lit(by)) if by == 1 else ((value - F.pmod(value, _long(by))) / _long(by)).cast("bigint")
+    """Division that rounds down, of numbers far from the ends of 64 bits; it uses the value once."""
+    return F.call_function("div", value + _long(by * _BIAS), _long(by)) - _long(_BIAS)
+
+
+def floor_days(millis: Column) -> Column:
+    """Days since 1970 of any number of milliseconds."""
+    return F.call_function("div", millis, _long(DAY)) - F.when(millis % DAY < 0, _long(1)).otherwise(_long(0))
 
 
 # --- calendar arithmetic ------------------------------------------------------------------------------------------
 
 
-def _days_of(year: Column, month: Column, day: Column) -> Column:
+def _days_of(year: Column, month: Column, day: Column, bind: Bind) -> Column:
     """Days since 1970 of a date whose month and day may lie outside their ranges."""
-    months = year * 12 + (month - 1)
-    # Count years from March, so that the leap day is the last one.
-    shifted = months - 2
+    # Months are counted from March, so that the leap day is a year's last.
+    shifted = bind(year * 12 + (month - 3))
     y = _div(shifted, 12)
     m = F.pmod(shifted, _long(12))
     of_year = _div(m * 153 + 2, 5) + (day - 1)
     julian = y * 365 + _div(y, 4) + of_year - 719_470
-    gregorian = y * 365 + _div(y, 4) - _div(y, 100) + _div(y, 400) + of_year - 719_468
+    gregorian = bind(y * 365 + _div(y, 4) - _div(y, 100) + _div(y, 400) + of_year - 719_468)
     return F.when(gregorian >= _CUTOVER_DAY, gregorian).otherwise(julian)
 
 
@@ -63,7 +78,7 @@ class _Date:
 
 def _date_of(days: Column) -> _Date:
     """Year (astronomical), month and day of days since 1970."""
-    civil = F.date_from_unix_date(days.cast("int"))
+    civil = F.date_from_unix_date(days.try_cast("int"))
     c = days + 719_470
     y = _div(c * 4 + 3, 1461)
     e = c - _div(y * 1461, 4)
@@ -81,14 +96,17 @@ def _date_of(days: Column) -> _Date:
 # --- printing -----------------------------------------------------------------------------------------------------
 
 
-def format_millis(millis: Column, pattern: str) -> Column:
+def format_millis(millis: Column, pattern: str, bind: Bind = _unbound) -> Column:
     """The text of the times in *millis*; null where they are null.
 
     Raises:
         NotCompilableError: for a letter that is not built (weeks of the year, ``Y``).
     """
     tokens = parse_java_time(pattern)
-    parts = [F.lit(token) if isinstance(token, str) else _printed(token, millis) for token in tokens]
+    millis = bind(millis)
+    days = bind(floor_days(millis))
+    of_day = F.pmod(millis, _long(DAY))
+    parts = [F.lit(token) if isinstance(token, str) else _printed(token, days, of_day) for token in tokens]
     general = F.concat(*parts) if parts else F.when(millis.isNotNull(), F.lit(""))
     if not all(isinstance(token, str) or token.letter * token.count in _PLAIN for token in tokens):
         return general
@@ -114,9 +132,8 @@ def _named(number: Column, names: tuple[str, ...], *, short: bool) -> Column:
     return F.element_at(F.array(*texts), number.cast("int"))
 
 
-def _printed(token: Letters, millis: Column) -> Column:
+def _printed(token: Letters, days: Column, of_day: Column) -> Column:
     letter, count = token.letter, token.count
-    days, of_day = _div(millis, DAY), F.pmod(millis, _long(DAY))
     hour = _div(of_day, 3_600_000)
     match letter:
         case "H":
@@ -137,7 +154,7 @@ def _printed(token: Letters, millis: Column) -> Column:
             return _padded(of_day % 1000, count)
         case "z" | "Z" | "X":
             name = "Coordinated Universal Time" if letter == "z" and count >= 4 else _ZONES[letter]
-            return F.when(millis.isNotNull(), F.lit(name))
+            return F.when(days.isNotNull(), F.lit(name))
         case "u":
             return _padded(F.pmod(days + 3, _long(7)) + 1, count)
         case "E":
@@ -161,7 +178,7 @@ def _printed_date(token: Letters, days: Column) -> Column:
         case "d":
             return _padded(date.day, count)
         case "D":
-            return _padded(days - _days_of(date.year, _long(1), _long(1)) + 1, count)
+            return _padded(days - _days_of(date.year, _long(1), _long(1), _unbound) + 1, count)
         case "F":
             return _padded(_div(date.day - 1, 7) + 1, count)
     raise NotCompilableError(letter * count, "weeks of a year or month are not printed")
@@ -178,7 +195,7 @@ class Parsed:
     failed: Column
 
 
-def parse_millis(text: Column, pattern: str) -> Parsed:
+def parse_millis(text: Column, pattern: str, bind: Bind = _unbound) -> Parsed:
     """The times that *text* stands for: lenient, what follows is ignored, every field may be missing.
 
     Raises:
@@ -190,16 +207,16 @@ def parse_millis(text: Column, pattern: str) -> Parsed:
     marked = F.regexp_replace(
         text, rf"(?s)\A{regex}.*\z", "\x01" + "\x01".join(f"${n + 1}" for n in range(len(letters)))
     )
-    failed = ~marked.startswith("\x01") if letters else ~text.rlike(rf"(?s)\A{regex}")
-    pieces = F.split(marked, "\x01")
+    pieces = bind(F.split(marked, "\x01"))
+    failed = F.size(pieces) != len(letters) + 1 if letters else ~text.rlike(rf"(?s)\A{regex}")
     fields: dict[str, Column] = {}
     for at, token in enumerate(letters):
         piece = F.get(pieces, F.lit(at + 1))
         fields[token.letter] = _read(token, piece)
         if token.letter == "y" and token.count <= 2:
             fields["y"] = _century(piece, fields["y"])
-    millis = F.when(~failed, _resolved(fields))
-    return Parsed(millis, F.coalesce(failed, F.lit(False)))
+    millis = bind(F.when(~failed, _resolved(fields, bind)))
+    return Parsed(millis, F.coalesce(failed | millis.isNull(), F.lit(False)))
 
 
 def _regex(tokens: tuple[Token, ...]) -> tuple[str, list[Letters]]:
@@ -241,7 +258,10 @@ def _field_regex(token: Letters, *, abutting: bool) -> str:
 def _read(token: Letters, piece: Column) -> Column:
     """The number that a field stands for; months by name count from 1, zones are minutes east."""
     if _is_number(token):
-        return piece.try_cast("bigint")
+        number = piece.try_cast("bigint")
+        limit = _LIMITS.get(token.letter, 10**10)
+        # Null fails the record: the sum of the fields must stay within 64 bits.
+        return F.when(number.between(_long(-limit), _long(limit)), number)
     if token.letter in "ML":
         names = F.array(*[F.lit(name[:3].upper()) for name in _MONTHS])
         return F.array_position(names, F.upper(F.substring(piece, 1, 3))).cast("bigint")
@@ -263,7 +283,7 @@ def _century(piece: Column, year: Column) -> Column:
     return F.when(piece.rlike(r"\A\d\d\z"), adjusted).otherwise(year)
 
 
-def _resolved(fields: dict[str, Column]) -> Column:
+def _resolved(fields: dict[str, Column], bind: Bind) -> Column:
     """The milliseconds of the fields, what is missing taken from 1970-01-01T00:00."""
 
     def get(letter: str, otherwise: int) -> Column:
@@ -271,9 +291,9 @@ def _resolved(fields: dict[str, Column]) -> Column:
 
     month = fields.get("M", fields.get("L", _long(1)))
     if "D" in fields and "M" not in fields:
-        days = _days_of(get("y", 1970), _long(1), fields["D"])
+        days = _days_of(get("y", 1970), _long(1), fields["D"], bind)
     else:
-        days = _days_of(get("y", 1970), month, get("d", 1))
+        days = _days_of(get("y", 1970), month, get("d", 1), bind)
     if "H" in fields or "k" in fields:
         hours = fields["H"] if "H" in fields else F.when(fields["k"] == 24, _long(0)).otherwise(fields["k"])
     else:

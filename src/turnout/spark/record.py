@@ -85,7 +85,7 @@ class Record:
 
     def with_side(self, side: Side, new: Typed) -> Record:
         """The record with another key or value."""
-        return replace(self, **{side.value.lower(): new})
+        return replace(self, key=new) if side is Side.KEY else replace(self, value=new)
 
 
 @dataclass
@@ -95,6 +95,17 @@ class Step:
     record: Record
     failures: list[Failure] = field(default_factory=list)
     drops: bool = False
+    bound: list[tuple[str, Column]] = field(default_factory=list)
+
+    def bind(self, column: Column) -> Column:
+        """The same column under a name, for use in several places: it is computed once, in a projection of its own.
+
+        Without this an expression that uses a part twice, of a part that uses a part twice, doubles at each level.
+        Bound columns are computed only where the stage applies, but before its failures are looked at.
+        """
+        name = f"_let{len(self.bound)}"
+        self.bound.append((name, column))
+        return F.col(name)
 
     def fail(self, when: Column, message: str | Column, exception: str = DATA_EXCEPTION) -> None:
         """Note that the record fails where *when* is true; null counts as false."""

@@ -41,13 +41,13 @@ def _problem(what: str, target: str) -> str:
 
 def _variant(transform: Cast, value: Column, step: Step) -> Column:
     if transform.whole is not None:
-        casted = cast_variant(value, transform.whole)
+        casted = cast_variant(value, transform.whole, step.bind)
         step.fail(casted.bad, _problem("the value", transform.whole))
         return casted.column
     need_map(step, Typed(value, None), _PURPOSE)
     made = value
     for name, target in transform.fields:
-        casted = cast_variant(field_or_null(value, name), target)
+        casted = cast_variant(field_or_null(value, name), target, step.bind)
         step.fail(casted.bad, _problem(f"the field {name!r}", target))
         made = set_field(made, name, casted.column)
     return made
@@ -57,7 +57,7 @@ def _default(schema: Schema, target: str, step: Step, present: Column) -> object
     """The schema's default after the cast."""
     if schema.default is None:
         return None
-    casted = cast_typed(Typed(literal(schema, schema.default), schema), target)
+    casted = cast_typed(Typed(literal(schema, schema.default), schema), target, lambda column: column)
     value, bad = fold(casted.column, casted.bad)
     if bad:
         step.fail(present, _problem(f"the default {schema.default!r}", target))
@@ -66,7 +66,7 @@ def _default(schema: Schema, target: str, step: Step, present: Column) -> object
 
 def _whole(side: Typed, target: str, step: Step) -> Typed:
     assert side.schema is not None
-    casted = cast_typed(side, target)
+    casted = cast_typed(side, target, step.bind)
     step.fail(casted.bad, _problem(f"a {side.schema.type}", target))
     present = side.column.isNotNull()
     default = _default(side.schema, target, step, present)
@@ -95,7 +95,7 @@ def _fields(transform: Cast, side: Typed, step: Step) -> Typed:
         schema, column = field.schema, kept.get(field.name)
         if column is None:
             target = targets[field.name]
-            casted = cast_typed(side.field(field.name, defaults=defaults), target)
+            casted = cast_typed(side.field(field.name, defaults=defaults), target, step.bind)
             step.fail(present & casted.bad, _problem(f"the field {field.name!r}", target))
             schema = Schema(target, field.schema.optional, _default(field.schema, target, step, present))
             column = casted.column

@@ -51,10 +51,10 @@ def _object(value: Column, delimiter: str, step: Step) -> Column:
         nested = F.exists(entries, lambda entry: is_object(entry["value"]))
         return F.when(nested, F.flatten(F.transform(entries, expanded))).otherwise(entries)
 
-    entries = F.aggregate(F.sequence(F.lit(1), F.lit(_DEEPEST)), F.map_entries(as_map(value)), level)
+    entries = step.bind(F.aggregate(F.sequence(F.lit(1), F.lit(_DEEPEST)), F.map_entries(as_map(value)), level))
     dates = F.exists(entries, lambda entry: kind_of(entry["value"]).isin("TIMESTAMP", "TIMESTAMP_NTZ", "DATE"))
     step.fail(value.isNotNull() & dates, "Flatten transformation does not support dates without a schema")
-    names = F.transform(entries, lambda entry: entry["key"])
+    names = step.bind(F.transform(entries, lambda entry: entry["key"]))
     backwards = F.reverse(names)
     last = F.filter(entries, lambda entry, at: at == F.size(names) - F.array_position(backwards, entry["key"]))
     return F.when(value.isNotNull(), F.to_variant_object(F.map_from_entries(last)))

@@ -106,7 +106,8 @@ def _zero(schema: Schema) -> Column | None:
 
 def _masked_variant(transform: MaskField, column: Column, name: str, step: Step) -> Column:
     """The masked variant, by the type that the record's own value has."""
-    kind = kind_of(column)
+    column = step.bind(column)
+    kind = step.bind(kind_of(column))
     integer, real = kind == "BIGINT", kind.isin("FLOAT", "DOUBLE") | kind.startswith("DECIMAL")
     text = transform.replacement
     if text is None:

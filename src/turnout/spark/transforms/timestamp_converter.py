@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.java_time import DAY, format_millis, parse_millis
+from turnout.spark.java_time import DAY, floor_days, format_millis, parse_millis
 from turnout.spark.record import Record, Step, Typed, copied, struct_of
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
 from turnout.spark.variants import field_or_null, kind_of, set_field
@@ -19,6 +19,7 @@ __all__: list[str] = []
 _PURPOSE = "converting timestamp formats"
 _CONNECT = "org.apache.kafka.connect.errors.ConnectException"
 _PER_MILLI = {"microseconds": 1000, "nanoseconds": 1_000_000}
+_SPARK_MILLIS = 9_223_372_036_854_775
 _MAX, _MIN = (1 << 63) - 1, -(1 << 63)
 
 TARGETS = {
@@ -94,7 +95,7 @@ def _typed(transform: TimestampConverter, column: Column, schema: Schema, step: 
     if source is None:
         step.fail(present, f"Schema {schema.type} does not correspond to a known timestamp type format", _CONNECT)
         return None
-    return _from_millis(transform, _to_millis(transform, column, source, step))
+    return _from_millis(transform, _to_millis(transform, column, source, step), step)
 
 
 def _to_millis(
@@ -114,7 +115,7 @@ def _to_millis(
     if not transform.format:
         step.fail(guard, "a string needs a format", "java.lang.NullPointerException")
         return F.lit(None).cast("bigint")
-    parsed = parse_millis(column, transform.format)
+    parsed = parse_millis(column, transform.format, step.bind)
     message = F.concat(
         F.lit("Could not parse timestamp: value ("),
         F.coalesce(column, F.lit("")),
@@ -144,10 +145,15 @@ def _saturating(column: Column, by: int) -> Column:
     return F.coalesce(made, edge)
 
 
-def _from_millis(transform: TimestampConverter, millis: Column) -> Column:
+def _from_millis(transform: TimestampConverter, millis: Column, step: Step) -> Column:
+    millis = step.bind(millis)
+    if transform.target_type in ("Date", "Timestamp"):
+        held = millis.between(F.lit(-_SPARK_MILLIS), F.lit(_SPARK_MILLIS))
+        step.fail(~held, "the time is beyond what Spark's timestamps hold")
+        millis = F.when(held, millis)
     match transform.target_type:
         case "string":
-            return format_millis(millis, transform.format)
+            return format_millis(millis, transform.format, step.bind)
         case "unix":
             if transform.unix_precision == "milliseconds":
                 return millis
@@ -155,19 +161,16 @@ def _from_millis(transform: TimestampConverter, millis: Column) -> Column:
                 return _toward_zero(millis, 1000)
             return _saturating(millis, _PER_MILLI[transform.unix_precision])
         case "Date":
-            return F.date_from_unix_date(_floor_days(millis).cast("int"))
+            return F.date_from_unix_date(floor_days(millis).cast("int"))
         case "Time":
             return F.pmod(millis, F.lit(DAY).cast("bigint")).cast("int")
     return F.timestamp_millis(millis)
 
 
-def _floor_days(millis: Column) -> Column:
-    return F.call_function("div", millis - F.pmod(millis, F.lit(DAY).cast("bigint")), F.lit(DAY).cast("bigint"))
-
-
 def _variant(transform: TimestampConverter, value: Column, step: Step) -> Column:
     """The converted variant, by the type that the record's own value has; null stays null."""
-    kind = kind_of(value)
+    value = step.bind(value)
+    kind = step.bind(kind_of(value))
     is_time = kind.isin("TIMESTAMP", "TIMESTAMP_NTZ", "DATE")
     known = is_time | kind.isin("BIGINT", "STRING")
     step.fail(value.isNotNull() & ~known, F.concat(F.lit("Schemaless value is no timestamp: "), kind))
@@ -181,7 +184,7 @@ def _variant(transform: TimestampConverter, value: Column, step: Step) -> Column
     )
     for when, column in read:
         millis = millis.when(when, column())
-    made = _from_millis(transform, millis)
+    made = _from_millis(transform, millis, step)
     if transform.target_type == "Date":
         made = made.cast("timestamp")
     if transform.target_type == "Time":
