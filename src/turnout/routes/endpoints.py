@@ -92,6 +92,8 @@ class NatsSource(_Nats):
     max_bytes_per_trigger: int | None = Field(None, gt=0)
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, at most")
     fail_on_data_loss: bool | None = None
+    poll_wait: int | None = Field(None, gt=0, description="seconds to wait at the server for the next message")
+    ack_consumer: str | None = Field(None, description="acknowledge what is committed, as this durable consumer")
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 

@@ -13,7 +13,10 @@ import psutil
 from pyspark.sql import SparkSession
 
 from turnout.routes import Route
+from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.spark.java import use_java
+from turnout.spark.sources.kafka import kafka_properties
+from turnout.spark.sources.latency import low_latency_session
 
 __all__ = ["build_session", "route_session"]
 
@@ -82,11 +85,21 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
         log: where the JVM's and the workers' standard error go; the process's own if not given.
     """
     with _children_write_to(log):
-        session = build_session(route.name, master=master, conf=route.spark)
+        session = build_session(route.name, master=master, conf={**_needs(route), **route.spark})
     try:
         yield session
     finally:
         session.stop()
+
+
+def _needs(route: Route) -> dict[str, str]:
+    """Spark properties that the route's ends and its trigger ask for: the Kafka connector, short micro-batches."""
+    needed: dict[str, str] = {}
+    if any(isinstance(end, KafkaSource | KafkaSink) for end in (route.source, *route.sinks.values())):
+        needed.update(kafka_properties())
+    if route.trigger.latency == "low":
+        needed.update(low_latency_session())
+    return needed
 
 
 @contextmanager

@@ -23,5 +23,8 @@ def low_latency_session() -> dict[str, str]:
 
 
 def low_latency_source() -> dict[str, str]:
-    """Options of the NATS source: wait for the next message at the server, and let one task read it."""
+    """Options of the NATS source: wait for the next message at the server, and let one task read it.
+
+    A route names them in its source: ``pollWait: 1`` and ``partitions: 1``.
+    """
     return {"pollWait": "1", "partitions": "1"}
