@@ -1,0 +1,73 @@
+"""``turnout map``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from turnout.cli.app import build_app
+from turnout.errors import ConfigError, SubjectError
+
+CONFIG = """
+mappings { foo: [{dest: foo.west, weight: 100%, cluster: west}, {dest: foo.else, weight: 60%}], "o.*": "p.$1" }
+accounts { A { mappings { x: y } } }
+"""
+
+
+def _run(*words: str, given: str = "") -> Result:
+    return CliRunner().invoke(build_app(), ["map", *words], input=given, catch_exceptions=False)
+
+
+def test_a_transform_is_tried_on_subjects() -> None:
+    """One line each; exit code 1 when one of them could not be mapped."""
+    done = _run("foo.*", "bar.{{partition(10,1)}}", "foo.1", "foo.2")
+    failed = _run("foo.*", "bar.$1", "foo.1", "x", "--json")
+    told = json.loads(failed.stdout)
+
+    assert (done.exit_code, done.stdout) == (0, "foo.1 -> bar.4\nfoo.2 -> bar.1\n")
+    assert failed.exit_code == 1
+    assert [result.get("reason") for result in told["results"]] == [None, "no_match"]
+    assert told["reverse"] == {"source": "bar.*", "destination": "foo.$1"}
+
+
+def test_a_wrong_request_is_refused() -> None:
+    """The front turns these into exit code 2."""
+    for words in (["foo.*"], [], ["a", "b", "--cluster", "x"], ["a", "--config", "f", "--strict"]):
+        with pytest.raises(ConfigError):
+            _run(*words)
+    with pytest.raises(SubjectError):
+        _run("foo.*", "bar.{{nope(1)}}")
+    with pytest.raises(SubjectError):
+        _run("foo.*", "bar", "--strict")
+
+
+def test_a_files_mappings_are_explained(tmp_path: Path) -> None:
+    """Which mapping, its shares, and why not the others; subjects from the command line and from stdin."""
+    file = tmp_path / "server.conf"
+    file.write_text(CONFIG)
+    west = _run("--config", str(file), "--cluster", "west", "foo")
+    told = json.loads(_run("--config", str(file), "--json", "--stdin", given="foo\nzzz\n").stdout)
+    account = _run("--config", str(file), "--account", "A", "x")
+
+    assert "100%  foo.west" in west.stdout
+    assert "not 'o.*': token 1 is 'foo', not 'o'" in west.stdout
+    assert [(d["subject"], d["share"]) for d in told["results"][0]["destinations"]] == [("foo", 40), ("foo.else", 60)]
+    assert told["results"][1]["source"] is None
+    assert "100%  y" in account.stdout
+
+
+def test_a_route_or_a_bare_table_serves_too(tmp_path: Path) -> None:
+    """YAML and JSON, with and without the key ``mappings``."""
+    (tmp_path / "route.yaml").write_text("name: x\nmappings:\n  foo: bar\n")
+    (tmp_path / "table.json").write_text('{"foo": "bar"}')
+    (tmp_path / "wrong.yaml").write_text("- a\n")
+
+    for name in ("route.yaml", "table.json"):
+        assert "100%  bar" in _run("--config", str(tmp_path / name), "foo").stdout
+    with pytest.raises(ConfigError, match="expected a block of mappings"):
+        _run("--config", str(tmp_path / "wrong.yaml"), "foo")
+    with pytest.raises(ConfigError, match="it has no accounts"):
+        _run("--config", str(tmp_path / "table.json"), "--account", "A", "foo")

@@ -1,0 +1,177 @@
+"""Account mappings: validation, shares, clusters, order, and where they are read from."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.subjects import generate
+from tests.vectors.mappings import python_outcomes
+
+from turnout.errors import ConfigError
+from turnout.subjects import (
+    MappingTable,
+    MappingTableError,
+    mappings_from_claim,
+    stream_transforms,
+)
+from turnout.subjects import errors as reasons
+from turnout.subjects.explain import explain
+from turnout.subjects.pattern import covers_tokens
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "mappings.json"
+
+
+def test_every_vector_passes() -> None:
+    """But for the empty destination, which the server accepts and then crashes on."""
+    outcomes = list(python_outcomes(json.loads(VECTORS.read_text(encoding="utf-8"))))
+
+    assert len(outcomes) > 150
+    assert [outcome for outcome in outcomes if outcome.status == "failed"] == []
+    assert Counter(outcome.status for outcome in outcomes)["unsupported"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "path"),
+    [
+        (5, reasons.NotAnEntryError, '"foo"'),
+        ([{"dest": "a", "weight": 1}, "b"], reasons.NotAnEntryError, '"foo"[1]'),
+        ({"dest": "a", "weight": 1, "colour": "red"}, reasons.UnknownFieldError, '"foo"'),
+        ({"weight": 100}, reasons.MissingDestinationError, '"foo"[0]'),
+        ("", reasons.MissingDestinationError, '"foo"[0]'),
+        ({"dest": "a"}, reasons.MissingWeightError, '"foo"'),
+        ({"dest": "a", "weight": 1.5}, reasons.WeightTypeError, '"foo"'),
+        ({"dest": "a", "weight": True}, reasons.WeightTypeError, '"foo"'),
+        ({"dest": "a", "weight": "12%%"}, reasons.InvalidWeightError, '"foo"'),
+        ([{"dest": "a", "weight": 1}, {"dest": "a", "weight": 1}], reasons.DuplicateDestinationError, '"foo"[1]'),
+        ([{"dest": "a", "weight": 60}, {"dest": "b", "weight": 60}], reasons.TotalOver100Error, '"foo"[1]'),
+        ("a.$1", reasons.BadDestinationError, '"foo"[0]'),
+        ({"dest": 5, "weight": 1}, reasons.NotAnEntryError, '"foo"'),
+        ({"dest": "a", "weight": 1, "cluster": 5}, reasons.NotAnEntryError, '"foo"'),
+    ],
+)
+def test_a_wrong_mapping_says_what_and_where(value: Any, kind: type[Exception], path: str) -> None:
+    """Each reason has its class, and its place in the block."""
+    with pytest.raises(MappingTableError) as failure:
+        MappingTable.from_config({"foo": value, "fine": "x"})
+
+    assert [type(error) for error in failure.value.errors] == [kind]
+    assert failure.value.mistakes[0].path == path
+
+
+def test_all_wrong_sources_are_told_at_once() -> None:
+    """One message for the whole table."""
+    with pytest.raises(MappingTableError) as failure:
+        MappingTable.from_config({"a..b": "x", "c": "y z", "d": "fine", 7: "x"})
+
+    assert [error.source for error in failure.value.errors] == ["a..b", "c", "7"]
+    assert str(failure.value).startswith("3 mappings are wrong")
+
+
+def test_the_first_source_written_wins() -> None:
+    """The server's order is that of a Go map, new at each start; ours is the file's."""
+    pairs = [("o.*", "star.$1"), ("o.x", "lit"), ("o.>", "gt.>"), (">", "all.>")]
+
+    assert MappingTable.from_config(dict(pairs)).apply("o.x") == "star.x"
+    assert MappingTable.from_config(dict(reversed(pairs))).apply("o.x") == "all.o.x"
+    assert MappingTable.from_config(dict(pairs)).apply("p") == "all.p"
+    assert [m.source for m in MappingTable.from_config(dict(pairs)).matching("o.y")] == ["o.*", "o.>", ">"]
+
+
+@given(st.integers(0, 10**9), st.floats(0, 1, exclude_max=True))
+def test_the_index_finds_what_trying_one_by_one_finds(seed: int, draw: float) -> None:
+    """Shapes and dictionaries are only a faster way to the first match in order."""
+    rng = random.Random(seed)
+    table = MappingTable.from_config(generate.table(rng, 12))
+    subjects = [generate.subject(rng, m.source) for m in table.mappings] + generate.odd_subjects()
+    for subject in subjects:
+        tokens = subject.split(".")
+        slow = next(
+            (m for m in table.mappings if m.source == subject or covers_tokens(tokens, m.source.split("."))), None
+        )
+
+        assert table.find(subject) is slow
+        assert table.apply(subject, "west", draw) == pickle.loads(pickle.dumps(table)).apply(subject, "west", draw)
+
+
+def test_shares_without_a_draw_follow_the_weights() -> None:
+    """Each call draws anew; 10,000 of them stay within five standard deviations."""
+    table = MappingTable.from_config({"foo": {"dest": "foo", "weight": 30}})
+    found = Counter(table.apply("foo") for _ in range(10_000))
+
+    assert set(found) == {"foo", None}
+    assert abs(found["foo"] - 3_000) < 5 * (10_000 * 0.3 * 0.7) ** 0.5
+
+
+def test_explain_shows_the_mapping_taken_its_shares_and_what_kept_the_others_out() -> None:
+    """For people: turnout map --config and turnout explain."""
+    table = MappingTable.from_config(
+        {
+            "foo.*": [{"dest": "a.$1", "weight": 60}, {"dest": "w", "weight": 100, "cluster": "west"}],
+            "foo.>": "b.>",
+            "x": "y",
+        }
+    )
+    found = explain(table, "foo.1")
+    west = explain(table, "foo.1", "west")
+    nothing = explain(table, "bar")
+
+    assert [(o.subject, o.share, o.completed) for o in found.outcomes] == [("foo.1", 40, True), ("a.1", 60, False)]
+    assert found.group == ""
+    assert (west.group, [o.subject for o in west.outcomes]) == ("west", ["w"])
+    assert dict(found.others) == {
+        "foo.>": "it matches too, but stands later",
+        "x": "token 1 is 'foo', not 'x'",
+    }
+    assert nothing.mapping is None
+    assert nothing.others[0] == ("foo.*", "token 1 is 'bar', not 'foo'")
+
+
+def test_an_account_claim_gives_its_mappings() -> None:
+    """Decoded JSON; a weight of 0 or none means 100 there, as in the JWT library."""
+    claim = {"nats": {"mappings": {"foo": [{"subject": "bar", "weight": 50}, {"subject": "baz", "cluster": "west"}]}}}
+    table = MappingTable.from_config(mappings_from_claim(claim))
+
+    assert table.apply("foo", "west", 0.9) == "baz"
+    assert {table.apply("foo", None, d / 10) for d in range(10)} == {"foo", "bar"}
+    assert mappings_from_claim({"nats": {}}) == {}
+    for wrong in ({"mappings": []}, {"mappings": {"a": "b"}}, {"mappings": {"a": [{"dest": "b"}]}}):
+        with pytest.raises(ConfigError):
+            mappings_from_claim(wrong)
+
+
+def test_a_stream_gives_its_transforms() -> None:
+    """From the JSON of a stream's configuration, with every wrong part told at once."""
+    found = stream_transforms(
+        {
+            "config": {
+                "name": "S",
+                "subject_transform": {"src": "a.*", "dest": "b.$1"},
+                "republish": {"dest": "re.>"},
+                "mirror": {"name": "M", "subject_transforms": [{"src": "m", "dest": "n"}]},
+                "sources": [
+                    {"name": "O", "subject_transforms": [{"src": "o.>", "dest": ""}, {"src": "p", "dest": "q"}]}
+                ],
+            }
+        }
+    )
+
+    assert found.subject_transform is not None
+    assert found.subject_transform.apply("a.1") == "b.1"
+    assert found.republish is not None
+    assert found.republish.apply("x.y") == "re.x.y"
+    assert [t.apply("m") for t in found.mirror] == ["n"]
+    table = MappingTable.from_transforms(found.sources["O"])
+    assert [table.apply(s) for s in ("o.1", "p", "r")] == ["o.1", "q", "r"]
+    with pytest.raises(MappingTableError) as failure:
+        stream_transforms({"subject_transform": {"src": "a b", "dest": "c"}, "republish": {"src": "a", "dest": "b c"}})
+    assert [error.reason for error in failure.value.errors] == ["bad_source", "bad_destination"]
+    with pytest.raises(ConfigError):
+        stream_transforms({"subject_transform": "a"})

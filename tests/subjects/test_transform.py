@@ -1,0 +1,163 @@
+"""Subject transforms in pure Python."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.subjects import generate
+from tests.vectors.subject_transform import python_outcomes
+
+from turnout.errors import SubjectError
+from turnout.subjects import NoMatchError, SubjectTransform
+from turnout.subjects import errors as reasons
+from turnout.subjects.functions import FUNCTIONS
+from turnout.subjects.tokens import decode, encode
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "subjects" / "subject-transform.json"
+
+
+def test_every_vector_passes() -> None:
+    """The library does what the server does with each of them, quirks included."""
+    outcomes = list(python_outcomes(json.loads(VECTORS.read_text(encoding="utf-8"))))
+
+    assert len(outcomes) > 400
+    assert [outcome for outcome in outcomes if outcome.status != "passed"] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "strict", "kind", "token", "position"),
+    [
+        ("a..b", "x", False, reasons.InvalidSubjectError, None, 2),
+        ("a.>.b", "x", False, reasons.InvalidSubjectError, None, 2),
+        ("a.*", "x.y.*", False, reasons.InvalidSubjectError, None, 4),
+        ("a.>", "x", False, reasons.InvalidSubjectError, None, None),
+        ("a.*", "x.{{nope(1)}}", False, reasons.UnknownFunctionError, "{{nope(1)}}", 2),
+        ("a.*", "x.y.{{wildcard()}}", False, reasons.NotEnoughArgumentsError, "{{wildcard()}}", 4),
+        ("a.*", "{{wildcard(1,2)}}", False, reasons.TooManyArgumentsError, "{{wildcard(1,2)}}", 0),
+        ("a.*", "ü.{{left(1,x)}}", False, reasons.InvalidArgumentError, "{{left(1,x)}}", 2),
+        ("a.*", "x.$2", False, reasons.IndexOutOfRangeError, "$2", 2),
+        ("a", "x.$1", False, reasons.IndexOutOfRangeError, "$1", 2),
+        ("a.*", "x", True, reasons.NotUsingAllWildcardsError, "x", 0),
+        ("a.*", "$1.{{random(2)}}", True, reasons.NotSupportedForImportError, "{{random(2)}}", 3),
+    ],
+)
+def test_an_error_names_reason_text_token_and_position(
+    source: str, destination: str, strict: bool, kind: type[SubjectError], token: str | None, position: int | None
+) -> None:
+    """Whoever wrote the transform sees what is wrong and where."""
+    with pytest.raises(kind) as failure:
+        SubjectTransform.parse(source, destination, strict)
+
+    assert type(failure.value) is kind
+    assert failure.value.text in (source, destination)
+    assert failure.value.position == position
+    assert getattr(failure.value, "token", None) == token
+    assert repr(failure.value.text) in str(failure.value)
+
+
+def test_a_subject_that_does_not_match_is_told_from_one_that_is_not_valid() -> None:
+    """A route passes the first on and dead-letters the second."""
+    transform = SubjectTransform.parse("a.*", "b.$1")
+
+    with pytest.raises(NoMatchError) as failure:
+        transform.apply("c.d")
+    with pytest.raises(LookupError):
+        transform.apply("c.d")
+    with pytest.raises(reasons.InvalidSubjectError):
+        transform.apply("a..")
+    assert (failure.value.text, failure.value.source) == ("c.d", "a.*")
+
+
+@given(st.integers(0, 10**9))
+def test_generated_transforms_do_not_fail_on_subjects_that_match(seed: int) -> None:
+    """Whatever is accepted works, for the same draw in the same way, and keeps its number of literal dots."""
+    rng = random.Random(seed)
+    source = generate.source(rng)
+    transform = SubjectTransform.parse(source, generate.destination(rng, source))
+    subject = generate.subject(rng, source)
+    found = transform.apply(subject, 0.25)
+
+    assert transform.apply(subject, 0.25) == found
+    assert decode(encode(found)) == found
+    assert found.count(".") >= transform.destination.count(".") - subject.count(".")
+
+
+@given(st.permutations([1, 2, 3, 4]), st.lists(st.text("abü-", min_size=1), min_size=4, max_size=4))
+def test_the_inverse_of_any_reordering_gives_the_subject_back(order: list[int], tokens: list[str]) -> None:
+    """inverse() is right where the server's reverse() is not; both agree on swaps."""
+    transform = SubjectTransform.parse("x.*.*.y.*.*", "z." + ".".join(f"${n}" for n in order))
+    subject = f"x.{tokens[0]}.{tokens[1]}.y.{tokens[2]}.{tokens[3]}"
+    back = transform.inverse()
+    server = transform.reverse()
+    own_inverse = all(order[n - 1] == place + 1 for place, n in enumerate(order))
+
+    assert back is not None
+    assert back.apply(transform.apply(subject)) == subject
+    assert server is not None
+    if own_inverse:
+        assert server.apply(transform.apply(subject)) == subject
+
+
+@pytest.mark.parametrize("destination", ["x", "$1.$1", "{{partition(3,1)}}", "$0.$1"])
+def test_what_loses_a_wildcard_has_no_inverse(destination: str) -> None:
+    """None, not a wrong transform."""
+    transform = SubjectTransform.parse("a.*", destination)
+
+    assert transform.inverse() is None
+
+
+@given(
+    st.binary(max_size=12).filter(lambda data: b"." not in data and data not in (b"", b"*", b">")), st.integers(1, 5)
+)
+def test_cuts_lose_no_byte(data: bytes, number: int) -> None:
+    """The server cuts between any two bytes; what it cuts is still all there."""
+    subject = decode(b"a." + data)
+    for name in ("splitfromleft", "splitfromright", "slicefromleft", "slicefromright"):
+        found = SubjectTransform.parse("a.*", f"{{{{{name}(1,{number})}}}}").apply(subject)
+
+        assert encode(found).replace(b".", b"") == data
+
+
+def test_a_lone_surrogate_is_refused_where_bytes_are_needed() -> None:
+    """It stands for no byte, so no server could have sent it."""
+    with pytest.raises(reasons.InvalidSubjectError, match="lone surrogate"):
+        SubjectTransform.parse("*", "{{partition(3,1)}}").apply("\ud800")
+
+
+@pytest.mark.parametrize("draw", [-0.1, 1.0, float("nan")])
+def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
+    """It would choose a bucket that does not exist."""
+    with pytest.raises(ValueError, match="a draw is a number from 0"):
+        SubjectTransform.parse("a", "b.{{random(3)}}").apply("a", draw)
+
+
+def test_random_spreads_over_its_buckets() -> None:
+    """Without a draw each call draws anew."""
+    transform = SubjectTransform.parse("a", "b.{{random(3)}}")
+
+    assert {transform.apply("a") for _ in range(200)} == {"b.0", "b.1", "b.2"}
+
+
+def test_a_transform_is_a_value() -> None:
+    """It compares by what it says, and survives pickling, which is how Spark ships it."""
+    transform = SubjectTransform.parse("a.*", "b.{{split(1,-)}}")
+    again = pickle.loads(pickle.dumps(transform))
+
+    assert again == transform == copy.deepcopy(transform)
+    assert hash(again) == hash(transform)
+    assert again.apply("a.x-y") == "b.x.y"
+    assert str(transform) == "a.* -> b.{{split(1,-)}}"
+
+
+def test_the_parity_table_of_the_documentation_names_every_function() -> None:
+    """docs/subjects.md cannot fall behind the table of functions."""
+    page = (Path(__file__).parents[2] / "docs" / "subjects.md").read_text(encoding="utf-8")
+
+    assert [f.name for f in FUNCTIONS if f"`{f.name}(" not in page.lower()] == []
