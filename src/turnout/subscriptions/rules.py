@@ -65,7 +65,9 @@ def _places(condition: Condition, place: str) -> Iterator[tuple[str, Group]]:
     if isinstance(condition, Group):
         yield place, condition
         for number, child in enumerate(condition.children):
-            yield from _places(child, f"{place}.group[{number}]")
+            # Imports check millions of leaves, which need no place.
+            if isinstance(child, Group):
+                yield from _places(child, f"{place}.group[{number}]")
 
 
 RULES: tuple[Callable[[Subscription], Iterator[str]], ...] = (

@@ -27,8 +27,8 @@ _APPLICATION_ID = 0x7475726E
 """The letters "turn" in the file's header, by which ``file`` and we recognise it."""
 
 _SCHEMA = (
-    # 1. Bodies are appended in the order of revisions, so bulk loads write them once and in sequence. The two
-    # indexes hold ids as text, because pages are in the order of ids.
+    # 1. Bodies are appended in the order of revisions, so bulk loads write them once and in sequence, and the
+    # newest are found from the end. The indexes hold ids as text, because pages are in the order of ids.
     """
     CREATE TABLE state (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -42,7 +42,6 @@ _SCHEMA = (
         revision INTEGER NOT NULL,
         record TEXT NOT NULL
     );
-    CREATE INDEX subscription_revision ON subscription (revision);
     CREATE TABLE leaf (
         key TEXT NOT NULL,
         pattern TEXT NOT NULL,

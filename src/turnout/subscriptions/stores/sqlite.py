@@ -6,7 +6,7 @@ import gc
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
@@ -153,9 +153,10 @@ class SqliteStore(StoreBase):
                 return Changes(revision)
             if not horizon <= since < revision:
                 return Changes(revision, _everything(connection), reset=True)
-            created = connection.execute(
-                "SELECT id, record FROM subscription WHERE revision > ? ORDER BY row", (since,)
-            )
+            # Rows are in the order of revisions, so what is new is at the end.
+            rows = connection.execute("SELECT id, record, revision FROM subscription ORDER BY row DESC")
+            created = [(id_, record) for id_, record, _ in takewhile(lambda row: row[2] > since, rows)]
+            created.reverse()
             new = tuple(_decoded(created))
             deleted = connection.execute(
                 "SELECT id FROM deleted WHERE died > ? AND born <= ? ORDER BY died", (since, since)
@@ -255,10 +256,11 @@ def _everything(connection: sqlite3.Connection) -> tuple[Subscription, ...]:
     return tuple(found)
 
 
-def _decoded(rows: sqlite3.Cursor) -> list[Subscription]:
+def _decoded(rows: Iterable[tuple[str, str]]) -> list[Subscription]:
     found: list[Subscription] = []
+    rest = iter(rows)
     with _no_collection():
-        while chunk := rows.fetchmany(_CHUNK):
+        while chunk := list(islice(rest, _CHUNK)):
             found += decode_records(chunk)
     return found
 
