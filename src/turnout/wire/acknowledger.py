@@ -45,47 +45,54 @@ class Acknowledger:
         """
         connection = self._connection
         count = 0
-        while True:
+        # No more messages can be below the end than there are sequences.
+        while (left := end - self.floor - count) > 0:
             if not connection.is_open:
                 connection.reconnect()
             inbox = connection.new_inbox()
             number = connection.subscribe(inbox)
             subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
-            connection.publish(subject, json.dumps({"batch": _BATCH, "no_wait": True}).encode(), inbox)
+            batch = min(_BATCH, left)
+            connection.publish(subject, json.dumps({"batch": batch, "no_wait": True}).encode(), inbox)
             try:
-                below, more = self._answer(number, inbox, end)
+                below, more = self._answer(number, inbox, end, batch)
             except (TimeoutError, ConnectionLostError):
                 connection.close()
                 raise ConnectionLostError("the acknowledgements could not be sent") from None
             count += below
             if not more:
-                # Once a PONG is back the server has read every acknowledgement.
-                connection.ping()
-                return count
+                break
+        # Once a PONG is back the server has read every acknowledgement.
+        if count:
+            connection.ping()
+        self.floor = max(self.floor, end)
+        return count
 
-    def _answer(self, number: int, inbox: str, end: int) -> tuple[int, bool]:
-        """Acknowledge what one pull brings below *end*, give back the rest; the count, and whether to go on."""
+    def _answer(self, number: int, inbox: str, end: int, batch: int) -> tuple[int, bool]:
+        """Acknowledge what one pull brings below *end*, give back the rest; the count, and whether to go on.
+
+        How much is pending says nothing here: messages that were given back do not count as such.
+        """
         connection = self._connection
         answers: list[bytes] = []
         below = seen = 0
-        pending = 1
+        ended = False
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             status = message.status
             if status is not None and message.subject == inbox:
                 if status[0] not in (404, 408):
                     raise StreamError(f"consumer {self._consumer!r}: {status[1] or 'refused'}", code=status[0])
-                pending = 0
+                ended = True
                 break
             if not message.reply.startswith("$JS.ACK."):
                 continue
-            sequence, _, _, pending = position(message.reply.encode())
-            mine = sequence < end
+            mine = position(message.reply.encode())[0] < end
             answers.append(frame(message.reply, b"+ACK" if mine else b"-NAK"))
             below += mine
             seen += 1
-            if seen == _BATCH or pending == 0:
+            if seen == batch:
                 break
         connection.unsubscribe(number)
         if answers:
             connection.send(b"".join(answers))
-        return below, below == seen and pending > 0
+        return below, below == seen and not ended

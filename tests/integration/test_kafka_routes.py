@@ -1,0 +1,116 @@
+"""Routes from and to a real Kafka broker, through Spark's own connector."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.kafka_broker import KafkaBroker
+
+from turnout.embedded import NatsServer
+from turnout.errors import TurnoutError
+from turnout.spark.sources.kafka import CONNECTOR, kafka_properties, resolve_jars
+from turnout.wire import Connection, PullReader, Range, create_stream
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker; the tests are skipped where Maven, or what it should fetch, is not there."""
+    try:
+        made = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    except TurnoutError as missing:
+        pytest.skip(f"no Kafka broker: {missing}")
+    with made as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def connector() -> dict[str, str]:
+    try:
+        return kafka_properties()
+    except TurnoutError as missing:
+        pytest.skip(f"no Kafka connector for Spark: {missing}")
+
+
+ROUTE = """
+name: {name}
+source: {source}
+value: {{format: json}}
+transforms:
+  - {{name: where, type: InsertField$Value, "static.field": via, "static.value": turnout}}
+sink: {sink}
+trigger: {{availableNow: true}}
+checkpoint: "{work}/{name}"
+"""
+
+
+def run(work: Path, name: str, source: str, sink: str) -> dict[str, int]:
+    """Run a route in a process of its own, as the connector must be there when its JVM starts; the counts."""
+    path = work / f"{name}.yaml"
+    path.write_text(ROUTE.format(name=name, source=source, sink=sink, work=work), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "turnout", "run", str(path), "--json"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts: dict[str, int] = json.loads(done.stdout)["counts"]
+    return counts
+
+
+def test_a_broker_of_our_own(broker: KafkaBroker) -> None:
+    """It takes topics, so that a route that fails does not fail for want of a broker."""
+    broker.topics("--create", "--topic", "orders", "--partitions", "3")
+
+    assert "orders" in broker.topics("--list")
+
+
+def test_to_kafka_and_back(
+    broker: KafkaBroker, connector: dict[str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """NATS to Kafka to NATS: the record keeps its topic, its value and its headers."""
+    assert connector
+    count = 500
+    nats = f'{{format: nats, servers: "{nats_server.url}", stream: %s}}'
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "TOKAFKA", "subjects": ["flights"], "storage": "memory"})
+        for n in range(count):
+            connection.request("flights", json.dumps({"n": n}).encode(), {"Trace": str(n)})
+        kafka = f'{{format: kafka, servers: "{broker.servers}"'
+        there = run(tmp_path, "there", nats % "TOKAFKA", kafka + "}")
+        connection.api("STREAM.UPDATE.TOKAFKA", {"name": "TOKAFKA", "subjects": ["unused"], "storage": "memory"})
+        create_stream(connection, {"name": "FROMKAFKA", "subjects": ["flights"], "storage": "memory"})
+        back = run(tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA")
+
+        assert (there["read"], there["delivered"], back["read"], back["delivered"]) == (count,) * 4
+        rows = [
+            row
+            for batch in PullReader(connection, Range("FROMKAFKA", 1, count + 1)).batches()
+            for row in batch.to_pylist()
+        ]
+    assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(count))
+    assert all(json.loads(row["value"])["via"] == "turnout" for row in rows)
+    assert {header["key"] for row in rows for header in row["headers"]} >= {"Trace"}
+
+
+def test_what_maven_cannot_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Maven Spark is asked to fetch the connector; with it, its last words are told."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+
+    assert kafka_properties() == {"spark.jars.packages": CONNECTOR}
+    with pytest.raises(TurnoutError, match="Maven is not installed"):
+        resolve_jars(["a:b:1"])
+
+    maven = tools / "mvn"
+    maven.write_text("#!/bin/sh\necho '[ERROR] no such artifact'\nexit 1\n", encoding="utf-8")
+    maven.chmod(0o755)
+    with pytest.raises(TurnoutError, match=r"could not fetch a:b:1: \[ERROR\] no such artifact"):
+        resolve_jars(["a:b:1"])
