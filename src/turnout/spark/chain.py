@@ -22,7 +22,16 @@ from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.policy import ErrorPolicy
 from turnout.transforms.schema import Field, Schema
 
-__all__ = ["DROPPED", "ERROR", "ERROR_TYPE", "Applied", "apply_chain", "compile_chain", "error_headers"]
+__all__ = [
+    "DROPPED",
+    "ERROR",
+    "ERROR_TYPE",
+    "Applied",
+    "ChainCompiler",
+    "apply_chain",
+    "compile_chain",
+    "error_headers",
+]
 
 ERROR: Final = "_error"
 """The column that says why a record failed; null for one that did not."""
@@ -92,7 +101,9 @@ def compile_chain(
     Raises:
         NotCompilableError: when a stage cannot be said in Spark for these columns.
     """
-    compiler = _Compiler(records, replace(chain.errors, failed_predicates=predicates or chain.errors.failed_predicates))
+    compiler = ChainCompiler(
+        records, replace(chain.errors, failed_predicates=predicates or chain.errors.failed_predicates)
+    )
     for stage in chain.stages:
         compiler.add(stage)
     rows = compiler.rows()
@@ -112,7 +123,7 @@ def _stopping(rows: DataFrame) -> DataFrame:
 _PLACE = ("topic", "partition", "offset")
 
 
-class _Compiler:
+class ChainCompiler:
     """Adds one stage after the other to a frame, and keeps what is known of its columns."""
 
     def __init__(self, records: DataFrame, policy: ErrorPolicy) -> None:
@@ -134,7 +145,7 @@ class _Compiler:
 
     def add(self, stage: Stage) -> None:
         """One stage more: whether it applies, whether it fails, what it changes."""
-        record = self._record()
+        record = self.record()
         applies, failed_guards = self._applies(stage, record)
         step = compile_transform(stage.transform, record)
         failures = [*failed_guards, *step.failures]
@@ -147,7 +158,8 @@ class _Compiler:
             self.frame = self.frame.withColumn(_FAILURE, self._failure(stage, failures, always=always))
         self._change(record, step, always=always, can_fail=bool(failures), guarded=bool(stage.guards))
 
-    def _record(self) -> Record:
+    def record(self) -> Record:
+        """The record as the stages so far have left it."""
         key, value = (Typed(F.col(name), self.schemas[name]) for name in _SIDES)
         offset = None if self.source else F.col("offset")
         return Record(

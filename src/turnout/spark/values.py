@@ -9,7 +9,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from turnout.spark.chain import ERROR, ERROR_TYPE
-from turnout.spark.variants import without_json_null
+from turnout.spark.connect_json import envelope, from_wire, wire_type
+from turnout.spark.schemas import metadata_of, schema_of
+from turnout.spark.variants import get, without_json_null
+from turnout.transforms.schema import Schema
 from turnout.transforms.values import ValueFormat
 
 __all__ = ["decode_values", "encode_values", "once"]
@@ -39,7 +42,32 @@ def decode_values(records: DataFrame, codec: ValueFormat) -> DataFrame:
     text = _text(records)
     if codec.format == "json" and codec.schema is not None:
         return _read_struct(records, text, codec.schema)
+    if codec.format == "connect-json" and codec.schemas_enable:
+        return _read_envelope(records, text, codec)
     return _read_variant(records, text)
+
+
+def _read_envelope(records: DataFrame, text: Column, codec: ValueFormat) -> DataFrame:
+    """Values in ``{"schema": …, "payload": …}``, typed where the codec says which schema to expect."""
+    if codec.value_schema is None:
+        rows = records.withColumn(_PARSED, once(F.try_parse_json(text)))
+        payload = get(F.col(_PARSED), "payload")
+        bad = F.col("value").isNotNull() & payload.isNull()
+        columns = {ERROR: _error(bad, "JSON with a schema and a payload"), "value": without_json_null(payload)}
+        return rows.withColumns(columns).drop(_PARSED)
+    schema = Schema.from_json(codec.value_schema)
+    asked = T.StructType([T.StructField("payload", wire_type(schema)), T.StructField(_CORRUPT, T.StringType())])
+    rows = records.withColumn(_PARSED, once(F.from_json(text, asked, {"columnNameOfCorruptRecord": _CORRUPT})))
+    found = F.col(_PARSED)
+    payload = found["payload"]
+    bad = found.isNull() | found[_CORRUPT].isNotNull()
+    if not schema.optional and schema.default is None:
+        bad = bad | payload.isNull()
+    value = F.when(found[_CORRUPT].isNull(), from_wire(payload, schema))
+    rows = rows.withColumns(
+        {ERROR: _error(F.col("value").isNotNull() & bad, "a payload of its schema"), "value": value}
+    )
+    return rows.withColumn("value", F.col("value").alias("value", metadata=metadata_of(schema))).drop(_PARSED)
 
 
 def _text(records: DataFrame) -> Column:
@@ -67,6 +95,7 @@ def _read_variant(records: DataFrame, text: Column) -> DataFrame:
 def _read_struct(records: DataFrame, text: Column, ddl: str) -> DataFrame:
     """Values as a struct; text that is no JSON object of these types is an error, the JSON null a tombstone."""
     wanted = T.StructType.fromDDL(ddl)
+    assert isinstance(wanted, T.StructType)
     asked = T.StructType([*wanted.fields, T.StructField(_CORRUPT, T.StringType())])
     parsed = F.from_json(text, asked, {"columnNameOfCorruptRecord": _CORRUPT})
     rows = records.withColumn(_PARSED, once(parsed))
@@ -87,6 +116,9 @@ def encode_values(records: DataFrame, codec: ValueFormat) -> DataFrame:
     if codec.format == "raw" and isinstance(kind, (T.BinaryType, T.StringType)):
         return records
     value = F.col("value")
+    schema = schema_of(records.schema["value"])
+    if codec.format == "connect-json" and codec.schemas_enable and schema is not None:
+        return records.withColumn("value", F.when(value.isNotNull(), envelope(value, schema)))
     if isinstance(kind, (T.StructType, T.ArrayType, T.MapType, T.VariantType)):
         text = F.to_json(value, {"ignoreNullFields": "false"})
     else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 from turnout.errors import ConfigError, Mistake
+from turnout.transforms.schema import Schema
 
 __all__ = ["FORMATS", "ValueFormat"]
 
@@ -55,6 +56,11 @@ class ValueFormat:
         if schema is not None and format_ == "raw":
             mistakes.append(Mistake(f"{path}.schema", "means nothing where the format is raw"))
         mistakes += [Mistake(f"{path}.{name}", "is not a setting of a value's format") for name in given]
+        if isinstance(schema, Mapping) and not mistakes:
+            try:
+                Schema.from_json(schema)
+            except ValueError as error:
+                mistakes.append(Mistake(f"{path}.schema", str(error)))
         if mistakes:
             raise ConfigError(mistakes, what="bad value format")
         connect = format_ == "connect-json"
