@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -267,3 +269,24 @@ def test_live_matcher_asks_no_more_than_it_must(store):
         live.match({})
 
     assert len(asked) == 3
+
+
+def test_optional_parts_stay_out():
+    """Using subscriptions loads neither grpc nor pymongo, and a missing one is told with its cure."""
+    program = """
+import sys
+import turnout.subscriptions.service, turnout.subscriptions.lines, turnout.subscriptions.live
+from turnout.subscriptions import open_store
+open_store("memory://")
+loaded = {"grpc", "pymongo", "pyspark", "nats", "structlog"} & set(sys.modules)
+assert not loaded, loaded
+for name, url, extra in (("grpc", "grpc://h:1", "subscriptions"), ("pymongo", "mongodb://h", "mongo")):
+    sys.modules[name] = None
+    try:
+        open_store(url)
+    except ImportError as missing:
+        assert f'install "turnout[{extra}]"' in str(missing), missing
+    else:
+        raise AssertionError(url)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
