@@ -43,7 +43,7 @@ def test_every_form_of_the_grammar_is_read(text: str, expected: dict[str, object
         ("a = [1\n", 2, "the file ends inside an array"),
         ('\na "x', 2, "the file ends inside a string"),
         ("a 'x", 1, "the file ends before the closing '"),
-        ("a (\nx", 1, "the file ends before the ')'"),
+        ("a (\nx", 1, "the file ends before the '\\)'"),
         ("= 3", 1, "expected a key"),
         ("a = $nope", 1, r"the variable \$nope is not defined"),
         ("a 1 2", 1, "expected a comma"),

@@ -44,13 +44,15 @@ def percent(draw: float) -> int:
     return int(draw * 100)
 
 
-def random_below(draw: float, place: int, number: int) -> int:
+def random_below(draw: float | None, place: int, number: int) -> int:
     """What ``random(number)`` gives at token *place* of a destination; 0 where *number* is 0.
 
-    A negative number counts as its absolute value, as in the server.
+    A negative number counts as its absolute value, as in the server. Without a draw every call draws anew.
     """
     if number == 0:
         return 0
+    if draw is None:
+        return int(new_draw() * abs(number))
     bits = int(draw * 2**BITS)
     value = _xxh64(place, _xxh64(bits, _SPARK_SEED))
     # Signed, as a long is: the remainder must be the same in Spark.

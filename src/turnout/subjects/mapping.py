@@ -96,9 +96,7 @@ class SubjectMapping:
         groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
         seen: set[str] = set()
         for entry, given in enumerate(destinations):
-            groups.setdefault(given.cluster, []).append(
-                (_checked(source, entry, given, seen, groups), given.weight)
-            )
+            groups.setdefault(given.cluster, []).append((_checked(source, entry, given, seen, groups), given.weight))
         completes = source not in seen
         shares = {name: _shares(source, chosen, completes=completes) for name, chosen in groups.items()}
         return cls(source, tuple(destinations), shares)

@@ -75,16 +75,12 @@ def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(found, Mapping):
         raise ConfigError([Mistake("nats.mappings", f"expected an object, found {found!r}")])
-    return {
-        source: [_from_claim(source, entry) for entry in _list(source, given)] for source, given in found.items()
-    }
+    return {source: [_from_claim(source, entry) for entry in _list(source, given)] for source, given in found.items()}
 
 
 def _list(source: str, given: object) -> list[Any]:
     if not isinstance(given, list):
-        raise ConfigError(
-            [Mistake(f'nats.mappings."{source}"', f"expected a list of destinations, found {given!r}")]
-        )
+        raise ConfigError([Mistake(f'nats.mappings."{source}"', f"expected a list of destinations, found {given!r}")])
     return given
 
 

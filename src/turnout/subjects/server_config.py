@@ -285,9 +285,7 @@ class _Parser:
         try:
             text = self.read(path)
         except OSError as failure:
-            raise self.wrong(
-                f"cannot read the included file {str(path)!r}: {failure.strerror or failure}"
-            ) from failure
+            raise self.wrong(f"cannot read the included file {str(path)!r}: {failure.strerror or failure}") from failure
         return _Parser(text, path, self.read, self.environment, depth=self.depth + 1).document()
 
     def skip_space_and_comments(self, also: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from turnout.errors import SubjectError
 from turnout.subjects._fnv import fnv1a
-from turnout.subjects.draws import check_draw, new_draw, random_below
+from turnout.subjects.draws import check_draw, random_below
 from turnout.subjects.errors import (
     IndexOutOfRangeError,
     InvalidDestinationError,
@@ -278,9 +278,10 @@ def _renderer(steps: tuple[Step, ...], tail: int | None) -> _Render:
 
 def _random_renderer(template: str, getters: list[tuple[_Getter, Call, int]]) -> _Render:
     def render(tokens: Sequence[str], draw: float | None) -> str:
-        drawn = new_draw() if draw is None else check_draw(draw)
+        if draw is not None:
+            check_draw(draw)
         return template % tuple(
-            random_below(drawn, place, call.number or 0) if call.function == "random" else getter(tokens)
+            random_below(draw, place, call.number or 0) if call.function == "random" else getter(tokens)
             for getter, call, place in getters
         )
 
