@@ -295,8 +295,11 @@ async def test_domain_streams(leaf_and_hub: tuple[NatsServer, NatsServer]) -> No
         pull = await js.pull_subscribe(f"{subject}.a")
         for message in await pull.fetch(50):
             await message.ack()
-        await message.double_ack()
-        assert (await pull.info()).ack_floor.stream_seq == 50
+
+        async def floor_is_50() -> bool:
+            return (await pull.info()).ack_floor.stream_seq == 50
+
+        await eventually(floor_is_50)
         config = ConsumerConfig(idle_heartbeat=1, flow_control=True, ack_policy="none")
         async with await js.subscribe(f"{subject}.a", config=config) as sub:
             for _ in range(2500):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
@@ -29,7 +29,7 @@ from turnout.jetstream.errors import (
 )
 from turnout.jetstream.status import NO_RESPONDERS, HeaderInput, Status, encode_headers
 
-__all__ = ["Answer", "Connection", "ErrorCallback", "Interest"]
+__all__ = ["Answer", "Connection", "ErrorCallback", "Interest", "Waiter"]
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +54,29 @@ class Answer:
     data: bytes
 
 
+class Waiter(Protocol):
+    """What an answer goes to, in the read loop: a future, or a publish that counts."""
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        """The answer is here."""
+
+    def fail(self, failure: TurnoutError) -> None:
+        """None will come."""
+
+
+@dataclass(slots=True)
+class _Request:
+    future: asyncio.Future[Answer]
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        if not self.future.done():
+            self.future.set_result(Answer(raw_headers, data))
+
+    def fail(self, failure: TurnoutError) -> None:
+        if not self.future.done():
+            self.future.set_exception(failure)
+
+
 @dataclass(slots=True)
 class Interest:
     """A subscription on the wire, whose frames go to a handler."""
@@ -73,7 +96,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self._reports: set[asyncio.Future[Any]] = set()
         self.on_reconnected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
-        self._waiting: dict[bytes, tuple[asyncio.Future[Answer], bytes]] = {}
+        self._waiting: dict[bytes, tuple[Waiter, bytes]] = {}
         self._answers_to = b""
         self._counter = 0
 
@@ -247,48 +270,43 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
 
     # -- requests: one inbox for all answers
 
-    def ask(
-        self, subject: str, payload: bytes = b"", headers: HeaderInput | None = None
-    ) -> tuple[bytes, asyncio.Future[Answer]]:
-        """Send a request; the token of its answer, and the answer to come. The caller sets the time limit."""
+    def ask(self, subject: str, waiter: Waiter, payload: bytes = b"", headers: HeaderInput | None = None) -> bytes:
+        """Send a request whose answer goes to *waiter*; its token. The caller sets the time limit."""
         self._counter += 1
         token = b"%x" % self._counter
         target = _checked(subject)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.send_to(target, payload, self._answers_to + token, headers)
-        self._waiting[token] = (future, target)
-        return token, future
+        self._waiting[token] = (waiter, target)
+        return token
 
-    def give_up(self, token: bytes) -> asyncio.Future[Answer] | None:
+    def give_up(self, token: bytes) -> Waiter | None:
         """Forget a request: an answer that still comes is dropped."""
         entry = self._waiting.pop(token, None)
         return entry[0] if entry else None
 
     def _answered(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:  # noqa: ARG002 - a Handler
         entry = self._waiting.pop(subject[len(self._answers_to) :], None)
-        if entry is None or entry[0].done():
+        if entry is None:
             return
         if headers and not data:
             status = Status.of(headers, data)
             if status is not None and status.code == NO_RESPONDERS:
-                entry[0].set_exception(NoRespondersError(entry[1].decode()))
+                entry[0].fail(NoRespondersError(entry[1].decode()))
                 return
-        entry[0].set_result(Answer(headers, data))
+        entry[0].settle(headers, data)
 
     def fail_requests(self, failure: TurnoutError) -> None:
         """End every request that waits: its answer cannot come any more."""
         waiting, self._waiting = self._waiting, {}
-        for future, _ in waiting.values():
-            if not future.done():
-                future.set_exception(failure)
-                future.exception()
+        for waiter, _ in waiting.values():
+            waiter.fail(failure)
 
     def _deny(self, failure: PermissionDeniedError) -> None:
         """The server refused a publish: its request need not wait for the time limit. It tells in lower case."""
-        for token, (future, subject) in tuple(self._waiting.items()):
-            if subject.decode().lower() == failure.subject.lower() and not future.done():
+        for token, (waiter, subject) in tuple(self._waiting.items()):
+            if subject.decode().lower() == failure.subject.lower():
                 del self._waiting[token]
-                future.set_exception(failure)
+                waiter.fail(failure)
 
     async def ask_and_wait(
         self, subject: str, payload: bytes = b"", *, timeout: float, headers: HeaderInput | None = None
@@ -300,10 +318,11 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             RequestTimeoutError: no answer in *timeout* seconds.
             PermissionDeniedError: the server does not let us publish there.
         """
-        token, future = self.ask(subject, payload, headers)
+        waiter = _Request(asyncio.get_running_loop().create_future())
+        token = self.ask(subject, waiter, payload, headers)
         try:
             async with asyncio.timeout(timeout):
-                return await future
+                return await waiter.future
         except TimeoutError as late:
             if isinstance(late, TurnoutError):
                 raise

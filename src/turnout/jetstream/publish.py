@@ -88,6 +88,32 @@ def _all_headers(
     return merged  # type: ignore[return-value]
 
 
+class _Unconfirmed:
+    """An asynchronous publish on its way."""
+
+    __slots__ = ("_publisher", "future", "subject", "token")
+
+    def __init__(self, publisher: Publisher, future: asyncio.Future[PubAck], subject: str) -> None:
+        self._publisher = publisher
+        self.future = future
+        self.subject = subject
+        self.token = b""
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        self._publisher.confirmed(self.token)
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(_read(Answer(raw_headers, data), self.subject))
+        except TurnoutError as failure:
+            self.future.set_exception(failure)
+
+    def fail(self, failure: TurnoutError) -> None:
+        self._publisher.confirmed(self.token)
+        if not self.future.done():
+            self.future.set_exception(failure)
+
+
 class Publisher:
     """Publishes and keeps count of what is not confirmed yet.
 
@@ -102,12 +128,12 @@ class Publisher:
         self._timeout = timeout
         self._max_pending = max_pending
         self._pending = 0
-        self._order: deque[tuple[float, bytes, str]] = deque()
+        self._order: deque[tuple[float, bytes]] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
         self._room: deque[asyncio.Future[None]] = deque()
         self._idle: list[asyncio.Future[None]] = []
         connection.on_disconnected.append(self._disconnected)
-        self._tokens: dict[bytes, None] = {}
+        self._tokens: dict[bytes, _Unconfirmed] = {}
 
     @property
     def pending(self) -> int:
@@ -183,36 +209,28 @@ class Publisher:
             headers if msg_id is None and expect is None and ttl is None else _all_headers(headers, msg_id, expect, ttl)
         )
         connection = self._connection
-        token, answer = connection.ask(subject, data, full)
-        loop = answer.get_loop()
-        result: asyncio.Future[PubAck] = loop.create_future()
+        loop = asyncio.get_running_loop()
+        waiter = _Unconfirmed(self, loop.create_future(), subject)
+        token = waiter.token = connection.ask(subject, waiter, data, full)
         self._pending += 1
-        self._tokens[token] = None
-        self._order.append((loop.time() + self._timeout, token, subject))
+        self._tokens[token] = waiter
+        self._order.append((loop.time() + self._timeout, token))
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._timeout, self._sweep)
-        answer.add_done_callback(lambda done: self._confirmed(done, result, token, subject))
         if connection.congested:
             await connection.relieve(self._timeout)
-        return result
+        return waiter.future
 
-    def _confirmed(
-        self, answer: asyncio.Future[Answer], result: asyncio.Future[PubAck], token: bytes, subject: str
-    ) -> None:
+    def confirmed(self, token: bytes) -> None:
+        """One less is unconfirmed: it is stored, or it failed."""
         self._pending -= 1
         self._tokens.pop(token, None)
-        if not result.done():
-            try:
-                result.set_result(_read(answer.result(), subject))
-            except TurnoutError as failure:
-                result.set_exception(failure)
-        # Everybody who waits is woken at 0, so that a wake-up spent on a cancelled waiter strands nobody.
-        while self._room and self._pending < self._max_pending:
-            waiter = self._room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                if self._pending:
-                    break
+        if self._room and self._pending <= self._max_pending // 2:
+            # Half of the room at once: woken for every single ack, a publisher would send every frame by itself.
+            while self._room:
+                waiter = self._room.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
         if not self._pending and self._idle:
             for idle in self._idle:
                 if not idle.done():
@@ -231,20 +249,16 @@ class Publisher:
         now = loop.time()
         order = self._order
         while order and (order[0][0] <= now or order[0][1] not in self._tokens):
-            _, token, subject = order.popleft()
-            future = self._connection.give_up(token)
-            if future is not None and not future.done():
-                late = RequestTimeoutError(f"no PubAck for {subject!r} in {self._timeout:g} s", code=408)
-                future.set_exception(late)
+            waiter = self._tokens.get(order.popleft()[1])
+            if waiter is not None:
+                self._connection.give_up(waiter.token)
+                waiter.fail(RequestTimeoutError(f"no PubAck for {waiter.subject!r} in {self._timeout:g} s", code=408))
         self._sweeper = loop.call_at(order[0][0], self._sweep) if order else None
 
     def _disconnected(self) -> None:
-        for token in tuple(self._tokens):
-            future = self._connection.give_up(token)
-            if future is not None and not future.done():
-                future.set_exception(
-                    ConnectionLostError("the connection went away before the PubAck came; it may be stored")
-                )
+        for waiter in tuple(self._tokens.values()):
+            self._connection.give_up(waiter.token)
+            waiter.fail(ConnectionLostError("the connection went away before the PubAck came; it may be stored"))
 
     async def complete(self, timeout: float | None = None) -> None:
         """Wait until every asynchronous publish is confirmed or has failed.

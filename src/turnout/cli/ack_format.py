@@ -1,0 +1,46 @@
+"""``turnout ack-format REPLY``: what the reply subject of a JetStream message says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("ack-format")
+    def ack_format(
+        tokens: Annotated[list[str], typer.Argument(help="Reply subjects, whole or as tokens after $JS.ACK.")],
+        as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each.")] = False,
+    ) -> None:
+        """Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for what is none."""
+        from turnout.errors import ConfigError, Mistake
+        from turnout.jetstream.errors import NotJetStreamMessageError
+        from turnout.jetstream.reply import JSAck
+
+        mistakes = []
+        for text in tokens:
+            reply = text if text.startswith("$") else f"$JS.ACK.{text}"
+            try:
+                ack = JSAck.parse(reply)
+            except NotJetStreamMessageError as failure:
+                mistakes.append(Mistake(text, str(failure)))
+                continue
+            facts = {**asdict(ack), "timestamp": ack.timestamp.isoformat()}
+            if as_json:
+                typer.echo(json.dumps(facts, ensure_ascii=False))
+            else:
+                width = max(len(name) for name in facts)
+                typer.echo("\n".join(f"{name:<{width}}  {_told(value)}" for name, value in facts.items()))
+        if mistakes:
+            raise ConfigError(mistakes, what="not a JetStream reply")
+
+
+def _told(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)

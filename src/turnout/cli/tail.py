@@ -1,0 +1,115 @@
+"""``turnout tail SUBJECT``: what a stream holds and gets, in order, as text or JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli._jetstream import Creds, Domain, InboxPrefix, Prefix, Server, Timeout, open_jetstream, run
+from turnout.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from turnout.jetstream import ConsumerConfig, Message
+
+__all__ = ["register"]
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_FORMS = "all, new, last, last-per-subject, a sequence, an age like 10m, or a time like 2026-01-31T12:00:00Z"
+
+
+def start(text: str, now: datetime) -> ConsumerConfig:
+    """The consumer that begins where *text* says.
+
+    Raises:
+        ConfigError: it says nothing that can be understood.
+    """
+    from turnout.jetstream import ConsumerConfig, DeliverPolicy
+
+    words = {
+        "all": DeliverPolicy.ALL,
+        "new": DeliverPolicy.NEW,
+        "last": DeliverPolicy.LAST,
+        "last-per-subject": DeliverPolicy.LAST_PER_SUBJECT,
+    }
+    if text in words:
+        return ConsumerConfig(deliver_policy=words[text])
+    if text.isascii() and text.isdecimal():
+        return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=max(1, int(text)))
+    age = _AGE.fullmatch(text)
+    try:
+        moment = now - timedelta(seconds=float(age[1]) * _SECONDS[age[2]]) if age else datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise ConfigError([Mistake("--from", f"{text!r} is not {_FORMS}")]) from None
+    return ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=moment.astimezone(UTC))
+
+
+def json_line(message: Message) -> str:
+    """A message as a JSON object; a payload that is not UTF-8 is given in base64."""
+    found: dict[str, object] = {
+        "subject": message.subject,
+        "sequence": message.sequence,
+        "timestamp": message.timestamp.isoformat(),
+        "headers": message.headers,
+    }
+    try:
+        found["data"] = message.data.decode()
+    except UnicodeDecodeError:
+        found["data_base64"] = base64.b64encode(message.data).decode()
+    return json.dumps(found, ensure_ascii=False)
+
+
+def pretty(message: Message) -> str:
+    """A message for people; what would control a terminal is escaped."""
+    head = f"[{message.sequence}] {message.timestamp:%Y-%m-%d %H:%M:%S.%f} {message.subject}"
+    lines = [head, *(f"  {name}: {value}" for name, values in message.headers.items() for value in values)]
+    body = message.data.decode("utf-8", "backslashreplace")
+    if body:
+        lines.append("".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in body))
+    return "\n".join(lines)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("tail")
+    def tail(
+        subject: Annotated[str, typer.Argument(help="What to follow; wildcards are allowed.")],
+        stream: Annotated[str, typer.Option(help="The stream, if the subject is not to find it.")] = "",
+        from_: Annotated[str, typer.Option("--from", help=f"Where to begin: {_FORMS}.")] = "new",
+        count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
+        wait: Annotated[float | None, typer.Option(help="End after this many seconds without a message.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each message.")] = False,
+        server: Server = "nats://127.0.0.1:4222",
+        prefix: Prefix = None,
+        domain: Domain = None,
+        inbox_prefix: InboxPrefix = "_INBOX",
+        creds: Creds = None,
+        timeout: Timeout = 5.0,
+    ) -> None:
+        """Follow a stream with an ordered consumer: every message once, in order, over faults too."""
+        from turnout.jetstream.errors import RequestTimeoutError
+
+        config = start(from_, datetime.now(UTC))
+        show = json_line if as_json else pretty
+
+        async def follow() -> None:
+            access = open_jetstream(
+                server, prefix=prefix, domain=domain, inbox_prefix=inbox_prefix, creds=creds, timeout=timeout
+            )
+            async with access as js, await js.ordered(subject, stream=stream, config=config) as messages:
+                seen = 0
+                while count is None or seen < count:
+                    try:
+                        message = await messages.next(wait)
+                    except RequestTimeoutError:
+                        return
+                    typer.echo(show(message))
+                    seen += 1
+
+        run(follow())

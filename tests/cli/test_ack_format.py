@@ -1,0 +1,41 @@
+"""``turnout ack-format``: a reply subject explained."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from turnout.cli.app import build_app
+
+REPLY = "$JS.ACK.DOM.szMpdrwD.S.P.2.7.9.1795250826106239342.3"
+
+
+def test_json() -> None:
+    """Each reply is a JSON line; the tokens alone will do."""
+    result = CliRunner().invoke(build_app(), ["ack-format", "--json", REPLY, REPLY.removeprefix("$JS.ACK.")])
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+
+    assert first == second
+    assert (first["version"], first["domain"], first["stream_seq"], first["consumer_seq"]) == (2, "DOM", 7, 9)
+    assert first["timestamp"].startswith("2026-11-21T")
+
+
+def test_text() -> None:
+    """For people, a line for each fact."""
+    text = CliRunner().invoke(build_app(), ["ack-format", "$JS.ACK.S.C.1.2.3.4.5"]).stdout
+
+    assert "stream         S\n" in text
+    assert "domain         -\n" in text
+
+
+def test_wrong() -> None:
+    """What is no JSAck is named, with the reason, and the exit code says that the request was wrong."""
+    command = [sys.executable, "-m", "turnout", "ack-format", "$JS.ACK.a.b.1.1.1.1", "$JS.FC.x"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert result.returncode == 2
+    assert "8 tokens" in result.stderr
+    assert "does not begin" in result.stderr
