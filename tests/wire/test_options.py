@@ -79,3 +79,19 @@ def test_a_broken_credentials_file_is_not_repeated(tmp_path: Path) -> None:
 def test_prefixes(options: dict[str, str], prefix: str) -> None:
     """ADR-19: a final dot makes no difference, a domain is a prefix."""
     assert ConnectionOptions.from_mapping({"servers": "a", **options}).api_prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, False),
+        ({"tls": "false"}, False),
+        ({"tls": "true"}, True),
+        ({"servers": "tls://a"}, True),
+        ({"tlsHostname": "b"}, True),
+        ({"tls": "false", "tlsHostname": "b"}, False),
+    ],
+)
+def test_when_tls_is_asked_for(options: dict[str, str], wanted: bool) -> None:
+    """By the option, by the address, or by naming what only TLS needs; an explicit no counts."""
+    assert (ConnectionOptions.from_mapping({"servers": "a", **options}).tls is not None) == wanted

@@ -205,9 +205,12 @@ class _Reader:
         )
 
     def _tls(self, servers: Iterable[Server]) -> Tls | None:
-        asked = [name for name in self.options if str(name).lower().startswith("tls")]
         wanted = self._flag("tls") or any(server.tls for server in servers)
-        if not wanted and not asked:
+        # A certificate without a word about TLS means TLS; tls=false means none.
+        implied = any(
+            name.lower() in ("tlsca", "tlscert", "tlskey", "tlsfirst", "tlshostname") for name in self.options
+        )
+        if not wanted and (self.options.get("tls") is not None or not implied):
             return None
         return Tls(
             ca=self._file("tlsCa"),

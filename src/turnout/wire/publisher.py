@@ -110,7 +110,7 @@ class Publisher:
         self._memory = bytearray(1 << 20)
         self._filled = 0
         self._done = Published()
-        self._progress = time.monotonic()
+        self._trouble: float | None = None
         self._subscribe()
 
     def __enter__(self) -> Self:
@@ -203,7 +203,6 @@ class Publisher:
         self._chunks.append(_Chunk(first, data, edges, np.zeros(count, dtype=np.bool_), count))
         self._inflight += count
         self._inflight_bytes += int(edges[-1] - edges[0])
-        self._progress = time.monotonic() if self._inflight == count else self._progress
         try:
             self._connection.send(memoryview(data)[edges[0] : edges[-1]])
         except ConnectionLostError:
@@ -239,7 +238,7 @@ class Publisher:
 
     def _again(self) -> None:
         """A new connection, and everything that has no acknowledgement once more."""
-        deadline = self._progress + self._connection.options.reconnect_timeout
+        deadline = self._patience()
         while True:
             if time.monotonic() >= deadline:
                 raise ConnectionLostError(f"{self._inflight:,} messages could not be delivered in time")
@@ -249,8 +248,15 @@ class Publisher:
                 for chunk in self._chunks:
                     self._resend(chunk, np.flatnonzero(~chunk.done) + chunk.first)
             except ConnectionLostError:
+                time.sleep(_PAUSE)
                 continue
             return
+
+    def _patience(self) -> float:
+        """Until when to keep trying: counted from the first trouble since the last acknowledgement."""
+        if self._trouble is None:
+            self._trouble = time.monotonic()
+        return self._trouble + self._connection.options.reconnect_timeout
 
     def _resend(self, chunk: _Chunk, numbers: NDArray[np.int64]) -> None:
         self._connection.send(b"".join(chunk.frame(int(number)) for number in numbers))
@@ -312,7 +318,7 @@ class Publisher:
             return
         self._done += Published(stored, duplicates)
         self._inflight -= stored + duplicates
-        self._progress = time.monotonic()
+        self._trouble = None
         while self._chunks and not self._chunks[0].left:
             chunk = self._chunks.popleft()
             self._inflight_bytes -= int(chunk.edges[-1] - chunk.edges[0])
@@ -336,7 +342,7 @@ class Publisher:
             chunk.acknowledge(np.array([number]))
             self._stored(published.stored, published.duplicates)
         if again:
-            if time.monotonic() - self._progress > self._connection.options.reconnect_timeout:
+            if time.monotonic() > self._patience():
                 raise StreamError(f"{len(again):,} messages are refused for too long", code=_TOO_MANY)
             time.sleep(_PAUSE)
             for chunk, number in again:

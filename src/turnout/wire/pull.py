@@ -36,6 +36,8 @@ _BUFFER = 2 << 20
 _ENOUGH = 1 << 18
 # The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
 _INACTIVE = 300
+# Nobody answers, or JetStream is not ready: after a read has begun that is a server that is just coming up.
+_PASSING = frozenset({408, 503})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,14 @@ class PullReader:
                 for batch in self._read():
                     deadline = 0.0
                     yield batch
-            except ConnectionLostError:
+            except (ConnectionLostError, StreamError) as failure:
+                if isinstance(failure, StreamError) and not (self._consumer and failure.code in _PASSING):
+                    raise
                 now = time.monotonic()
                 deadline = deadline or now + self._connection.options.reconnect_timeout
                 if now >= deadline:
                     raise
+                self._connection.close()
                 self._connection.reconnect(deadline)
         self._end()
 

@@ -160,7 +160,9 @@ def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartiti
     # Spark makes an InputPartition of its own where a reader plans none.
     if not isinstance(part, Split) or part.end <= part.start:
         return
-    with Connection.open(options.connection) as connection:
+    with Connection(options.connection) as connection:
+        # A task may begin while the server restarts: it waits as long as a task that is under way.
+        connection.reconnect()
         wanted = Range(part.stream, part.start, part.end, options.filters)
         by_sequence = options.ack_consumer is not None
         reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted)
