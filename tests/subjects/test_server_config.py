@@ -51,6 +51,7 @@ def test_every_form_of_the_grammar_is_read(text: str, expected: dict[str, object
         ('a = "\\q"', 1, r"there is no escape \\q"),
         ('a = "\\xZZ"', 1, "two hexadecimal digits"),
         ("a { b 1 } }", 1, "expected a comma"),
+        ("mappings { a.*: b.{{wildcard(1)}} }", 1, "expected a comma"),
         ("include nosuch.conf", 1, "cannot read the included file"),
         ("a " + "{b " * 100, 1, "more than 64 blocks"),
         ("a " + "[" * 100, 1, "more than 64 arrays"),
