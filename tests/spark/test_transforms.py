@@ -271,7 +271,8 @@ def test_a_schemas_attributes_are_carried_in_the_columns_metadata(records: Recor
 
     assert (schema["name"], schema["version"]) == ("Flight", 7)
     assert schema["fields"][-1] == {
-        "field": "at", "type": "int64", "optional": False, "name": "org.apache.kafka.connect.data.Timestamp", "version": 1,
+        "field": "at", "type": "int64", "optional": False,
+        "name": "org.apache.kafka.connect.data.Timestamp", "version": 1,
     }  # fmt: skip
 
 

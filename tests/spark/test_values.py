@@ -22,7 +22,8 @@ SCHEMA = {
     "name": "Order",
     "fields": [
         {"field": "id", "type": "int64", "optional": False},
-        {"field": "price", "type": "bytes", "optional": True, "name": CONNECT + "Decimal", "version": 1, "parameters": {"scale": "2"}},
+        {"field": "price", "type": "bytes", "optional": True, "name": CONNECT + "Decimal", "version": 1,
+         "parameters": {"scale": "2"}},
         {"field": "at", "type": "int64", "optional": True, "name": CONNECT + "Timestamp", "version": 1},
         {"field": "day", "type": "int32", "optional": True, "name": CONNECT + "Date", "version": 1},
     ],

@@ -1,0 +1,125 @@
+"""Our chains beside Kafka's own classes, over generated records."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.kafka_classes import KafkaClasses, MavenMissingError
+
+from turnout.spark.chain import compile_chain
+from turnout.spark.values import decode_values, encode_values
+from turnout.transforms import Chain, ValueFormat
+
+T = "org.apache.kafka.connect.transforms."
+MILLIS = 1_356_998_400_123
+RECORD = (
+    "topic string, partition int, offset bigint, key binary, value string, "
+    "headers array<struct<key:string,value:binary>>, timestamp timestamp"
+)
+CONFIGS: list[dict[str, str]] = [
+    {"type": T + "Cast$Value", "spec": "a:string,b:float64,c:boolean"},
+    {"type": T + "Cast$Value", "spec": "a:int8,c:int32"},
+    {"type": T + "Flatten$Value", "delimiter": "_"},
+    {"type": T + "HoistField$Value", "field": "wrapped"},
+    {
+        "type": T + "InsertField$Value",
+        "topic.field": "t",
+        "offset.field": "o",
+        "static.field": "s!",
+        "static.value": "x",
+    },
+    {"type": T + "MaskField$Value", "fields": "a,b,c"},
+    {"type": T + "MaskField$Value", "fields": "a,c", "replacement": "12"},
+    {"type": T + "RegexRouter", "regex": "(\\w+)\\.(.*)", "replacement": "$2-$1"},
+    {"type": T + "ReplaceField$Value", "include": "a,b,when", "renames": "a:alpha,b:beta"},
+    {"type": T + "TimestampConverter$Value", "field": "when", "target.type": "unix", "format": "yyyy-MM-dd HH:mm:ss"},
+    {"type": T + "TimestampRouter"},
+    {"type": T + "HeaderFrom$Value", "fields": "a,b", "headers": "x,y", "operation": "move"},
+]
+SCHEMA: dict[str, Any] = {
+    "type": "struct",
+    "optional": False,
+    "fields": [
+        {"field": "a", "type": "int64", "optional": True},
+        {"field": "b", "type": "double", "optional": True},
+        {"field": "c", "type": "string", "optional": True},
+        {"field": "when", "type": "string", "optional": False},
+        {"field": "inner", "type": "struct", "optional": False,
+         "fields": [{"field": "d", "type": "boolean", "optional": True}]},
+    ],
+}  # fmt: skip
+
+
+def generated(seed: int) -> list[dict[str, Any]]:
+    """Records of the schema, nulls and odd texts among them."""
+    draw = random.Random(seed)
+    numbers = [None, 0, 5, -1, 127, 128, 2**31, 2**63 - 1, -(2**63)]
+    reals = [None, 0.5, -3.75, 1e10, 1e-7, 123456.789]
+    texts = [None, "", "12", "-7", "true", "TRUE", "x", " 5", "ünïcode"]
+    times = [
+        "2013-01-01 05:00:00",
+        "1969-12-31 23:59:59",
+        "2013-13-45 25:61:61",
+        "no time",
+        "2013-01-01 05:00:00 and more",
+    ]
+    return [
+        {
+            "a": draw.choice(numbers),
+            "b": draw.choice(reals),
+            "c": draw.choice(texts),
+            "when": draw.choice(times),
+            "inner": {"d": draw.choice([None, True, False])},
+        }
+        for _ in range(25)
+    ]
+
+
+@pytest.fixture(scope="module")
+def kafka(spark: SparkSession) -> KafkaClasses:
+    try:
+        return KafkaClasses(spark)
+    except MavenMissingError as reason:
+        pytest.skip(str(reason))
+
+
+def ours(spark: SparkSession, config: dict[str, str], texts: list[str], codec: ValueFormat) -> list[Any]:
+    stage = {f"transforms.t.{name}": value for name, value in config.items()}
+    chain = Chain.from_config({"transforms": "t", **stage}, strict=True)
+    rows = spark.createDataFrame(
+        [("some.topic", 0, n, None, text, [], None) for n, text in enumerate(texts)], RECORD
+    ).selectExpr("* except (timestamp)", f"timestamp_millis({MILLIS}) as timestamp")
+    done = encode_values(compile_chain(chain, decode_values(rows, codec), "all"), codec)
+    return [
+        "error" if row["_error"] else (row["topic"], None if row["value"] is None else json.loads(row["value"]))
+        for row in done.orderBy("offset").collect()
+    ]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config["type"].removeprefix(T))
+@pytest.mark.parametrize("schemas", [True, False], ids=["with schema", "schemaless"])
+def test_the_same_records_come_out(
+    spark: SparkSession, kafka: KafkaClasses, config: dict[str, str], schemas: bool
+) -> None:
+    """Topic and value, schema included, are those of Kafka's class; what fails there fails here."""
+    records = generated(len(config))
+    bodies = [{"schema": SCHEMA, "payload": record} if schemas else record for record in records]
+    texts = [json.dumps(body, ensure_ascii=False) for body in bodies]
+    format_ = {"format": "connect-json", "schema": SCHEMA} if schemas else {"format": "json"}
+
+    found = ours(spark, config, texts, ValueFormat.from_config(format_))
+
+    wanted = [kafka.run(config, "some.topic", text, n, MILLIS, schemas=schemas) for n, text in enumerate(texts)]
+    assert [_plain(one) for one in wanted] == [_plain(one) for one in found]
+
+
+def _plain(outcome: Any) -> Any:
+    """JSON without what means nothing: absent and default attributes of a schema."""
+    if isinstance(outcome, dict):
+        kept = {name: _plain(value) for name, value in outcome.items()}
+        return {name: value for name, value in kept.items() if not (name in ("name", "version") and value is None)}
+    return [_plain(item) for item in outcome] if isinstance(outcome, (list, tuple)) else outcome
