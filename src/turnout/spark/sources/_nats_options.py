@@ -16,6 +16,7 @@ from turnout.wire.options import CONNECTION_OPTIONS
 
 __all__ = ["SourceOptions", "Start", "check_names"]
 
+_PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 Start = str | int | datetime | Mapping[str, int]
@@ -24,7 +25,7 @@ Start = str | int | datetime | Mapping[str, int]
 _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
-    "includeStream", "pollWait", "ackConsumer",
+    "includeStream", "pollWait", "ackConsumer", "partitionSubject", "subjectPartitions",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -40,6 +41,7 @@ class SourceOptions:
         max_records: the most sequences in one micro-batch, over all streams; None for no limit.
         poll_wait: seconds that a poll without news waits at the server.
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
+        partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
     """
 
     connection: ConnectionOptions
@@ -54,6 +56,8 @@ class SourceOptions:
     include_stream: bool = False
     poll_wait: float = 0.0
     ack_consumer: str | None = None
+    partition_subject: str | None = None
+    subject_partitions: int = 0
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -87,6 +91,9 @@ class SourceOptions:
         include_stream = reader.flag("includeStream", usual=False)
         poll_wait = reader.number("pollWait") or 0
         ack_consumer = options.get("ackConsumer") or None
+        partition_subject = options.get("partitionSubject") or None
+        subject_partitions = reader.number("subjectPartitions") or 0
+        mistakes += _partition_mistakes(partition_subject, subject_partitions, filters, ack_consumer)
         if ack_consumer is not None:
             mistakes += _ack_mistakes(ack_consumer, filters, start, streaming=streaming)
         if mistakes:
@@ -104,7 +111,33 @@ class SourceOptions:
             include_stream,
             poll_wait,
             ack_consumer,
+            partition_subject,
+            subject_partitions,
         )
+
+    def filters_of(self, partition: int) -> tuple[str, ...]:
+        """The subjects that the task of a subject partition reads; the filters for all where there is none."""
+        if self.partition_subject is None:
+            return self.filters
+        return (self.partition_subject.replace(_PLACE, str(partition)),)
+
+
+def _partition_mistakes(
+    subject: str | None, count: int, filters: tuple[str, ...], ack_consumer: str | None
+) -> list[Mistake]:
+    """What does not go together with reading by subject partition."""
+    if subject is None and not count:
+        return []
+    mistakes = []
+    if subject is None or not count:
+        mistakes.append(Mistake("partitionSubject", "and subjectPartitions belong together: give both"))
+    elif _PLACE not in subject:
+        mistakes.append(Mistake("partitionSubject", f"has no {_PLACE}: {subject!r}"))
+    if filters:
+        mistakes.append(Mistake("filterSubject", "partitionSubject is the filter"))
+    if ack_consumer is not None:
+        mistakes.append(Mistake("ackConsumer", "does not go with partitionSubject"))
+    return mistakes
 
 
 def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Start, *, streaming: bool) -> list[Mistake]:

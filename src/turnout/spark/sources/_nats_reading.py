@@ -29,9 +29,10 @@ _STREAM_NOT_FOUND = 10059
 class Split(InputPartition):
     """A part of one stream that one task reads; nothing at all where *end* is not above *start*."""
 
-    def __init__(self, stream: str, start: int, end: int) -> None:
+    def __init__(self, stream: str, start: int, end: int, partition: int = 0) -> None:
         super().__init__(None)
         self.stream = stream
+        self.partition = partition
         self.start = start
         self.end = end
 
@@ -113,9 +114,12 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     return found
 
 
-def split(stream: str, start: int, end: int, parts: int) -> list[Split]:
-    """The range in *parts* pieces of nearly one length, in fewer where they would be small."""
+def split(options: SourceOptions, stream: str, start: int, end: int) -> list[Split]:
+    """The range as one split for each subject partition, or in pieces of nearly one length, fewer if it is small."""
     length = max(0, end - start)
+    if length and options.subject_partitions:
+        return [Split(stream, start, end, number) for number in range(options.subject_partitions)]
+    parts = options.partitions // len(options.streams)
     count = max(1, min(parts, length // _SMALLEST_SPLIT))
     edges = [start + length * index // count for index in range(count + 1)]
     return [Split(stream, low, high) for low, high in pairwise(edges)] if length else []
@@ -163,9 +167,9 @@ def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartiti
     with Connection(options.connection) as connection:
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
-        wanted = Range(part.stream, part.start, part.end, options.filters)
+        wanted = Range(part.stream, part.start, part.end, options.filters_of(part.partition))
         by_sequence = options.ack_consumer is not None
-        reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted)
+        reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted, part.partition)
         for batch in reader.batches():
             yield columns.of(batch, part.stream)
         if options.fail_on_data_loss and (reader.first is None or reader.first > part.start):

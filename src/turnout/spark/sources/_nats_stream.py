@@ -154,10 +154,9 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StreamError: when they are not and ``failOnDataLoss`` is on.
         """
         parts: list[InputPartition] = []
-        share = max(1, self._options.partitions // len(end))
         for stream, stop in end.items():
             begin = self._present(stream, self._start(start, stream), int(stop))
-            parts += split(stream, begin, int(stop), share)
+            parts += split(self._options, stream, begin, int(stop))
         return parts or [Split(self._options.streams[0], 0, 0)]
 
     def _present(self, stream: str, start: int, end: int) -> int:

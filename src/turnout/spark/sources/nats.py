@@ -81,7 +81,7 @@ class NatsReader(DataSourceReader):
                 start = resolve(connection, stream, options.start)
                 latest = resolve(connection, stream, "latest")
                 end = min(latest, resolve(connection, stream, options.end))
-                parts += split(stream, start, end, max(1, options.partitions // len(options.streams)))
+                parts += split(options, stream, start, end)
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -1,0 +1,175 @@
+"""The readers of the format nats as Spark calls them, without Spark: places, partitions and acknowledgements."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StringType, StructType
+
+from turnout.embedded import NatsServer
+from turnout.errors import ConfigError, StreamError
+from turnout.spark.sources._nats_options import SourceOptions
+from turnout.spark.sources._nats_stream import NatsStreamReader
+from turnout.spark.sources.nats import NatsReader
+from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
+
+pytestmark = pytest.mark.jetstream
+
+SCHEMA = StructType().add("offset", LongType()).add("topic", StringType())
+Fill = Callable[..., str]
+Make = Callable[..., NatsStreamReader]
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
+    made: list[str] = []
+
+    def make(count: int, name: str = "", **config: Any) -> str:
+        if not name:
+            name = f"RDR{secrets.token_hex(4)}"
+            create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
+            made.append(name)
+        with Connection.open(nats_server.url) as opened, Publisher(opened) as publisher:
+            for n in range(count):
+                publisher.publish(f"{name}.x.{n % 3}", b"%d" % n)
+        return name
+
+    yield make
+    for name in made:
+        delete_stream(connection, name)
+
+
+@pytest.fixture
+def make(nats_server: NatsServer) -> Iterator[Make]:
+    made: list[NatsStreamReader] = []
+
+    def build(stream: str, **options: str) -> NatsStreamReader:
+        given = {"servers": nats_server.url, "stream": stream, **options}
+        made.append(NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), SCHEMA))
+        return made[-1]
+
+    yield build
+    for reader in made:
+        reader.stop()
+
+
+def read(reader: NatsStreamReader | NatsReader, parts: Any) -> list[list[tuple[int, str]]]:
+    copy = pickle.loads(pickle.dumps(reader))
+    return [[(row["offset"], row["topic"]) for batch in copy.read(part) for row in batch.to_pylist()] for part in parts]
+
+
+def test_each_subject_partition_is_one_task(fill: Fill, make: Make) -> None:
+    """And its number is the record's partition, so that the order of a key survives."""
+    stream = fill(30)
+    reader = make(stream, partitionSubject=f"{stream}.*.{{partition}}", subjectPartitions="3")
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+
+    assert read(reader, parts) == [
+        [(n + 1, f"{stream}.x.{number}") for n in range(30) if n % 3 == number] for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"partitionSubject": "a.{partition}"},
+        {"partitionSubject": "a.b", "subjectPartitions": "2"},
+        {"partitionSubject": "a.{partition}", "subjectPartitions": "2", "filterSubject": "a.>"},
+        {"partitionSubject": "a.{partition}", "subjectPartitions": "2", "ackConsumer": "x"},
+        {"ackConsumer": "a.b"},
+        {"ackConsumer": "x", "start": "5"},
+        {"ackConsumer": "x", "filterSubjects": "a,b"},
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, str]) -> None:
+    """Each is one mistake, told before anything is read."""
+    with pytest.raises(ConfigError) as wrong:
+        SourceOptions.from_mapping({"servers": "a", "stream": "A", **options}, streaming=True)
+
+    assert len(wrong.value.mistakes) == 1
+
+
+def test_limits_and_the_end_of_an_available_now_run(fill: Fill, make: Make) -> None:
+    """What comes after the run began is not for this run; the last offset stays where it is."""
+    stream = fill(25)
+    reader = make(stream, maxRecordsPerTrigger="10")
+    offset = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    fill(5, stream)
+    seen = []
+    for _ in range(5):
+        offset = reader.latestOffset(offset, ReadMaxRows(10))
+        seen.append(offset[stream])
+
+    assert reader.getDefaultReadLimit() == ReadMaxRows(10)
+    assert seen == [11, 21, 26, 26, 26]
+    assert reader.reportLatestOffset() == {stream: 31}
+
+
+def test_a_stream_that_joins_a_query_later(fill: Fill, make: Make) -> None:
+    """It begins where the options say; what the checkpoint knows of the other stays."""
+    one, two = fill(5), fill(7)
+    reader = make(f"{one},{two}", includeStream="true")
+
+    end = reader.latestOffset({one: 6}, ReadAllAvailable())
+    parts = reader.partitions({one: 6}, end)
+
+    assert end == {one: 6, two: 8}
+    assert [len(rows) for rows in read(reader, parts)] == [7]
+
+
+def test_nothing_to_read_is_one_empty_partition(fill: Fill, make: Make, nats_server: NatsServer) -> None:
+    """Spark would make up a partition of its own from an empty list."""
+    stream = fill(0)
+    reader = make(stream)
+    batch = NatsReader(
+        SourceOptions.from_mapping({"servers": nats_server.url, "stream": stream}, streaming=False), SCHEMA
+    )
+
+    assert read(reader, reader.partitions({stream: 1}, {stream: 1})) == [[]]
+    assert read(batch, batch.partitions()) == [[]]
+    assert read(batch, [InputPartition(None)]) == [[]]
+
+
+def test_acknowledged_is_what_is_committed(fill: Fill, make: Make, connection: Connection) -> None:
+    """Not when it is planned, not when it is read: when Spark asks for what comes after it."""
+    stream = fill(30, retention="workqueue", allow_direct=True)
+    reader = make(stream, ackConsumer="spark")
+    left = []
+    offset = reader.initialOffset()
+    for _ in range(3):
+        end = reader.latestOffset(offset, ReadMaxRows(10)) if len(left) < 2 else offset
+        end = {stream: min(end[stream], offset[stream] + 10)}
+        read(reader, reader.partitions(offset, end))
+        left.append(stream_info(connection, stream)["state"]["messages"])
+        offset = end
+    reader.commit(offset)
+
+    assert left == [30, 20, 20]
+    assert stream_info(connection, stream)["state"]["messages"] == 10
+    assert make(stream, ackConsumer="spark").initialOffset() == {stream: 21}
+
+
+def test_what_is_gone_while_it_is_read(fill: Fill, make: Make, connection: Connection) -> None:
+    """Between the plan and the read, the beginning of the range is removed: the task tells."""
+    stream = fill(30)
+    strict, lax = make(stream), make(stream, failOnDataLoss="false")
+    parts = strict.partitions({stream: 1}, {stream: 31})
+    purge_stream(connection, stream, seq=11)
+
+    assert [row[0] for row in read(lax, parts)[0]] == list(range(11, 31))
+    with pytest.raises(StreamError, match="no longer has the sequences 1 to 10"):
+        read(strict, parts)
