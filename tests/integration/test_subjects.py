@@ -194,3 +194,35 @@ def test_the_server_accepts_and_refuses_the_configurations_that_we_do(tmp_path: 
 
     assert {v["name"]: ours(v) for v in cases} == {v["name"]: told for v, told in zip(cases, theirs, strict=True)}
     assert not all(theirs)
+
+
+# What the server writes for each of our reasons, when it refuses an import.
+SAYS = {
+    "not_using_all_wildcards": "not using all of the token wildcard(s)",
+    "not_supported_for_import": "the only mapping function allowed for import",
+    "unknown_function": "unknown function",
+}
+
+
+def test_the_server_refuses_the_imports_that_strict_transforms_refuse(tmp_path: Path) -> None:
+    """Each strict vector as a stream import between two accounts, and for the same reason."""
+    compared, differences = 0, []
+    for v in _vectors("subject-transform.json")["vectors"]:
+        if "import" not in v["live"] or "live_differs" in v:
+            continue
+        imported = {"stream": {"account": "A", "subject": v["source"]}, "to": v["destination"]}
+        accounts = {"A": {"exports": [{"stream": ">"}]}, "B": {"imports": [imported]}}
+        file = tmp_path / "import.conf"
+        file.write_text(json.dumps({"accounts": accounts}, ensure_ascii=False), encoding="utf-8")
+        told = subprocess.run([find_nats_server(), "-t", "-c", file], capture_output=True, text=True, check=False)
+        try:
+            SubjectTransform.parse(v["source"], v["destination"], strict=True)
+            agrees = told.returncode == 0
+        except SubjectError as failure:
+            agrees = told.returncode != 0 and SAYS[getattr(failure, "reason", "")] in told.stderr
+        compared += 1
+        if not agrees:
+            differences.append((name_of(v), told.stderr))
+
+    assert differences == []
+    assert compared > 15
