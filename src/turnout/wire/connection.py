@@ -162,7 +162,7 @@ class Connection:
             line = self._line(deadline)
             if line == b"PONG":
                 return
-            self._control(line)
+            self.control(line)
 
     def _start_tls(self, server: Server) -> None:
         tls = self.options.tls or Tls()
@@ -276,9 +276,6 @@ class Connection:
             StreamError: for ``-ERR``: a permission, the credentials, a payload over the limit.
             ConnectionLostError: for one that is about the connection only (a stale or slow one).
         """
-        self._control(line)
-
-    def _control(self, line: bytes) -> None:
         word, _, rest = line.partition(b" ")
         if word == b"PING":
             self.send(b"PONG\r\n")
@@ -307,7 +304,7 @@ class Connection:
         while True:
             line = self._line(deadline)
             if not line.startswith((b"MSG ", b"HMSG ")):
-                self._control(line)
+                self.control(line)
                 continue
             parts = line.split()
             total = int(parts[-1])
@@ -360,7 +357,7 @@ class Connection:
                         self._more(deadline)
                     del self._buffer[:size]
                 else:
-                    self._control(line)
+                    self.control(line)
         except (TimeoutError, ConnectionLostError):
             return False
 
