@@ -285,6 +285,43 @@ def test_not_a_message(server, method):
     assert "not a message" in details
 
 
+def test_not_a_message_in_a_stream(server, backing):
+    """The same where requests are a stream, and nothing of the stream is stored."""
+    good = pb.Subscription(id="x", data={"route": {"destinations": ["d"]}})
+    good.data.route.condition.existsCondition.key = "k"
+    sent = [good.SerializeToString(), b"\xff\xff\xff\xff"]
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as refused:
+            channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany")(iter(sent), timeout=10)
+        assert "not a message" in refused.value.details()
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            list(channel.stream_stream("/turnout.subscriptions.v1.Matching/MatchStream")(iter(sent[1:]), timeout=10))
+        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
+            list(channel.unary_stream("/turnout.subscriptions.v1.Matching/Watch")(sent[1], timeout=10))
+    assert len(backing.snapshot()) == 0
+
+
+def test_a_stream_that_breaks_off(server, backing):
+    """A bulk whose client goes away in the middle stores nothing."""
+    good = pb.Subscription(data={"route": {"destinations": ["d"]}})
+    good.data.route.condition.existsCondition.key = "k"
+    gone = threading.Event()
+
+    def some():
+        for _ in range(100):
+            yield good.SerializeToString()
+        gone.set()
+        threading.Event().wait(1)
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        call = channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany").future(some(), timeout=10)
+        gone.wait(10)
+        call.cancel()
+    server.stop()
+
+    assert backing.revision() == 0
+
+
 def test_no_such_method(server):
     """An unknown method is unimplemented."""
     assert raw(server, "/subscriptions.Service/Update", b"")[0] == "UNIMPLEMENTED"
