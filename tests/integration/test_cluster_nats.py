@@ -121,9 +121,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     started.stop()
 
 
-def test_a_stream_on_two_workers(cluster: Cluster, nats_server: NatsServer, tmp_path: Path) -> None:
+def test_a_stream_on_two_workers(cluster: Cluster, tmp_path: Path) -> None:
     """turnout reaches the executors as a zip; both read and write, and every message arrives once."""
-    del nats_server
     archive = shutil.make_archive(str(tmp_path / "turnout"), "zip", SOURCE, "turnout")
     (tmp_path / "job.py").write_text(JOB, encoding="utf-8")
     count = 60_000

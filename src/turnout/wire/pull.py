@@ -33,7 +33,11 @@ _MESSAGES = 50_000
 _BYTES = 8 << 20
 _EXPIRES = 5.0
 _BUFFER = 2 << 20
-_ENOUGH = 1 << 18
+# Decoding costs some 800 us for a buffer, however little is in it: where much is to come, it waits for more.
+_ENOUGH = 1 << 20
+_MANY = 5000
+_LINGER = 0.002
+_LONGEST_LINGER = 0.02
 # The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
 _INACTIVE = 300
 # Nobody answers, or JetStream is not ready: after a read has begun that is a server that is just coming up.
@@ -212,8 +216,10 @@ class PullReader:
                 self._connection.close()
                 raise ConnectionLostError(f"{server} has been silent for {patience:.0f} s")
             self._filled += count
-            while self._filled - before < _ENOUGH and self._filled < len(self._memory):
-                count = self._connection.receive_into(view[self._filled :], 0.0)
+            linger = _LINGER if sum(request.left for request in self._at.requests) > _MANY else 0.0
+            until = time.monotonic() + _LONGEST_LINGER
+            while self._filled - before < _ENOUGH and self._filled < len(self._memory) and time.monotonic() < until:
+                count = self._connection.receive_into(view[self._filled :], linger)
                 if count == 0:
                     break
                 self._filled += count
