@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from turnout.jetstream import AckPolicy, ConsumerConfig, JetStream, StorageType, StreamConfig
 from turnout.jetstream.stream import Stream
@@ -98,7 +98,7 @@ class Proxy:
         assert self._server is not None
         return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 
@@ -120,7 +120,12 @@ class Proxy:
         return [frame.split(b"\r\n", 1)[0].decode() for frame in self.sent if frame.split(b" ", 1)[0] == verb.encode()]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
+        except OSError:
+            # The server is away: the client sees what it would see without a proxy.
+            writer.transport.abort()
+            return
         self._writers |= {writer, up_writer}
         pumps = [
             asyncio.create_task(self._pump(reader, up_writer, self._from_client)),

@@ -7,10 +7,10 @@ import importlib
 import inspect
 import pkgutil
 
-import nats
 import nats.errors
 import pytest
 
+import nats
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.jetstream import errors
 from turnout.jetstream.errors import (

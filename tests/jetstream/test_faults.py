@@ -1,4 +1,4 @@
-"""Servers that restart or freeze, slow consumers, cut connections, cancelled callers: nothing is lost or left behind."""
+"""Servers that restart or freeze, slow consumers, cut connections, cancelled callers: nothing is lost."""
 
 from __future__ import annotations
 

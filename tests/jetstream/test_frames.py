@@ -124,7 +124,7 @@ def test_what_is_used_of_nats_py() -> None:
     assert isinstance(client._pending, list)
     parameters = list(inspect.signature(client._process_msg).parameters)
     assert parameters == ["sid", "subject", "reply", "data", "headers"]
-    assert list(inspect.signature(client._remove_sub).parameters)[0] == "sid"
+    assert next(iter(inspect.signature(client._remove_sub).parameters)) == "sid"
     assert isinstance(Connection()._ps, FrameParser)
 
 

@@ -105,7 +105,7 @@ async def test_delete_list_watch(nats_server: NatsServer) -> None:
 
 @asynchronous
 async def test_links(nats_server: NatsServer) -> None:
-    """A link to an object is followed, over stores too; a link to a store is not content; links to links are not made."""
+    """A link to an object is followed, over stores too; one to a store is no content; none points to a link."""
     async with store(nats_server) as (js, objects):
         other = await js.create_object_store(ObjectStoreConfig(bucket=fresh("obj"), storage=StorageType.MEMORY))
         target = await other.put("real", b"content")

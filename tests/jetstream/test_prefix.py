@@ -106,8 +106,8 @@ def test_subjects(given: dict[str, object], api: str, kv: str, objects: str) -> 
 
 
 @pytest.mark.parametrize(
-    "given", [{"prefix": ""}, {"prefix": "a b"}, {"prefix": "a.*"}, {"prefix": "a..b"}, {"domain": "a.b"}, {"domain": ""},
-              {"prefix": "a", "domain": "b"}]
+    "given", [{"prefix": ""}, {"prefix": "a b"}, {"prefix": "a.*"}, {"prefix": "a..b"}, {"domain": "a.b"},
+              {"domain": ""}, {"prefix": "a", "domain": "b"}]
 )  # fmt: skip
 def test_bad_prefixes(given: dict[str, str]) -> None:
     """A prefix that cannot be in a subject, and a prefix with a domain, are refused."""

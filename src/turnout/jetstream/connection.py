@@ -137,6 +137,12 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
                 raise ConnectionLostError(f"no server of {servers!r} was reached in {timeout} s{why}") from failure
             raise
 
+    async def _connect_to_server(self, *server: Any) -> None:
+        """As nats-py does it, but without leaving open the socket of an attempt that failed after connecting."""
+        if self._transport:
+            self._transport.close()
+        await super()._connect_to_server(*server)
+
     async def shut(self) -> None:
         """Close without waiting for anybody."""
         with contextlib.suppress(Exception):
