@@ -63,19 +63,24 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         self._log = log
         self._metrics = metrics
         self._tokens = tuple(_digest(token) for token in tokens)
+        self._handlers: dict[str, Any] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
         """See ``grpc.ServerInterceptor``."""
-        handler = continuation(call)
-        if handler is None:
-            return None
-        _, service, method = call.method.split("/", 2)
-        needs_token = bool(self._tokens) and service not in _OPEN
-        refused = needs_token and not self._knows(call.invocation_metadata)
-        end = partial(_Ending, self, service, method, refused)
-        return _wrapped(handler, end)
+        # What is known is not wrapped again; what does not exist is not kept, for there is no end of names.
+        found = self._handlers.get(call.method)
+        if found is None:
+            handler = continuation(call)
+            if handler is None:
+                return None
+            _, service, method = call.method.split("/", 2)
+            found = self._handlers[call.method] = _wrapped(handler, partial(_Ending, self, service, method))
+        return found
 
-    def _knows(self, metadata: Any) -> bool:
+    def admits(self, service: str, metadata: Any) -> bool:
+        """Whether a call with this metadata has a token, where one is needed."""
+        if not self._tokens or service in _OPEN:
+            return True
         written = next((pair.value for pair in metadata or () if pair.key == "authorization"), "")
         scheme, _, token = written.partition(" ")
         if scheme.lower() != "bearer":
@@ -102,10 +107,9 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
 class _Ending:
     """A context manager around one call that turns whatever it raises into a status."""
 
-    def __init__(self, calls: Calls, service: str, method: str, refused: bool, context: Any, request: Any) -> None:
+    def __init__(self, calls: Calls, service: str, method: str, context: Any, request: Any) -> None:
         self._calls = calls
         self._names = (service, method)
-        self._refused = refused
         self._context = context
         self._request = request
         self._running = calls.running(service, method)
@@ -117,7 +121,7 @@ class _Ending:
 
     def admit(self) -> None:
         """Refuse who has no token, what is no message, and what nobody waits for any more."""
-        if self._refused:
+        if not self._calls.admits(self._names[0], self._context.invocation_metadata()):
             raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "this service needs a bearer token that it knows")
         check_message(self._request)
         left = self._context.time_remaining()
@@ -128,8 +132,8 @@ class _Ending:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.__exit__(kind, problem, trace)
-        # A stream is closed where its caller has gone away: nobody is left to be told anything.
-        gone = isinstance(problem, GeneratorExit) or (problem is None and not self._context.is_active())
+        # Where the caller has gone away, whatever that has led to here, nobody is left to be told anything.
+        gone = isinstance(problem, GeneratorExit) or not self._context.is_active()
         code, details, about = _verdict(None if gone else problem)
         shown = grpc.StatusCode.CANCELLED if gone else code
         seconds = time.perf_counter() - self._begun
