@@ -223,8 +223,12 @@ class Bench:
             return time.perf_counter() - begun
 
 
-async def _median(work: Timed, rounds: int) -> float:
-    times = [await work() for _ in range(rounds)]
+async def _median(work: Timed, rounds: int) -> tuple[float, float]:
+    """The median run: its seconds, and the seconds of processor time that this process used in it."""
+    times = []
+    for _ in range(rounds):
+        before = time.process_time()
+        times.append((await work(), time.process_time() - before))
     return sorted(times)[len(times) // 2]
 
 
@@ -243,10 +247,16 @@ async def _measure(url: str, options: Options) -> list[Result]:
             if not options.wants(case.name):
                 continue
             # One after the other in turns, so that a busy machine slows both.
-            ours = await _median(case.ours, rounds)
-            theirs = await _median(case.theirs, rounds) if case.theirs else None
-            extra = {} if theirs is None else {"baseline_rows_per_second": round(case.size / theirs)}
-            ratio = None if theirs is None else theirs / ours
+            ours, cpu = await _median(case.ours, rounds)
+            extra = {"cpu_us": cpu / case.size * 1e6}
+            ratio = None
+            if case.theirs:
+                theirs, their_cpu = await _median(case.theirs, rounds)
+                ratio = theirs / ours
+                extra |= {
+                    "baseline_rows_per_second": case.size / theirs,
+                    "baseline_cpu_us": their_cpu / case.size * 1e6,
+                }
             results.append(Result(case.name, case.size, case.size / ours, case.baseline or None, ratio, extra))
     return results
 

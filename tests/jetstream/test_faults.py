@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.jetstream.support import Errors, Proxy, asynchronous, eventually, fresh, stream_of_messages
@@ -17,6 +18,7 @@ from turnout.jetstream.errors import (
     HeartbeatMissedError,
     RequestTimeoutError,
     SlowConsumerError,
+    StatusError,
     StreamError,
     StreamNotFoundError,
     SubscriptionClosedError,
@@ -371,3 +373,55 @@ async def test_closing_leaves_nothing(nats_server: NatsServer) -> None:
         assert await stream.consumer_names() == ["KEPT"]
     await asyncio.sleep(0.1)
     assert len(asyncio.all_tasks()) == before
+
+
+@asynchronous
+async def test_a_connection_that_ends_for_good(nats_server: NatsServer) -> None:
+    """Without reconnecting, whoever waits on a lost connection hears of it; nobody waits for ever."""
+    async with Proxy(nats_server.port) as proxy:
+        options = {"allow_reconnect": False, "error_callback": Errors()}
+        async with connect(proxy.url, **options) as js, connect(nats_server.url) as other:
+            stream, subject = await stream_of_messages(other)
+            push = await js.subscribe(f"{subject}.a", durable="D")
+            pull = await (await js.pull_subscribe(f"{subject}.a", durable="P")).messages()
+            ordered = await js.ordered(f"{subject}.a")
+            waiting = [asyncio.create_task(source.next(20)) for source in (push, pull, ordered)]
+            await asyncio.sleep(0.05)
+            proxy.cut()
+            for task in waiting:
+                with pytest.raises(ConnectionLostError):
+                    await task
+            for call in (js.account_info, lambda: js.publish(f"{subject}.a"), lambda: js.subscribe(f"{subject}.a")):
+                with pytest.raises(ConnectionLostError):
+                    await call()
+            assert {"D", "P"} <= set(await stream.consumer_names())
+
+
+@asynchronous
+async def test_a_message_over_max_bytes(nats_server: NatsServer) -> None:
+    """An iterator whose next message alone is over its max_bytes says so, and does not ask again without end."""
+    async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
+        stream, _ = await stream_of_messages(js, 3, size=2000)
+        consumer = await stream.create_consumer(ConsumerConfig())
+        async with await consumer.messages(PullOptions(max_bytes=500)) as messages:
+            with pytest.raises(StatusError, match="Message Size Exceeds MaxBytes"):
+                await messages.next()
+
+        assert len([line for line in proxy.lines("PUB") if "MSG.NEXT" in line]) == 1
+
+
+@asynchronous
+async def test_pause_resume_reset(nats_server: NatsServer) -> None:
+    """A paused consumer delivers nothing until it is resumed; a reset one delivers again."""
+    async with connect(nats_server.url) as js:
+        stream, _ = await stream_of_messages(js, 3)
+        consumer = await stream.create_consumer(ConsumerConfig(durable_name="C"))
+        await consumer.pause(datetime.now(UTC) + timedelta(seconds=60))
+        assert (await consumer.info()).paused
+        assert await consumer.fetch(1, timeout=0.2) == []
+        await consumer.resume()
+        for message in await consumer.fetch(3):
+            await message.ack()
+        await message.double_ack()
+        await consumer.reset(2)
+        assert [m.sequence for m in await consumer.fetch(2, timeout=1)] == [2, 3]

@@ -1,29 +1,70 @@
 """An asynchronous JetStream client that keeps ADR-15 (subscribe workflow) and ADR-19 (API prefixes)."""
 
+from turnout.jetstream.consumer import Consumer, PullSubscription
 from turnout.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, ReplayPolicy
 from turnout.jetstream.context import JetStream, connect
+from turnout.jetstream.kv import KeyValue
+from turnout.jetstream.kv_config import KeyValueConfig
+from turnout.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions
 from turnout.jetstream.message import Message
+from turnout.jetstream.object_info import ObjectInfo, ObjectMeta, ObjectStoreConfig
+from turnout.jetstream.objects import ObjectStore
+from turnout.jetstream.ordered import OrderedSubscription
+from turnout.jetstream.prefix import Prefix
 from turnout.jetstream.publish import Expect, PubAck
-from turnout.jetstream.pull import PullOptions
+from turnout.jetstream.pull import Batch, PullMessages, PullOptions
 from turnout.jetstream.reply import JSAck
-from turnout.jetstream.stream_config import StorageType, StreamConfig, StreamInfo
-from turnout.jetstream.subscription import Delivery
+from turnout.jetstream.status import Status
+from turnout.jetstream.stream import Stream
+from turnout.jetstream.stream_config import (
+    DiscardPolicy,
+    External,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+    StreamInfo,
+    StreamSource,
+)
+from turnout.jetstream.subscription import Delivery, PushSubscription
 
 __all__ = [
     "AckPolicy",
+    "Batch",
+    "Consumer",
     "ConsumerConfig",
     "ConsumerInfo",
     "DeliverPolicy",
     "Delivery",
+    "DiscardPolicy",
+    "Entry",
     "Expect",
+    "External",
     "JSAck",
     "JetStream",
+    "KeyValue",
+    "KeyValueConfig",
     "Message",
+    "ObjectInfo",
+    "ObjectMeta",
+    "ObjectStore",
+    "ObjectStoreConfig",
+    "Operation",
+    "OrderedSubscription",
+    "Prefix",
     "PubAck",
+    "PullMessages",
     "PullOptions",
+    "PullSubscription",
+    "PushSubscription",
     "ReplayPolicy",
+    "RetentionPolicy",
+    "Status",
     "StorageType",
+    "Stream",
     "StreamConfig",
     "StreamInfo",
+    "StreamSource",
+    "WatchOptions",
+    "Watcher",
     "connect",
 ]

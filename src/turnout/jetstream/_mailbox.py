@@ -7,6 +7,7 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from turnout.errors import TurnoutError
 from turnout.jetstream.errors import RequestTimeoutError, StreamError, SubscriptionClosedError
 from turnout.jetstream.message import Message
 from turnout.jetstream.status import Status
@@ -49,7 +50,7 @@ class Mailbox:
         self._emptied: list[asyncio.Future[None]] = []
         self._turns = 0
         self._busy = False
-        self._ended: StreamError | None = None
+        self._ended: TurnoutError | None = None
         self._closing = False
 
     # -- the read loop's side
@@ -76,7 +77,7 @@ class Mailbox:
         self._items.append(status)
         self._wake_one()
 
-    def close(self, reason: StreamError | None = None) -> None:
+    def close(self, reason: TurnoutError | None = None) -> None:
         """Take no more; what is inside can still be taken. Then *reason* is raised, or the iteration ends."""
         self._closing = True
         if self._ended is None:

@@ -96,6 +96,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self._reports: set[asyncio.Future[Any]] = set()
         self.on_reconnected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
+        self.on_closed: list[Callable[[], None]] = []
         self._waiting: dict[bytes, tuple[Waiter, bytes]] = {}
         self._answers_to = b""
         self._counter = 0
@@ -117,6 +118,11 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             for call in tuple(self.on_disconnected):
                 call()
 
+        async def gone() -> None:
+            self.fail_requests(ConnectionLostError("the connection is closed"))
+            for call in tuple(self.on_closed):
+                call()
+
         async def back() -> None:
             for call in tuple(self.on_reconnected):
                 call()
@@ -125,7 +131,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             async with asyncio.timeout(timeout):
                 with translated():
                     await super().connect(
-                        servers, error_cb=failed, disconnected_cb=lost, reconnected_cb=back, **options
+                        servers, error_cb=failed, disconnected_cb=lost, closed_cb=gone, reconnected_cb=back, **options
                     )
                 inbox = self.new_inbox()
                 await self.listen(f"{inbox}.*", self._answered)
@@ -140,7 +146,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
     async def _connect_to_server(self, *server: Any) -> None:
         """As nats-py does it, but without leaving open the socket of an attempt that failed after connecting."""
         if self._transport:
-            self._transport.close()
+            cast("Any", self._transport).close()
         await super()._connect_to_server(*server)
 
     async def shut(self) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from turnout.errors import TurnoutError
 from turnout.jetstream._codec import decode
 from turnout.jetstream._mailbox import Callback
 from turnout.jetstream.api import Api
@@ -173,10 +174,10 @@ class Consumer:
         """
         await self._api.call(f"CONSUMER.DELETE.{self.stream}.{self.name}")
 
-    def stop(self) -> None:
-        """Stop all that takes messages of it through this object."""
+    def stop(self, reason: TurnoutError | None = None) -> None:
+        """Stop all that takes messages of it through this object; they raise *reason*, or just end."""
         for messages in tuple(self._open):
-            messages.stop()
+            messages.stop(reason)
 
 
 class PullSubscription(Consumer):
@@ -210,11 +211,11 @@ class PullSubscription(Consumer):
         """Call when it has ended."""
         self._on_end.append(call)
 
-    def end(self) -> None:
+    def end(self, reason: TurnoutError | None = None) -> None:
         """Take it off the connection, without a word to the consumer."""
         if not self._ended:
             self._ended = True
-            self.stop()
+            self.stop(reason)
             for call in self._on_end:
                 call(self)
 

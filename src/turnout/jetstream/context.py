@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from turnout.errors import ConnectionLostError
 from turnout.jetstream import kv, objects
 from turnout.jetstream._codec import decode
 from turnout.jetstream._mailbox import Callback
@@ -43,7 +44,10 @@ class JetStream:
         self.connection = connection
         self.api = Api(connection, prefix, timeout)
         self._publisher = Publisher(connection, timeout=timeout, max_pending=max_pending)
+        self.publish_async = self._publisher.publish_async
+        """Store a message and get the server's word later; see `Publisher.publish_async`."""
         self._max_pending = max_pending
+        connection.on_closed.append(self._lost)
         self._open: set[PushSubscription | PullSubscription] = set()
         self._children: list[JetStream] = []
 
@@ -169,11 +173,6 @@ class JetStream:
             retries=retries,
             retry_wait=retry_wait,
         )
-
-    @property
-    def publish_async(self) -> Callable[..., Any]:
-        """Store a message and get the server's word later; see `Publisher.publish_async`."""
-        return self._publisher.publish_async
 
     async def publish_async_complete(self, timeout: float | None = None) -> None:
         """Wait until every asynchronous publish is confirmed or has failed; see `Publisher.complete`."""
@@ -380,6 +379,12 @@ class JetStream:
         return await objects.object_store_names(self)
 
     # -- the end
+
+    def _lost(self) -> None:
+        """The connection ended for good: whoever waits for a message must hear of it."""
+        for one in tuple(self._open):
+            one.end(ConnectionLostError("the connection is closed"))
+        self._publisher.close()
 
     async def drain(self, timeout: float = 30.0) -> None:
         """Drain every subscription, wait for unconfirmed publishes, then close the connection."""

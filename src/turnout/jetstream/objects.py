@@ -172,8 +172,9 @@ class ObjectStore:
             raise ConfigError(mistakes, what="bad object")
         before = await self._there(about.name)
         nuid = self._js.connection.unique()
+        flying: list[asyncio.Future[PubAck]] = []
         try:
-            total, chunks, digest = await self._put_chunks(nuid, content, size)
+            total, chunks, digest = await self._put_chunks(nuid, content, size, flying)
             info = ObjectInfo(
                 name=about.name,
                 bucket=self.bucket,
@@ -190,32 +191,28 @@ class ObjectStore:
             )
             await self._put_info(info)
         except BaseException:
-            self._js.api.spawn(self._forget_chunks(nuid))
+            self._js.api.spawn(self._forget_chunks(nuid, flying))
             raise
         if before is not None and not before.deleted and before.nuid:
             await self._stream.purge(self._chunk_subject(before.nuid))
         return await self.info(about.name)
 
-    async def _put_chunks(self, nuid: str, content: Content, size: int) -> tuple[int, int, bytes]:
-        """Store the chunks, some at a time: (bytes, chunks, digest)."""
+    async def _put_chunks(
+        self, nuid: str, content: Content, size: int, flying: list[asyncio.Future[PubAck]]
+    ) -> tuple[int, int, bytes]:
+        """Store the chunks, some at a time: (bytes, chunks, digest). *flying* has those not confirmed yet."""
         target = self._js.prefix.object(self._chunk_subject(nuid))
         digest = hashlib.sha256()
         total = chunks = 0
-        flying: list[asyncio.Future[PubAck]] = []
-        try:
-            async for piece in _pieces(content, size):
-                digest.update(piece)
-                total += len(piece)
-                chunks += 1
-                flying.append(await self._js.publish_async(target, piece))
-                if len(flying) >= _IN_FLIGHT:
-                    await flying.pop(0)
-            while flying:
-                await flying.pop(0)
-        finally:
-            for future in flying:
-                # Nobody asks for these any more; what became of them must not be logged as forgotten.
-                future.add_done_callback(_seen)
+        async for piece in _pieces(content, size):
+            digest.update(piece)
+            total += len(piece)
+            chunks += 1
+            flying.append(await self._js.publish_async(target, piece))
+            if len(flying) >= _IN_FLIGHT:
+                await flying[0]
+                del flying[0]
+        await asyncio.gather(*flying)
         return total, chunks, digest.digest()
 
     async def _put_info(self, info: ObjectInfo) -> None:
@@ -223,7 +220,9 @@ class ObjectStore:
         body = json.dumps(info.to_json(), separators=(",", ":")).encode()
         await self._js.publish(target, body, headers={"Nats-Rollup": "sub"})
 
-    async def _forget_chunks(self, nuid: str) -> None:
+    async def _forget_chunks(self, nuid: str, flying: list[asyncio.Future[PubAck]]) -> None:
+        # The server may take a purge before a chunk that was sent earlier.
+        await asyncio.gather(*flying, return_exceptions=True)
         with suppress(TurnoutError):
             await self._stream.purge(self._chunk_subject(nuid))
 
@@ -385,11 +384,6 @@ class ObjectStore:
     async def status(self) -> StreamInfo:
         """What the server tells of the store's stream."""
         return await self._stream.info()
-
-
-def _seen(future: asyncio.Future[PubAck]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 async def object_store(js: JetStream, bucket: str) -> ObjectStore:

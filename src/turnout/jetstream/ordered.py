@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.jetstream.api import Api, name_mistake
 from turnout.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from turnout.jetstream.errors import (
@@ -271,7 +271,7 @@ class OrderedSubscription(PushSubscription):
             self._watchdog.stop()
         self.drop_interest()
 
-    def end(self, reason: StreamError | None = None) -> None:
+    def end(self, reason: TurnoutError | None = None) -> None:
         """Take it off the connection, without a word to the consumer."""
         if self._reconnected in self._connection.on_reconnected:
             self._connection.on_reconnected.remove(self._reconnected)

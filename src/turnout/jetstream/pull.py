@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.jetstream._mailbox import Callback, Mailbox
 from turnout.jetstream._watchdog import Watchdog
 from turnout.jetstream.api import Api
@@ -30,7 +30,8 @@ from turnout.jetstream.subscription import status_error
 __all__ = ["Batch", "PullMessages", "PullOptions", "fetch"]
 
 _ACK = b"$JS.ACK."
-_ENDS_REQUEST = ("batch completed", "message size exceeds maxbytes")
+_TOO_LARGE = "message size exceeds maxbytes"
+_ENDS_REQUEST = ("batch completed", _TOO_LARGE)
 _RETRY = ("leadership change", "server shutdown")
 _RETRY_LATER = ("exceeded maxwaiting",)
 
@@ -220,6 +221,7 @@ class PullMessages:
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
         self._outstanding = 0
+        self._came = False
         self._threshold = options.max_messages // 2 if options.threshold is None else options.threshold
         self._retry: asyncio.TimerHandle | None = None
         self._recovering: asyncio.Task[None] | None = None
@@ -258,13 +260,17 @@ class PullMessages:
             self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
             return
         self._outstanding -= 1
+        self._came = True
         self._mailbox.put(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
 
     def _receive_status(self, status: Status) -> None:
         text = status.description.lower()
         if status.code == HEARTBEAT:
             return
-        if status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
+        if status.code == CONFLICT and text == _TOO_LARGE and not self._came:
+            # The next message alone is over max_bytes: every further request would end like this, at once.
+            self._finish(status_error(status, self._asked))
+        elif status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
             undelivered = status.number("Nats-Pending-Messages")
             self._outstanding = 0 if undelivered is None else max(0, self._outstanding - undelivered)
             self._refill()
@@ -295,6 +301,7 @@ class PullMessages:
             self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
             return
         self._outstanding += wanted
+        self._came = False
 
     def _refill_in(self, seconds: float) -> None:
         if self._retry is not None:
@@ -384,11 +391,12 @@ class PullMessages:
         self.drain()
         await self._mailbox.emptied()
 
-    def stop(self) -> None:
-        """End it; what was not handed over is given back to the server."""
-        self._mailbox.close()
-        for message in self._mailbox.rest():
-            message.nak_now()
+    def stop(self, reason: TurnoutError | None = None) -> None:
+        """End it; what was not handed over is given back to the server. Who waits gets *reason*, or just the end."""
+        self._mailbox.close(reason)
+        if not self._connection.is_closed:
+            for message in self._mailbox.rest():
+                message.nak_now()
         self._mailbox.clear()
         self._release()
 

@@ -10,6 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
+from turnout.errors import TurnoutError
 from turnout.jetstream._codec import decode
 from turnout.jetstream._mailbox import Callback, Mailbox
 from turnout.jetstream._watchdog import Watchdog
@@ -354,7 +355,7 @@ class PushSubscription:
             except StreamError as failure:
                 self._connection.report(failure)
 
-    def end(self, reason: StreamError | None = None) -> None:
+    def end(self, reason: TurnoutError | None = None) -> None:
         """Take it off the connection, without a word to the consumer."""
         if self._ended:
             return
