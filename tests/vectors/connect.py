@@ -347,8 +347,8 @@ def _compare_record(case: Case, expect: dict[str, Any], out: dict[str, Any]) -> 
     for name, wanted, schema, value in sides:
         wanted_schema = schema_of(wanted["schema"])
         if wanted_schema != schema:
-            if wanted_schema is not None and schema is None and case.vector["schemaless"] is False:
-                raise AssertionError(f"promoted: {case.vector['name']}")
+            if schema is None and case.chain is not None and any(stage.guards for stage in case.chain.stages):
+                raise Unsupported("conditional change of type")
             return f"{name}: schema expected {wanted_schema}, found {schema}"
         same = _same(wanted_schema, wanted["value"], value)
         if same is False:

@@ -28,6 +28,10 @@ PARITY: Mapping[str, str] = MappingProxyType(
         "array or map of one element type": (
             "An array or a map has elements of one Spark type; Connect lets a schemaless one mix them in a header."
         ),
+        "conditional change of type": (
+            "Where a transform under a predicate changes the type of a key or value, all its rows become variants, "
+            "those of the other type included: the schema is gone."
+        ),
         "both quotes in a name": "A variant's path cannot name a field with both ' and \" in it.",
         "weeks and eras in a date pattern": "The letters w, W, Y and, to read, F, G are not built.",
         "range of dates": "Spark's timestamps end in the years 290278 BC and 294246.",

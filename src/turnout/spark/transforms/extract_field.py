@@ -49,7 +49,9 @@ def _of_struct(transform: ExtractField, side: Typed, step: Step) -> Typed | None
         if schema is None or schema.type != "struct":
             _unknown(transform, step)
             return None
-        side = side.field(name)
+        inner = side.field(name)
+        # Inside a null parent nothing has a default.
+        side = Typed(F.when(side.column.isNotNull(), inner.column), inner.schema)
     if side.schema is None or side.schema.field(last) is None:
         _unknown(transform, step)
         return None
