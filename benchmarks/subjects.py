@@ -91,15 +91,14 @@ def _spark(options: Options) -> Iterator[Result]:
     from pyspark.sql import functions as F
 
     from turnout.spark.session import build_session
-    from turnout.spark.subjects import map_subject, transform_subject
+    from turnout.spark.subjects import map_subject, map_subjects, transform_subject
 
     count = options.rows(USUAL, QUICK)
     spark = build_session("turnout-bench-subjects", master="local[2]")
     with _subjects(spark, count) as frame:
 
-        def measure(case: str, column: Any, baseline: float | None, rows: Any = frame, size: int = count) -> Result:
+        def measure(case: str, query: Any, baseline: float | None, size: int = count) -> Result:
             with clock() as planning:
-                query = rows.select(column.alias("x"))
                 query._jdf.queryExecution().executedPlan()  # noqa: SLF001 - PySpark has no other way to plan
             work: Callable[[], object] = lambda: query.write.format("noop").mode("overwrite").save()  # noqa: E731
             rate = size / best_of(2, work)
@@ -107,23 +106,31 @@ def _spark(options: Options) -> Iterator[Result]:
             scan = None if baseline is None else "the scan alone"
             return Result(case, size, rate, scan, ratio, {"planning_ms": round(planning() * 1000)})
 
-        scan = measure("scan", F.col("s"), None)
+        scan = measure("scan", frame.select("s"), None)
         yield scan
-        columns = {
-            f"spark: {name}": transform_subject(SubjectTransform.parse(SOURCE, destination), "s", seed=["id"])
+        queries: dict[str, Callable[[], Any]] = {
+            f"spark: {name}": lambda destination=destination: frame.select(
+                transform_subject(SubjectTransform.parse(SOURCE, destination), "s", seed=["id"]).alias("x")
+            )
             for name, destination in TRANSFORMS.items()
         }
-        columns |= {f"spark: {name}": map_subject(table, "s", seed=["id"]) for name, table in _tables()}
-        columns |= {f"partition by {name}": column for name, column in _partitions().items()}
-        for case, column in columns.items():
+        for name, table in _tables():
+            queries[f"spark: {name}"] = lambda table=table: map_subjects(frame, table, "s", "x", seed=["id"]).select(
+                "x"
+            )
+        column = map_subject(_table(1_000, 20), "s", seed=["id"])
+        queries["spark: the last table, as a column"] = lambda: frame.select(column.alias("x"))
+        for name, way in _partitions().items():
+            queries[f"partition by {name}"] = lambda way=way: frame.select(way.alias("x"))
+        for case, build in queries.items():
             if options.wants(case):
-                yield measure(case, column, scan.rows_per_second)
+                yield measure(case, build(), scan.rows_per_second)
         case = "python UDF: reorder"
         if options.wants(case):
             apply = SubjectTransform.parse(SOURCE, TRANSFORMS["reorder"]).apply
             few = count // 10
             udf = F.udf(lambda subject: apply(subject), "string")
-            yield measure(case, udf("s"), scan.rows_per_second, frame.limit(few).repartition(2), few)
+            yield measure(case, frame.where(F.col("id") % 10 == 0).select(udf("s")), scan.rows_per_second, few)
 
 
 def _partitions() -> dict[str, Any]:
@@ -132,7 +139,7 @@ def _partitions() -> dict[str, Any]:
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    from turnout.spark.subjects.partition import _loop, fnv1a
+    from turnout.spark.subjects.partition import fnv1a, hash_by_loop
     from turnout.spark.subjects.text import split_tokens
     from turnout.subjects._fnv import OFFSET, PRIME
     from turnout.subjects._fnv import fnv1a as one_by_one
@@ -153,7 +160,7 @@ def _partitions() -> dict[str, Any]:
     return {
         "the key alone": key,
         "inverse CRC, straight (ours)": fnv1a(key),
-        "higher-order function": _loop(key),
+        "higher-order function": hash_by_loop(key),
         "Arrow UDF with numpy": F.arrow_udf(vectorised, "long")(key),
         "Python UDF": F.udf(lambda text: one_by_one(text.encode()), "long")(key),
     }

@@ -91,10 +91,10 @@ def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession) ->
 
 def test_generated_tables_are_equal_to_the_pure_ones(spark: SparkSession) -> None:
     """Overlapping sources, weights, clusters, losses and random(): every choice is the same for the same draw."""
-    from turnout.spark.subjects import map_subject
+    from turnout.spark.subjects import map_subject, map_subjects
 
     rng = random.Random(20260731)
-    tables = [MappingTable.from_config(generate.table(rng, count)) for count in (1, 3, 8, 20, 60)]
+    tables = [MappingTable.from_config(generate.table(rng, count)) for count in (1, 3, 12, 40)]
     subjects = generate.odd_subjects()
     for table in tables:
         subjects += [generate.subject(rng, m.source) for m in table.mappings for _ in range(3)]
@@ -103,8 +103,10 @@ def test_generated_tables_are_equal_to_the_pure_ones(spark: SparkSession) -> Non
     draws = _draws(frame)
     differences = []
     for table in tables:
-        clusters = (None, "west", "south")
-        found = _texts(frame, [map_subject(table, "s", cluster, ["id"]) for cluster in clusters])
+        clusters = (None, "west", "west")
+        mapped = map_subjects(frame, table, "s", "m0", None, ["id"])
+        mapped = map_subjects(mapped, table, "s", "m1", "west", ["id"])
+        found = _texts(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
         for subject, draw, values in zip(subjects, draws, found, strict=True):
             for cluster, value in zip(clusters, values, strict=True):
                 expected = table.apply(subject, cluster, draw)
@@ -244,12 +246,13 @@ def test_choices_need_a_seed_and_tables_need_utf_8(spark: SparkSession) -> None:
 
 def test_thousands_of_mappings_stay_one_small_method(spark: SparkSession) -> None:
     """The generated code does not grow with the table, and the JVM compiles it: fewer than 8,000 bytes."""
-    from turnout.spark.subjects import map_subject, transform_subject
+    from turnout.spark.subjects import map_subjects, transform_subject
 
-    def size(column: Column) -> int:
+    frame = spark.range(5).selectExpr("concat('a.', id) s", "id").repartition(1)
+
+    def size(query: DataFrame) -> int:
         with contextlib.redirect_stdout(io.StringIO()) as told:
-            frame = spark.range(5).selectExpr("concat('a.', id) s", "id")
-            frame.repartition(1).select(column).explain("codegen")
+            query.explain("codegen")
         return max(int(found) for found in re.findall(r"maxMethodCodeSize:(\d+)", told.getvalue()))
 
     def table(count: int) -> MappingTable:
@@ -257,8 +260,8 @@ def test_thousands_of_mappings_stay_one_small_method(spark: SparkSession) -> Non
         stars = {f"tenant{n}.*": f"t.{n}.$1.{{{{partition(10,1)}}}}" for n in range(20)}
         return MappingTable.from_config({**literals, **stars})
 
-    few, many = size(map_subject(table(10), "s")), size(map_subject(table(2_000), "s"))
-    one = size(transform_subject(SubjectTransform.parse("a.*", "b.{{partition(10,1)}}"), "s"))
+    few, many = (size(map_subjects(frame, table(count), "s", "m")) for count in (10, 2_000))
+    one = size(frame.select(transform_subject(SubjectTransform.parse("a.*", "b.{{partition(10,1)}}"), "s")))
 
     assert abs(many - few) < 200
     assert max(many, one) < 8_000

@@ -18,7 +18,7 @@ from turnout.spark.subjects.lookup import constant
 from turnout.spark.subjects.text import as_bytes, as_latin1
 from turnout.subjects._fnv import OFFSET, PRIME
 
-__all__ = ["STRAIGHT", "fnv1a"]
+__all__ = ["STRAIGHT", "fnv1a", "hash_by_loop"]
 
 STRAIGHT = 16
 """Keys of at most so many bytes are hashed by straight-line code, longer ones by a loop.
@@ -38,7 +38,7 @@ def fnv1a(text: Column) -> Column:
     the branches of a CASE, or a row costs several times as much.
     """
     # greatest() skips nulls and, unlike coalesce(), is sure to evaluate every argument.
-    return F.greatest(_straight(text), _loop(F.when(F.octet_length(text) > STRAIGHT, text)))
+    return F.greatest(_straight(text), hash_by_loop(F.when(F.octet_length(text) > STRAIGHT, text)))
 
 
 def _straight(text: Column) -> Column:
@@ -100,7 +100,7 @@ def _inverse_tables() -> tuple[list[int], ...]:
     return tables
 
 
-def _loop(text: Column) -> Column:
+def hash_by_loop(text: Column) -> Column:
     """The hash of a string of any length, one character at a time."""
     is_ascii = F.is_valid_utf8(text) & (F.octet_length(text) == F.char_length(text))
     characters = F.split(F.when(is_ascii, text).otherwise(as_latin1(text)), "")

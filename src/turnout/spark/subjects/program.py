@@ -92,6 +92,11 @@ class Program:
         }
         return program
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no mapping at all."""
+        return len(self.rules) == 1
+
     def _rule(self, mapping: SubjectMapping, shares: Sequence[Share]) -> tuple[int, ...]:
         if len(shares) == 1 and shares[0].weight == _WHOLE:
             return (self._target(self._destination(mapping, shares[0])),)
