@@ -210,9 +210,13 @@ class ObjectStore:
             chunks += 1
             flying.append(await self._js.publish_async(target, piece))
             if len(flying) >= _IN_FLIGHT:
-                await flying[0]
-                del flying[0]
-        await asyncio.gather(*flying)
+                # wait, unlike await, leaves the future alone when we are cancelled: the clean-up waits for it too.
+                await asyncio.wait(flying[:1])
+                flying.pop(0).result()
+        if flying:
+            await asyncio.wait(flying)
+        for future in flying:
+            future.result()
         return total, chunks, digest.digest()
 
     async def _put_info(self, info: ObjectInfo) -> None:
