@@ -12,18 +12,30 @@ from turnout.conditions.anchor import GRAM, Kind
 from turnout.spark.conditions import Features, folded, holds, lexemes
 from turnout.spark.matching.table import Layout
 
-__all__ = ["wanted_by"]
+__all__ = ["WANTED", "wanted_by"]
 
 
-def wanted_by(metadata: Column, layout: Layout) -> Column:
+WANTED = "array<struct<subscription_id string, destination string>>"
+"""The type of what `wanted_by` gives."""
+
+
+def wanted_by(metadata: Column, layout: Layout, *, prefix: str = "", gone: Column | None = None) -> Column:
     """Who wants the record: an array of (subscription_id, destination), empty where nobody does.
 
-    The columns of the index, ``slots``, ``always`` and ``entries``, stand beside *metadata*, the array of the
-    record's texts in the order of the layout's keys.
+    Args:
+        metadata: the array of the record's texts, in the order of the layout's keys; the columns of the table stand
+            beside it.
+        layout: of the table.
+        prefix: what the names of the table's columns begin with.
+        gone: ids of subscriptions that do not count any more.
     """
-    entries = F.col("entries")
-    candidates = F.concat(F.col("always"), _candidates(metadata, layout))
-    true = F.filter(candidates, lambda number: _is_true(F.get(entries, number), metadata, layout.features))
+    entries = F.col(f"{prefix}entries")
+    candidates = F.concat(F.col(f"{prefix}always"), _candidates(metadata, layout, F.col(f"{prefix}slots")))
+
+    def is_true(number: Column) -> Column:
+        entry = F.get(entries, number)
+        true = _is_true(entry, metadata, layout.features)
+        return true if gone is None else true & ~F.array_contains(gone, entry["id"])
 
     def deliveries(number: Column) -> Column:
         entry = F.get(entries, number)
@@ -32,16 +44,15 @@ def wanted_by(metadata: Column, layout: Layout) -> Column:
             lambda destination: F.struct(entry["id"].alias("subscription_id"), destination.alias("destination")),
         )
 
-    return F.flatten(F.transform(true, deliveries))
+    return F.flatten(F.transform(F.filter(candidates, is_true), deliveries)).cast(WANTED)
 
 
-def _candidates(metadata: Column, layout: Layout) -> Column:
+def _candidates(metadata: Column, layout: Layout, slots: Column) -> Column:
     """The numbers of all entries that one of the record's probes leads to."""
     none = F.array().cast("array<int>")
     probes = _probes(metadata, layout)
     if probes is None:
         return none
-    slots = F.col("slots")
 
     def found(probe: Column) -> Column:
         buckets = F.get(slots, probe["slot"])

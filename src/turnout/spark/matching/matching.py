@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
-from turnout.spark.matching.lookup import wanted_by
+from turnout.spark.matching.lookup import WANTED, wanted_by
 from turnout.spark.matching.metadata import metadata_columns
+from turnout.spark.matching.overlay import Base, Overlay
+from turnout.spark.matching.resident import IndexFile, finder
+from turnout.spark.matching.sizes import BatchSize
 from turnout.spark.matching.table import Layout, build_table
-from turnout.subscriptions import Changes, Snapshot, Store, Subscription
-from turnout.subscriptions.entries import Entry, Popularity, entries_of
+from turnout.subscriptions import Snapshot, Store
 
 __all__ = ["Matching", "match"]
 
 _METADATA = "_turnout_metadata"
 _WANTED = "_turnout_wanted"
 _PLACE = "_turnout_place"
+_OVERLAY = "_turnout_overlay_"
+_BASE = "_turnout_base_"
+
+_MAX_FIELDS = "spark.sql.codegen.maxFields"
+_ENOUGH_FIELDS = 2000
+
+How = Literal["auto", "broadcast", "resident"]
 
 
 def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, str] | None = None) -> DataFrame:
@@ -34,47 +45,82 @@ class Matching:
 
     A condition sees the record's ``topic`` (alias ``subject``), every header by its name, the record's key as
     ``key`` and the listed paths, all as text. A listed path wins over a header of the same name.
+
+    An index is used in one of two ways. *Broadcast*: it is a row that Spark sends to every task; that costs a few
+    microseconds per subscription and query, and then next to nothing per record. *Resident*: Spark's Python workers
+    keep it between queries; that costs nothing per query, and some 20 µs per record. Unless told, a matching takes
+    what is cheaper for as many records as the query before had. The resident way needs workers on the driver's
+    machine.
+
+    Args:
+        spark: the session of the records.
+        store: the subscriptions; a snapshot stays as it is.
+        metadata: names and the paths of their values, as in ``{"origin": "value.origin"}``.
+        sample: metadata of typical messages, to look subscriptions up by what is rare in it.
+        how: ``broadcast`` or ``resident`` to have it always so.
     """
 
-    def __init__(self, spark: SparkSession, store: Store | Snapshot, metadata: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        store: Store | Snapshot,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        sample: Collection[Mapping[str, str]] = (),
+        how: How = "auto",
+    ) -> None:
         self._spark = spark
         self._store = store
-        self._paths = dict(metadata)
+        self._paths = dict(metadata or {})
+        self._how = how
+        self._size = BatchSize(spark)
+        # Records and index together have many fields, and an operator that therefore is not compiled as a part of its
+        # stage would copy the whole index for each record.
+        if int(spark.conf.get(_MAX_FIELDS) or 0) < _ENOUGH_FIELDS:
+            spark.conf.set(_MAX_FIELDS, _ENOUGH_FIELDS)
         snapshot = store if isinstance(store, Snapshot) else store.snapshot()
-        self._subscriptions: dict[str, Subscription] = {one.id: one for one in snapshot}
         self.revision = snapshot.revision
-        self._build()
+        self._start(Overlay(Base(snapshot, sample)))
 
-    def _build(self) -> None:
-        subscriptions = self._subscriptions.values()
-        popularity = Popularity(subscriptions)
-        entries: list[Entry] = [entry for one in subscriptions for entry in entries_of(one, popularity)]
-        self._layout = Layout.of(entries)
-        self._table = self._spark.createDataFrame(build_table(entries, self._layout))
+    def _start(self, overlay: Overlay) -> None:
+        """Begin with a new base; what is made of it is made when it is first needed."""
+        self._overlay = overlay
+        self._base_layout = Layout.of(overlay.base.entries)
+        self._base_table: DataFrame | None = None
+        self._file: IndexFile | None = None
+        self._cover()
+
+    def _cover(self) -> None:
+        """Lay the present overlay over the base."""
+        entries = self._overlay.entries()
+        self._overlay_layout = Layout.of(entries, self._base_layout.keys)
+        self._overlay_table: DataFrame | None = None
+        if self._overlay:
+            table = build_table(entries, self._overlay_layout, self._overlay.gone, _OVERLAY)
+            self._overlay_table = self._frame(table)
+
+    def _frame(self, table: pa.Table) -> DataFrame:
+        return self._spark.createDataFrame(table)
 
     @property
     def needed_metadata(self) -> tuple[str, ...]:
         """The keys that some condition looks at; no other metadata is read from the records."""
-        return self._layout.keys
+        return self._overlay_layout.keys
 
     def refresh(self) -> bool:
         """Catch up with the store; whether anything had changed. A snapshot never changes."""
         if isinstance(self._store, Snapshot):
             return False
         changes = self._store.changes(self.revision)
+        self.revision = changes.revision
         if not changes:
             return False
-        self._apply(changes)
-        self._build()
+        overlay = self._overlay.apply(changes)
+        if overlay is self._overlay:
+            self._cover()
+        else:
+            self._start(overlay)
         return True
-
-    def _apply(self, changes: Changes) -> None:
-        if changes.reset:
-            self._subscriptions.clear()
-        for gone in changes.deleted_ids:
-            self._subscriptions.pop(gone, None)
-        self._subscriptions |= {one.id: one for one in changes.created}
-        self.revision = changes.revision
 
     def match(
         self,
@@ -92,22 +138,49 @@ class Matching:
             where: which records to match; nobody is asked about the others, so they count as not wanted.
             first: add a column of this name that is true on exactly one row of each record.
         """
-        columns = records.columns
+        columns = [_column(name) for name in records.columns]
         values = metadata_columns(records, self._paths, self.needed_metadata)
         metadata = F.array(*values) if values else F.array().cast("array<string>")
         if where is not None:
             metadata = F.when(where, metadata)
-        rows = records.withColumn(_METADATA, metadata).crossJoin(F.broadcast(self._table))
-        wanted = wanted_by(F.col(_METADATA), self._layout)
-        if where is not None:
-            wanted = F.when(F.col(_METADATA).isNotNull(), wanted)
-        rows = rows.select(*(_column(name) for name in columns), wanted.alias(_WANTED))
-        explode = F.posexplode_outer if unmatched == "keep" else F.posexplode
-        rows = rows.select(*(_column(name) for name in columns), explode(_WANTED).alias(_PLACE, _WANTED))
+        rows = self._size.observe(records.withColumn(_METADATA, metadata))
+        rows = self._resident(rows) if self._is_resident() else self._broadcast(rows)
+        # Null for a record without a match, and not Spark's own filter before an inner explode, which would evaluate
+        # the whole match a second time for each record.
+        rows = rows.select(*columns, F.posexplode_outer(_WANTED).alias(_PLACE, _WANTED))
+        if unmatched == "drop":
+            rows = rows.where(F.col(_PLACE).isNotNull())
         extra = [] if first is None else [(F.coalesce(F.col(_PLACE), F.lit(0)) == 0).alias(first)]
-        return rows.select(
-            *(_column(name) for name in columns), f"{_WANTED}.subscription_id", f"{_WANTED}.destination", *extra
-        )
+        return rows.select(*columns, f"{_WANTED}.subscription_id", f"{_WANTED}.destination", *extra)
+
+    def _is_resident(self) -> bool:
+        if self._how == "auto":
+            return self._size.suits_resident(len(self._overlay.base.entries))
+        return self._how == "resident"
+
+    def _broadcast(self, rows: DataFrame) -> DataFrame:
+        if self._base_table is None:
+            table = build_table(self._overlay.base.entries, self._base_layout, prefix=_BASE)
+            self._base_table = self._frame(table)
+        columns = [_column(name) for name in rows.columns]
+        metadata = F.col(_METADATA)
+        rows = rows.crossJoin(F.broadcast(self._base_table))
+        gone = None
+        if self._overlay_table is not None:
+            rows = rows.crossJoin(F.broadcast(self._overlay_table))
+            gone = F.col(f"{_OVERLAY}gone") if self._overlay.gone else None
+        wanted = wanted_by(metadata, self._base_layout, prefix=_BASE, gone=gone)
+        if self._overlay_table is not None:
+            wanted = F.concat(wanted, wanted_by(metadata, self._overlay_layout, prefix=_OVERLAY))
+        return rows.select(*columns, F.when(metadata.isNotNull(), wanted).alias(_WANTED))
+
+    def _resident(self, rows: DataFrame) -> DataFrame:
+        if self._file is None:
+            self._file = IndexFile(self._overlay.base)
+        find = finder(self._file, self._overlay, self.revision, self.needed_metadata)
+        # The kind of function follows from its annotations; the type stubs know only the deprecated argument for it.
+        function = arrow_udf(find, WANTED)  # type: ignore[call-overload]
+        return rows.withColumn(_WANTED, function(F.col(_METADATA)))
 
 
 def _column(name: str) -> Column:

@@ -4,7 +4,8 @@ One row can be broadcast to every record without multiplying it, and to look int
 stays one row while it is matched; what nobody wants is known without a shuffle, a second pass or an outer join.
 
 ``slots``: for each slot, buckets; a text is in bucket crc32(text) mod count, a map from text to entry numbers.
-``always``: the numbers of entries without an anchor. ``entries``: what to verify, and who wants the record.
+``always``: the numbers of entries without an anchor. ``entries``: what to verify, and who wants the record. ``gone``:
+subscriptions that an older table still has and that were deleted since.
 """
 
 from __future__ import annotations
@@ -58,25 +59,26 @@ class Layout:
     features: Features
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Layout:
-        """The layout that these entries need."""
+    def of(cls, entries: Sequence[Entry], before: Sequence[str] = ()) -> Layout:
+        """The layout that these entries need, whose keys begin with those *before*."""
         slots = {(entry.access.key, entry.access.kind) for entry in entries if entry.access != ALWAYS}
         keys = {key for key, _ in slots}
         for entry in entries:
             keys.update(check.key for check in entry.checks)
             if entry.tree is not None:
                 keys.update(check.key for check in entry.tree.checks)
-        return cls(tuple(sorted(keys)), tuple(sorted(slots)), Features.of(entries))
+        return cls((*before, *sorted(keys.difference(before))), tuple(sorted(slots)), Features.of(entries))
 
 
-def build_table(entries: Sequence[Entry], layout: Layout) -> pa.Table:
-    """The one-row table of these entries."""
+def build_table(entries: Sequence[Entry], layout: Layout, gone: Iterable[str] = (), prefix: str = "") -> pa.Table:
+    """The one-row table of these entries, and of the subscriptions of an older table that are *gone*."""
     columns = {
         "slots": _row(_slots(entries, layout.slots)),
         "always": _row(pa.array([n for n, entry in enumerate(entries) if entry.access == ALWAYS], pa.int32())),
         "entries": _row(_entries(entries, layout.keys)),
     }
-    return pa.table(columns)
+    columns["gone"] = _row(pa.array(sorted(gone), pa.string()))
+    return pa.table({f"{prefix}{name}": column for name, column in columns.items()})
 
 
 def _slots(entries: Sequence[Entry], slots: Sequence[Slot]) -> pa.Array:
