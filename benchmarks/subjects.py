@@ -32,7 +32,8 @@ SIZES = (1, 10, 100, 1_000, 10_000)
 
 
 def run(options: Options) -> list[Result]:
-    return [*_library(options), *_spark(options)]
+    only_library = options.cases and all(case.startswith("library") for case in options.cases)
+    return [*_library(options), *(() if only_library else _spark(options))]
 
 
 def _library(options: Options) -> Iterator[Result]:

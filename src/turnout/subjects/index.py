@@ -93,15 +93,17 @@ class SourceIndex:
         """The number of the first source that matches; None where none does."""
         found = self.literals.get(subject)
         count = len(tokens)
+        literal: bool | None = None
         for places, full, pick, numbers in self._probes:
             if count <= places if full else count != places:
                 continue
             number = numbers.get(pick(tokens) if pick is not None else ())
-            if (
-                number is not None
-                and (found is None or number < found)
-                and covers_tokens(tokens, self.sources[number].split("."))
-            ):
+            if number is None or (found is not None and found < number):
+                continue
+            if literal is None:
+                literal = "" not in tokens and PARTIAL not in tokens and FULL not in tokens
+            # The fixed tokens are equal; only a subject that is not literal can still fail at a wildcard.
+            if literal or covers_tokens(tokens, self.sources[number].split(".")):
                 found = number
         return found
 
