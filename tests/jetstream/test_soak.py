@@ -67,7 +67,7 @@ async def disturb(proxy: Proxy, server: NatsServer, seed: int, counts: dict[str,
     chance = random.Random(seed)
 
     def lose(frame: bytes) -> bool:
-        if frame.startswith(b"MSG soak.a") and chance.random() < 0.0005:
+        if frame.startswith((b"MSG soak.a", b"HMSG soak.a")) and chance.random() < 0.0005:
             counts["lost frames"] += 1
             return True
         return False
