@@ -275,8 +275,9 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             RequestTimeoutError: it did not in time; nothing is lost, it is still waiting.
         """
         begun = asyncio.get_running_loop().time()
+        await asyncio.sleep(0)
         while self.congested:
-            await asyncio.sleep(0 if self.is_connected else 0.01)
+            await asyncio.sleep(0.002)
             if asyncio.get_running_loop().time() - begun > timeout:
                 raise RequestTimeoutError(f"the server has taken nothing for {timeout} s", code=408)
 
