@@ -108,9 +108,11 @@ loaded = spark.readStream.format("nats").options(**options).option("maxRecordsPe
 parts = spark.read.format("nats").options(**options).load().selectExpr("spark_partition_id()").distinct().count()
 def executor(_):
     import os
-    yield os.environ.get("SPARK_EXECUTOR_DIRS", "local")
+    import turnout
+    yield os.environ.get("SPARK_EXECUTOR_DIRS", "local"), turnout.__file__
 executors = set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(executor).collect())
 print("PARTITIONS", parts, "EXECUTORS", len(executors))
+print("FROM", *{file for _, file in executors})
 """
 
 
@@ -139,15 +141,26 @@ def test_a_stream_on_two_workers(cluster: Cluster, tmp_path: Path) -> None:
             "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1",
             "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=600m",
             "--conf", f"spark.pyspark.python={cluster.environment['PYSPARK_PYTHON']}",
+            # The process that plans a stream runs beside the driver and sees no file that was added to the session.
+            "--conf", f"spark.executorEnv.PYTHONPATH={archive}",
             str(tmp_path / "job.py"), server.url, str(tmp_path / "checkpoint"), archive,
         ]  # fmt: skip
         done = subprocess.run(
             command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
         )
 
-        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.returncode == 0, _first_error(done.stderr)
         assert "PARTITIONS 2 EXECUTORS 2" in done.stdout
+        files = next(line for line in done.stdout.splitlines() if line.startswith("FROM ")).split()[1:]
+        # Each executor has it from its own working folder, not from ours.
+        assert all(Path(file).is_relative_to(cluster.work) for file in files), files
         assert subject_counts(connection, "OUT") == {f"out.{n}": count // 4 for n in range(4)}
+
+
+def _first_error(log: str) -> str:
+    """Where the first error of a log stands, and what follows."""
+    at = max(0, min((place for word in ("Error", "Exception") if (place := log.find(word)) >= 0), default=0) - 500)
+    return log[at : at + 4000]
 
 
 def test_without_turnout_it_would_not_run(cluster: Cluster) -> None:

@@ -42,7 +42,7 @@ def stream(connection: Connection) -> Iterator[str]:
 
 
 def write(frame: DataFrame, server: NatsServer, **options: str) -> None:
-    frame.write.format("nats").options(servers=server.url, **options).mode("append").save()
+    frame.write.format("nats").options(**{"servers": server.url, **options}).mode("append").save()
 
 
 def stored(connection: Connection, stream: str) -> int:

@@ -32,10 +32,15 @@ class CuttingProxy:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 continue
-            self._open += [client, server]
+            self._open.append(client)
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                client.close()
+                continue
+            self._open.append(server)
             budget = self._budgets.pop(0) if self._budgets else -1
             threading.Thread(target=self._pass, args=(client, server, -1), daemon=True).start()
             threading.Thread(target=self._pass, args=(server, client, budget), daemon=True).start()
