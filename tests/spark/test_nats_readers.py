@@ -119,6 +119,15 @@ def test_limits_and_the_end_of_an_available_now_run(fill: Fill, make: Make) -> N
     assert reader.reportLatestOffset() == {stream: 31}
 
 
+def test_bytes_a_trigger(fill: Fill, make: Make, connection: Connection) -> None:
+    """The mean size of the stream's messages decides how many are admitted."""
+    stream = fill(100)
+    mean = stream_info(connection, stream)["state"]["bytes"] / 100
+    reader = make(stream, maxBytesPerTrigger=str(int(mean * 20.5)))
+
+    assert reader.latestOffset({stream: 1}, reader.getDefaultReadLimit()) == {stream: 21}
+
+
 def test_a_stream_that_joins_a_query_later(fill: Fill, make: Make) -> None:
     """It begins where the options say; what the checkpoint knows of the other stays."""
     one, two = fill(5), fill(7)

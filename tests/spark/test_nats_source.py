@@ -205,26 +205,6 @@ def test_micro_batches_and_a_restart(run: Callable[..., Any], fill: Fill) -> Non
     assert sorted(run(stream, maxRecordsPerTrigger="10")[0]) == list(range(26, 31))
 
 
-def test_bytes_a_trigger(run: Callable[..., Any], fill: Fill) -> None:
-    """The mean size of the stream's messages decides how many are admitted."""
-    stream = fill(100, size=500)
-    _, query = run(stream, maxBytesPerTrigger="20000")
-    counts = [one.numInputRows for one in query.recentProgress if one.numInputRows]
-
-    assert sum(counts) == 100
-    assert max(counts) < 60
-    assert len(counts) > 2
-
-
-def test_two_streams_in_one_query(run: Callable[..., Any], fill: Fill) -> None:
-    """The checkpoint holds a place in each; the smaller one does not starve."""
-    one, two = fill(30), fill(3)
-    seen, query = run(f"{one},{two}", includeStream="true", maxRecordsPerTrigger="11")
-
-    assert sorted(seen) == sorted([*range(1, 31), *range(1, 4)])
-    assert json.loads(query.lastProgress.json)["sources"][0]["endOffset"] == {one: 31, two: 4}
-
-
 def test_messages_that_are_gone(
     run: Callable[..., Any], load: Callable[..., DataFrame], fill: Fill, connection: Connection
 ) -> None:
@@ -255,10 +235,9 @@ def test_a_stream_that_was_made_anew(run: Callable[..., Any], fill: Fill, connec
         run(stream)
 
 
-@pytest.mark.parametrize("retention", ["workqueue", "interest"])
-def test_a_stream_that_is_consumed(run: Callable[..., Any], fill: Fill, connection: Connection, retention: str) -> None:
+def test_a_stream_that_is_consumed(run: Callable[..., Any], fill: Fill, connection: Connection) -> None:
     """What Spark has committed is acknowledged and goes; nothing else does."""
-    stream = fill(0, retention=retention, allow_direct=True)
+    stream = fill(0, retention="interest", allow_direct=True)
     assert run(stream, ackConsumer="spark")[0] == []
     fill(25, stream)
 
@@ -302,14 +281,6 @@ def test_what_a_failed_batch_read_stays(
     assert stream_info(connection, stream)["state"]["messages"] == 12
     assert sorted(run(stream, ackConsumer="spark")[0]) == list(range(9, 21))
     assert stream_info(connection, stream)["state"]["messages"] == 0
-
-
-def test_a_work_queue_without_direct_access(run: Callable[..., Any], fill: Fill) -> None:
-    """What the stream needs is named."""
-    stream = fill(3, retention="workqueue")
-
-    with pytest.raises(PySparkException, match="it needs allow_direct"):
-        run(stream, ackConsumer="spark")
 
 
 def test_short_micro_batches(nats: SparkSession, nats_server: NatsServer, fill: Fill, tmp_path: Path) -> None:
