@@ -25,6 +25,9 @@ _BIAS = 1 << 40
 _CUTOVER_DAY = -141_427
 """1582-10-15 in days since 1970: the first day of the Gregorian calendar."""
 
+_FIRST_MODERN = -12_212_553_600_000
+"""1583-01-01 in milliseconds since 1970: from here on Java's calendar and Spark's are one."""
+
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
@@ -111,7 +114,7 @@ def format_millis(millis: Column, pattern: str, bind: Bind = _unbound) -> Column
     if not all(isinstance(token, str) or token.letter * token.count in _PLAIN for token in tokens):
         return general
     # Spark's own formatter agrees with Java's for these letters in the years from 1583 to 9999, and is quicker.
-    modern = millis.between(_long(-12_212_553_600_000), _long(253_402_300_799_999))
+    modern = millis.between(_long(_FIRST_MODERN), _long(253_402_300_799_999))
     quoted = "".join(_quoted(token) if isinstance(token, str) else token.letter * token.count for token in tokens)
     return F.when(modern, F.date_format(F.timestamp_millis(millis), quoted)).otherwise(general)
 
@@ -202,6 +205,40 @@ def parse_millis(text: Column, pattern: str, bind: Bind = _unbound) -> Parsed:
         NotCompilableError: for a letter that is not built (weeks, eras, names of time zones).
     """
     tokens = parse_java_time(pattern)
+    quick = _quickly(text, tokens)
+    if quick is None:
+        return _parsed_leniently(text, tokens, bind)
+    quick = bind(quick)
+    # What was read already is null here, and costs nothing more.
+    rest = _parsed_leniently(bind(F.when(quick.isNull(), text)), tokens, bind)
+    return Parsed(F.coalesce(quick, rest.millis), quick.isNull() & rest.failed)
+
+
+def _quickly(text: Column, tokens: tuple[Token, ...]) -> Column | None:
+    """The times of texts that are exactly as long and as strict as the pattern; null for others, None if it has more.
+
+    Spark's own parser agrees with Java's on these from the year 1583 on, and takes a twentieth of the time. A zone
+    is read where it is ``Z``.
+    """
+    letters = [token for token in tokens if not isinstance(token, str)]
+    zones = [token for token in letters if token.letter == "X" and token.count <= 3]
+    plain = [token.letter * token.count for token in letters if token not in zones]
+    if not letters or len(zones) > 1 or not _PLAIN.issuperset(plain) or len(set(plain)) < len(plain):
+        return None
+    if not {"yyyy", "MM", "dd"}.issubset(plain):
+        return None
+    length = sum(len(token) if isinstance(token, str) else 1 if token in zones else token.count for token in tokens)
+    spelled = "".join(_quoted(token) if isinstance(token, str) else token.letter * token.count for token in tokens)
+    # Without a zone of its own the session's would apply.
+    full, pattern = (text, spelled) if zones else (F.concat(text, F.lit("Z")), spelled + "X")
+    right_size = F.octet_length(text) == length
+    if zones:
+        right_size = right_size & text.contains("Z")
+    millis = F.unix_millis(F.try_to_timestamp(F.when(right_size, full), F.lit(pattern)))
+    return F.when(millis >= _long(_FIRST_MODERN), millis)
+
+
+def _parsed_leniently(text: Column, tokens: tuple[Token, ...], bind: Bind) -> Parsed:
     regex, letters = _regex(tokens)
     # One pass of the regular expression gives all fields, joined by a character that no digit or name has.
     marked = F.regexp_replace(
