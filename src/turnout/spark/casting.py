@@ -164,11 +164,8 @@ def _text(column: Column, schema: Schema, bind: Bind) -> Column:
 def _date_text(millis: Column, bind: Bind) -> Column:
     """Connect picks the pattern by the number: below a day a time, whole days a date, else both."""
     millis = bind(millis)
-    return (
-        F.when(millis < DAY, format_millis(millis, "HH:mm:ss.SSS'Z'", bind))
-        .when(millis % DAY == 0, format_millis(millis, "yyyy-MM-dd", bind))
-        .otherwise(format_millis(millis, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", bind))
-    )
+    day, time = bind(format_millis(millis, "yyyy-MM-dd", bind)), bind(format_millis(millis, "HH:mm:ss.SSS'Z'", bind))
+    return F.when(millis < DAY, time).when(millis % DAY == 0, day).otherwise(F.concat(day, F.lit("T"), time))
 
 
 def _decimal_text(column: Column, scale: int) -> Column:

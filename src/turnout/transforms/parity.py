@@ -32,6 +32,10 @@ PARITY: Mapping[str, str] = MappingProxyType(
             "Where a transform under a predicate changes the type of a key or value, all its rows become variants, "
             "those of the other type included: the schema is gone."
         ),
+        "schema of a null": (
+            "A column has one schema: where a stage changes it, nulls that Connect would pass under their old schema "
+            "have the new one."
+        ),
         "both quotes in a name": "A variant's path cannot name a field with both ' and \" in it.",
         "weeks and eras in a date pattern": "The letters w, W, Y and, to read, F, G are not built.",
         "range of dates": "Spark's timestamps end in the years 290278 BC and 294246.",

@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.spark.record import Record, Step, Typed
-from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
+from turnout.spark.transforms.compile import compile_transform, need_map
 from turnout.spark.variants import field_or_null, is_object
 from turnout.transforms.extract_field import ExtractField
 
@@ -26,7 +26,10 @@ def _(transform: ExtractField, record: Record) -> Step:
     if side.schema is None:
         need_map(step, side, _PURPOSE)
         step.record = record.with_side(transform.side, Typed(_of_object(transform, side.column, step), None))
-    elif need_struct(step, side, _PURPOSE):
+    elif side.schema.type != "struct":
+        # The field is looked up in the schema, so that a null fails too.
+        step.fail(F.lit(True), f"Cannot look up fields on non-struct type: {side.schema.type}")
+    else:
         found = _of_struct(transform, side, step)
         if found is not None:
             step.record = record.with_side(transform.side, found)
