@@ -105,4 +105,6 @@ def hash_by_loop(text: Column) -> Column:
     is_ascii = F.is_valid_utf8(text) & (F.octet_length(text) == F.char_length(text))
     characters = F.split(F.when(is_ascii, text).otherwise(as_latin1(text)), "")
     start = F.lit(OFFSET).cast("long")
-    return F.aggregate(characters, start, lambda state, character: _step(state, F.ascii(character).cast("long")))
+    hashed = F.aggregate(characters, start, lambda state, character: _step(state, F.ascii(character).cast("long")))
+    # The empty string splits into one empty piece, which is no byte.
+    return F.when(F.octet_length(text) == 0, start).otherwise(hashed)
