@@ -117,10 +117,14 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
 
 
 async def _fetch(url: str, count: int) -> None:
+    from nats.js.api import AckPolicy, ConsumerConfig
+
     import nats
 
     client = await nats.connect(url)
-    subscription = await client.jetstream().pull_subscribe("in.>", stream="IN")
+    subscription = await client.jetstream().pull_subscribe(
+        "in.>", stream="IN", config=ConsumerConfig(ack_policy=AckPolicy.NONE)
+    )
     taken = 0
     while taken < count:
         messages = await subscription.fetch(min(5000, count - taken), timeout=30)
