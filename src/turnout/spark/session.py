@@ -22,6 +22,10 @@ __all__ = ["build_session", "route_session"]
 
 _QUIET_LOGS = Path(__file__).with_name("log4j2.properties")
 
+_COMPILE_ALL = "-XX:-DontCompileHugeMethods"
+"""Spark makes one method of a whole route. The JVM never compiles one of more than 8,000 bytes unless told to, and
+everything in it then runs several times slower (measured: mapping 60,000 subjects took 8.5 s, and 2.3 s with this)."""
+
 _DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -64,7 +68,10 @@ def build_session(
         for local_only in ("spark.driver.host", "spark.driver.bindAddress"):
             if local_only not in (conf or {}) and "127.0.0.1" not in master and "localhost" not in master:
                 settings.pop(local_only)
-    settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{_QUIET_LOGS}")
+    settings.setdefault(
+        "spark.driver.extraJavaOptions", f"{_COMPILE_ALL} -Dlog4j2.configurationFile=file:{_QUIET_LOGS}"
+    )
+    settings.setdefault("spark.executor.extraJavaOptions", _COMPILE_ALL)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
