@@ -67,7 +67,7 @@ class Matching:
         metadata: Mapping[str, str] | None = None,
         *,
         sample: Collection[Mapping[str, str]] = (),
-        how: How = "auto",
+        how: How = "broadcast",
     ) -> None:
         self._spark = spark
         self._store = store
