@@ -13,7 +13,7 @@ from turnout.embedded.nats_server import free_port
 from turnout.spark.java import find_java
 from turnout.spark.sources.kafka import resolve_jars
 
-BROKER = "org.apache.kafka:kafka_2.13:3.9.1"
+BROKER = ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1")
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -39,7 +39,7 @@ class KafkaBroker:
     """
 
     def __init__(self, work: Path) -> None:
-        self.class_path = os.pathsep.join(str(jar) for jar in resolve_jars([BROKER]))
+        self.class_path = os.pathsep.join(str(jar) for jar in resolve_jars(BROKER))
         self.work = work
         self.port = free_port()
         self.properties = work / "server.properties"

@@ -109,7 +109,7 @@ parts = spark.read.format("nats").options(**options).load().selectExpr("spark_pa
 def executor(_):
     import os
     import turnout
-    yield os.environ.get("SPARK_EXECUTOR_DIRS", "local"), turnout.__file__
+    yield os.environ.get("SPARK_EXECUTOR_DIRS", "local"), os.path.abspath(turnout.__file__)
 executors = set(spark.sparkContext.parallelize(range(8), 8).mapPartitions(executor).collect())
 print("PARTITIONS", parts, "EXECUTORS", len(executors))
 print("FROM", *{file for _, file in executors})

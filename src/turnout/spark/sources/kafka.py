@@ -37,7 +37,7 @@ def kafka_properties() -> dict[str, str]:
     """The Spark properties that put the connector on the class path.
 
     Raises:
-        TurnoutError: when Maven is there and cannot fetch it; the message has Maven's last words.
+        TurnoutError: when Maven is there and cannot fetch it; the message has Maven's reason.
     """
     if shutil.which("mvn") is None:
         return {"spark.jars.packages": CONNECTOR}
@@ -84,8 +84,10 @@ def _class_path(maven: str, coordinates: Sequence[str], without: Sequence[str]) 
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={told}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode != 0 or not told.exists():
-            last = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-            raise TurnoutError(f"Maven could not fetch {', '.join(coordinates)}: {last}")
+            # The first error names the artifact; what follows it is advice about Maven's switches.
+            errors = [line for line in (done.stdout + done.stderr).splitlines() if "[ERROR]" in line]
+            reason = errors[0].split("[ERROR]", 1)[1].strip() if errors else "it said nothing"
+            raise TurnoutError(f"Maven could not fetch {', '.join(coordinates)}: {reason}")
         return told.read_text(encoding="utf-8").strip()
 
 
