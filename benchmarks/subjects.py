@@ -13,6 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# At the top: PySpark reads a vectorised function's annotations from its module.
+import numpy as np
+import pyarrow as pa
+
 from benchmarks.harness import Options, Result, best_of, clock
 from turnout.subjects import MappingTable, SubjectTransform
 
@@ -136,8 +140,6 @@ def _spark(options: Options) -> Iterator[Result]:
 
 def _partitions() -> dict[str, Any]:
     """FNV-1a of the same two tokens in each of the ways that were tried."""
-    import numpy as np
-    import pyarrow as pa
     from pyspark.sql import functions as F
 
     from turnout.spark.subjects.partition import fnv1a, hash_by_loop
