@@ -48,41 +48,35 @@ def wanted_by(metadata: Column, layout: Layout, *, prefix: str = "", gone: Colum
 
 
 def _candidates(metadata: Column, layout: Layout, slots: Column) -> Column:
-    """The numbers of all entries that one of the record's probes leads to."""
+    """The numbers of all entries that one of the record's probes leads to.
+
+    A slot that is asked once for a record is written out, because Spark compiles what is written out and interprets
+    what stands in a lambda, at some ten times the cost.
+    """
     none = F.array().cast("array<int>")
-    probes = _probes(metadata, layout)
-    if probes is None:
-        return none
-
-    def found(probe: Column) -> Column:
-        buckets = F.get(slots, probe["slot"])
-        place = (F.crc32(probe["text"].cast("binary")) % F.size(buckets)).cast("int")
-        return F.coalesce(F.try_element_at(F.get(buckets, place), probe["text"]), none)
-
-    return F.flatten(F.transform(probes, found))
-
-
-def _probes(metadata: Column, layout: Layout) -> Column | None:
-    """What to look up: an array of (slot, text); a text is null where the record has no such metadata."""
-    single: list[Column] = []
-    several: list[Column] = []
+    found: list[Column] = []
     for number, (key, kind) in enumerate(layout.slots):
+        buckets = F.get(slots, F.lit(number))
         value = F.get(metadata, F.lit(layout.keys.index(key)))
         if kind.fold:
             value = folded(value)
         if not kind.lexeme and kind.op != "~":
-            single.append(_probe(number, _one(kind, value)))
+            found.append(F.coalesce(_entries_under(buckets, _one(kind, value)), none))
             continue
         texts = F.transform(lexemes(value), partial(_one, kind)) if kind.lexeme else _grams(value)
-        texts = F.coalesce(F.array_distinct(texts), F.array().cast("array<string>"))
-        several.append(F.transform(texts, partial(_probe, number)))
-    if single:
-        several.insert(0, F.array(*single))
-    return F.concat(*several) if several else None
+        each = F.transform(F.array_distinct(texts), partial(_found_or, none, buckets))
+        found.append(F.coalesce(F.flatten(each), none))
+    return F.concat(*found) if found else none
 
 
-def _probe(number: int, text: Column) -> Column:
-    return F.struct(F.lit(number).alias("slot"), text.alias("text"))
+def _entries_under(buckets: Column, text: Column) -> Column:
+    """What a slot's buckets have for a text; null for nothing, and where the record has no such text."""
+    place = (F.crc32(text.cast("binary")) % F.size(buckets)).cast("int")
+    return F.try_element_at(F.get(buckets, place), text)
+
+
+def _found_or(none: Column, buckets: Column, text: Column) -> Column:
+    return F.coalesce(_entries_under(buckets, text), none)
 
 
 def _one(kind: Kind, text: Column) -> Column:
