@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 from pyspark.sql import DataFrame, Observation, SparkSession
-from turnout.spark.matching import Matching
 
 from benchmarks.harness import Options, Result, clock
 from turnout.demo.flights import Message, messages
@@ -20,6 +19,7 @@ from turnout.embedded import NatsServer
 from turnout.routes import Route
 from turnout.spark import job, pipeline
 from turnout.spark.ends import write
+from turnout.spark.matching import Matching
 from turnout.spark.session import route_session
 from turnout.spark.sources.nats import register
 from turnout.subscriptions import open_store

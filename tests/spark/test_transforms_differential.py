@@ -100,7 +100,7 @@ def ours(spark: SparkSession, config: dict[str, str], texts: list[str], codec: V
     ]
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config["type"].removeprefix(T))
+@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("schemas", [True, False], ids=["with schema", "schemaless"])
 def test_the_same_records_come_out(
     spark: SparkSession, kafka: KafkaClasses, config: dict[str, str], schemas: bool

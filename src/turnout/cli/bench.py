@@ -32,9 +32,7 @@ def register(app: typer.Typer) -> None:
     def bench(
         name: Annotated[str, typer.Argument(help="Which one; 'list' names them.")],
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-        size: Annotated[
-            int | None, typer.Option(help="Records or items; the benchmark's own if not given.")
-        ] = None,
+        size: Annotated[int | None, typer.Option(help="Records or items; the benchmark's own if not given.")] = None,
         quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
         case: Annotated[list[str] | None, typer.Option(help="Only cases whose name has this in it.")] = None,
     ) -> None:

@@ -44,7 +44,7 @@ def _connector(file: Path) -> dict[str, str]:
 
 
 def properties(text: str) -> dict[str, str]:
-    """The entries of a Java properties file: ``#`` and ``!`` comments, ``=`` or ``:``, lines ending in a backslash go on."""
+    """The entries of a Java properties file: ``#`` and ``!`` comments, ``=`` or ``:``, continued lines."""
     entries: dict[str, str] = {}
     pending = ""
     for raw in text.splitlines():

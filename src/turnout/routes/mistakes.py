@@ -56,11 +56,11 @@ def _authors_path(loc: Sequence[str | int], document: object) -> Path:
     path: list[str | int] = []
     here: Any = document
     for step in loc:
-        if (isinstance(here, dict) and step in here) or (isinstance(here, list) and isinstance(step, int) and step < len(here)):
+        try:
             here = here[step]
-        elif step in TAGS or (isinstance(step, str) and step in _UNION_MEMBERS):
-            continue
-        else:
+        except (KeyError, IndexError, TypeError):
+            if step in TAGS or step in _UNION_MEMBERS:
+                continue
             here = None
         path.append(step)
     return tuple(path)

@@ -19,9 +19,13 @@ from turnout.spark.counts import Counts
 from turnout.spark.ends import is_batch, look_ahead, read, write
 from turnout.spark.failures import run_error
 from turnout.spark.matching import Matching
+from turnout.spark.sampling import learn_from_stream
 from turnout.subscriptions import open_store
 
 __all__ = ["Progress", "RunResult", "run"]
+
+_WORTH_LEARNING = 1000
+"""From so many subscriptions on, a look at typical records before the first micro-batch pays for itself."""
 
 _POLL_SECONDS = 0.1
 _COMMIT_SECONDS = 15.0
@@ -200,6 +204,8 @@ class _Run:
     def stream(self, *, once: bool, checkpoint: str) -> RunResult:
         """Micro-batches until the trigger, the caller or a failure ends them."""
         try:
+            if self.matching is not None and len(self.matching) >= _WORTH_LEARNING:
+                learn_from_stream(self.route, self.spark, self.matching)
             query = self._start(once=once, checkpoint=checkpoint)
             try:
                 self._follow(query)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option, Options
@@ -23,7 +23,7 @@ class ErrorPolicy:
         dead_letter_topic: where failed records go, empty for nowhere.
     """
 
-    tolerance: str = "none"
+    tolerance: Literal["none", "all"] = "none"
     log: bool = False
     log_messages: bool = False
     retry_timeout: int = 0

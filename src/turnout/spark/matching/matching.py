@@ -107,6 +107,10 @@ class Matching:
         """The keys that some condition looks at; no other metadata is read from the records."""
         return self._overlay_layout.keys
 
+    def __len__(self) -> int:
+        """How many subscriptions there are, give or take those that were deleted since the index was built."""
+        return len(self._overlay.base.subscriptions) + len(self._overlay.new)
+
     def refresh(self) -> bool:
         """Catch up with the store; whether anything had changed. A snapshot never changes."""
         if isinstance(self._store, Snapshot):
@@ -121,6 +125,16 @@ class Matching:
         else:
             self._start(overlay)
         return True
+
+    def learn(self, records: DataFrame) -> None:
+        """Index the subscriptions anew, by what is rare among these typical records, which are collected."""
+        keys = self.needed_metadata
+        columns = metadata_columns(records, self._paths, keys)
+        rows = records.select(*(column.alias(f"_{place}") for place, column in enumerate(columns))).collect()
+        sample = [{key: text for key, text in zip(keys, row, strict=True) if text is not None} for row in rows]
+        base = self._overlay.base
+        present = [one for one in base.subscriptions.values() if one.id not in self._overlay.gone]
+        self._start(Overlay(Base([*present, *self._overlay.new.values()], sample)))
 
     def match(
         self,
