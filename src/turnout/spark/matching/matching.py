@@ -48,16 +48,15 @@ class Matching:
 
     An index is used in one of two ways. *Broadcast*: it is a row that Spark sends to every task; that costs a few
     microseconds per subscription and query, and then next to nothing per record. *Resident*: Spark's Python workers
-    keep it between queries; that costs nothing per query, and some 20 µs per record. Unless told, a matching takes
-    what is cheaper for as many records as the query before had. The resident way needs workers on the driver's
-    machine.
+    keep it between queries; that costs nothing per query, and some 20 µs per record, and needs workers on the driver's
+    machine. With ``auto`` a matching takes what seems cheaper for as many records as the query before had.
 
     Args:
         spark: the session of the records.
         store: the subscriptions; a snapshot stays as it is.
         metadata: names and the paths of their values, as in ``{"origin": "value.origin"}``.
         sample: metadata of typical messages, to look subscriptions up by what is rare in it.
-        how: ``broadcast`` or ``resident`` to have it always so.
+        how: ``broadcast``, ``resident`` or ``auto``.
     """
 
     def __init__(

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 __all__ = ["BatchSize"]
 
 _BROADCAST_SECONDS = 5e-6
-"""What one subscription adds to a query that broadcasts the index; measured, see the decision on the matching join."""
+"""What one subscription adds to a query that broadcasts the index, estimated."""
 
 _RESIDENT_SECONDS = 25e-6
-"""What one record adds to a query that matches in Python workers."""
+"""What one record adds to a query that matches in Python workers, estimated."""
 
 
 class BatchSize:
