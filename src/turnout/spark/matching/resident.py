@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import marshal
 import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,20 @@ _WANTED = pa.list_(pa.struct([("subscription_id", pa.string()), ("destination", 
 
 
 class IndexFile:
-    """A base written to a file that workers on this machine can read; removed with this object."""
+    """A base written to a file that workers on this machine can read.
+
+    It stays until this process ends: Spark may run a query long after whoever made its plan is gone.
+    """
 
     def __init__(self, base: Base) -> None:
-        with tempfile.NamedTemporaryFile(prefix="turnout-index-", delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=_folder().name, delete=False) as file:
             marshal.dump(_plain(base.entries), file)
         self.path = file.name
-        self._remove = weakref.finalize(self, Path(self.path).unlink, missing_ok=True)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="turnout-index-")
 
 
 def _plain(value: Any) -> Any:
