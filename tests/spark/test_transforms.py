@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,7 +252,8 @@ def test_the_plugin_of_the_documentation(records: Records) -> None:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with patch.dict(sys.modules, {"upper": module}):
+        spec.loader.exec_module(module)
     with patch.object(registry, "_plugins", lambda: {"UpperField": module.UpperField}):
         chain = Chain.from_route([{"type": "UpperField", "field": "carrier"}])
 

@@ -50,8 +50,7 @@ def wanted_by(metadata: Column, layout: Layout, *, prefix: str = "", gone: Colum
 def _candidates(metadata: Column, layout: Layout, slots: Column) -> Column:
     """The numbers of all entries that one of the record's probes leads to.
 
-    A slot that is asked once for a record is written out, because Spark compiles what is written out and interprets
-    what stands in a lambda, at some ten times the cost.
+    A slot that is asked once for a record is written out, without an array of probes between.
     """
     none = F.array().cast("array<int>")
     found: list[Column] = []
