@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -110,9 +111,15 @@ def test_the_first_find_is_replaced_as_in_java(spark: SparkSession, pattern: str
         wanted, thrown = matcher.replaceFirst(replacement), None
     except Py4JJavaError as error:
         wanted, thrown = None, error.java_exception.getClass().getName()
+    except IllegalArgumentException:
+        # PySpark translates this one.
+        wanted, thrown = None, "java.lang.IllegalArgumentException"
     if thrown is not None:
         with pytest.raises(ReplacementError) as refused:
             first_replaced(F.col("text"), pattern, replacement)
         assert thrown == refused.value.exception
+        return
+    if not whole:
+        # The router leaves such a topic alone.
         return
     assert wanted == rows.select(first_replaced(F.col("text"), pattern, replacement)).collect()[0][0]

@@ -183,7 +183,9 @@ def _printed_date(token: Letters, days: Column) -> Column:
         case "D":
             return _padded(days - _days_of(date.year, _long(1), _long(1), _unbound) + 1, count)
         case "F":
-            return _padded(_div(date.day - 1, 7) + 1, count)
+            # October 1582 had no days from the 5th to the 14th, and they do not count.
+            left_out = F.when(days.between(_CUTOVER_DAY, _CUTOVER_DAY + 16), _long(10)).otherwise(_long(0))
+            return _padded(_div(date.day - left_out - 1, 7) + 1, count)
     raise NotCompilableError(letter * count, "weeks of a year or month are not printed")
 
 
