@@ -43,6 +43,10 @@ class Shape:
         """Whether every token is fixed: the sources match by being equal to the subject."""
         return not self.full and all(kind == FIXED for kind in self.kinds)
 
+    def takes(self, count: int) -> bool:
+        """Whether a subject of *count* tokens can match."""
+        return count > len(self.kinds) if self.full else count == len(self.kinds)
+
     def key(self, tokens: Sequence[str]) -> str:
         """The fixed tokens of a source or a subject, joined."""
         return ".".join(tokens[index] for index in self.fixed)
@@ -59,6 +63,10 @@ def shape_of(source: str) -> Shape:
     return Shape(tuple(kinds), full)
 
 
+_Probe = tuple[int, Callable[[Sequence[str]], Any], dict[Any, int]]
+"""The smallest number in a shape's dictionary, what picks its key from a subject's tokens, and the dictionary."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceIndex:
     """Which of many sources matches a subject first.
@@ -71,9 +79,8 @@ class SourceIndex:
     sources: tuple[str, ...]
     literals: dict[str, int]
     shapes: dict[Shape, dict[str, int]]
-    _probes: tuple[tuple[int, bool, Callable[[Sequence[str]], Any] | None, dict[Any, int]], ...] = field(
-        default=(), repr=False, compare=False
-    )
+    # By the number of a subject's tokens, the last entry for all that have more.
+    _probes: tuple[tuple[_Probe, ...], ...] = field(default=((),), repr=False, compare=False)
 
     @classmethod
     def build(cls, sources: Iterable[str]) -> SourceIndex:
@@ -87,17 +94,23 @@ class SourceIndex:
                 literals.setdefault(source, number)
             else:
                 shapes.setdefault(shape, {}).setdefault(shape.key(source.split(".")), number)
-        return cls(ordered, literals, shapes, tuple(_probe(ordered, *item) for item in shapes.items()))
+        probes = [(shape, _probe(ordered, shape, numbers)) for shape, numbers in shapes.items()]
+        # Whoever finds a number smaller than all that follow can stop.
+        probes.sort(key=lambda item: item[1][0])
+        longest = max((len(shape.kinds) for shape in shapes), default=0)
+        by_count = [tuple(probe for shape, probe in probes if shape.takes(count)) for count in range(longest + 2)]
+        return cls(ordered, literals, shapes, tuple(by_count))
 
     def first(self, subject: str, tokens: Sequence[str]) -> int | None:
         """The number of the first source that matches; None where none does."""
         found = self.literals.get(subject)
-        count = len(tokens)
         literal: bool | None = None
-        for places, full, pick, numbers in self._probes:
-            if count <= places if full else count != places:
-                continue
-            number = numbers.get(pick(tokens) if pick is not None else ())
+        by_count = self._probes
+        count = len(tokens)
+        for smallest, pick, numbers in by_count[count] if count < len(by_count) else by_count[-1]:
+            if found is not None and found < smallest:
+                return found
+            number = numbers.get(pick(tokens))
             if number is None or (found is not None and found < number):
                 continue
             if literal is None:
@@ -108,12 +121,11 @@ class SourceIndex:
         return found
 
 
-def _probe(
-    sources: tuple[str, ...], shape: Shape, numbers: dict[str, int]
-) -> tuple[int, bool, Callable[[Sequence[str]], Any] | None, dict[Any, int]]:
+def _probe(sources: tuple[str, ...], shape: Shape, numbers: dict[str, int]) -> _Probe:
     """A shape ready to be asked: its dictionary keyed by what an itemgetter picks from a subject's tokens."""
     fixed = shape.fixed
     if not fixed:
-        return len(shape.kinds), shape.full, None, {(): min(numbers.values())}
+        (only,) = numbers.values()
+        return only, lambda _tokens: None, {None: only}
     pick = itemgetter(*fixed)
-    return len(shape.kinds), shape.full, pick, {pick(sources[n].split(".")): n for n in numbers.values()}
+    return min(numbers.values()), pick, {pick(sources[n].split(".")): n for n in numbers.values()}

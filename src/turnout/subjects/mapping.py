@@ -240,12 +240,12 @@ class MappingTable:
             return subject
         shares = self.mappings[number].group(cluster)
         if len(shares) == 1 and shares[0].weight == _WHOLE:
-            return shares[0].transform.apply_tokens(tokens, draw)
+            return shares[0].transform.render(subject, tokens, draw)
         drawn = new_draw() if draw is None else check_draw(draw)
         point = percent(drawn)
         for share in shares:
             if point < share.until:
-                return share.transform.apply_tokens(tokens, drawn)
+                return share.transform.render(subject, tokens, drawn)
         return None
 
     def __len__(self) -> int:

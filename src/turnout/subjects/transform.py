@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, Self
 
 from turnout.errors import SubjectError
-from turnout.subjects._fnv import fnv1a
-from turnout.subjects.draws import check_draw, random_below
 from turnout.subjects.errors import (
     IndexOutOfRangeError,
     InvalidDestinationError,
@@ -19,32 +16,13 @@ from turnout.subjects.errors import (
     NotUsingAllWildcardsError,
     UnknownFunctionError,
 )
-from turnout.subjects.functions import Call, cut, is_braced, is_call, parse_call
-from turnout.subjects.pattern import covers_tokens
-from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, encode, position_of
+from turnout.subjects.functions import is_braced, is_call, parse_call
+from turnout.subjects.plan import Matches, Render, Step, matcher, renderer, tokens_needed
+from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, position_of
 
-__all__ = ["Step", "SubjectTransform", "check_mapping", "placeholders", "with_placeholders"]
+__all__ = ["SubjectTransform", "check_mapping", "placeholders", "with_placeholders"]
 
 _NEEDS_NO_WILDCARD = ("partition", "random")
-
-_Getter = Callable[[Sequence[str]], str]
-_Render = Callable[[Sequence[str], float | None], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One token of a destination, ready to run.
-
-    Attributes:
-        literal: the token itself; None where it is a placeholder.
-        call: the placeholder; None where it is a literal.
-        tokens: which tokens of the subject the call reads, from 0. A ``partition`` without any hashes the
-            whole subject.
-    """
-
-    literal: str | None
-    call: Call | None = None
-    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +35,8 @@ class SubjectTransform:
         strict: whether it was held to the rules for imports.
         steps: the destination's tokens, without a final ``>``.
         tail: how many tokens of the subject come before what ``>`` stands for; None without ``>``.
+        render: what the destination makes of a subject that the source is known to match, given with its
+            tokens and a draw: `apply` without its checks.
     """
 
     source: str
@@ -64,8 +44,8 @@ class SubjectTransform:
     strict: bool = False
     steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
     tail: int | None = field(default=None, repr=False, compare=False)
-    _matches: Callable[[list[str]], bool] = field(default=lambda _: True, repr=False, compare=False)
-    _render: _Render = field(default=lambda tokens, _: ".".join(tokens), repr=False, compare=False)
+    render: Render = field(default=lambda subject, _tokens, _draw: subject, repr=False, compare=False)
+    _matches: Matches = field(default=lambda _: True, repr=False, compare=False)
 
     @classmethod
     def parse(cls, source: str, destination: str, strict: bool = False) -> Self:
@@ -96,8 +76,7 @@ class SubjectTransform:
             raise InvalidSubjectError(f"'>' ends the {side} only", text=text)
         steps = _steps(wanted, destination, tokens[:-1] if full else tokens, strict=strict)
         tail = len(wanted) - 1 if full else None
-        render = _renderer(steps, tail)
-        return cls(source, destination, strict, steps, tail, _matcher(wanted), render)
+        return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(wanted))
 
     def apply(self, subject: str, draw: float | None = None) -> str:
         """What the transform makes of a published subject.
@@ -120,15 +99,13 @@ class SubjectTransform:
             raise InvalidSubjectError("a published subject has no empty tokens and no wildcards", text=subject)
         if not self._matches(tokens):
             raise NoMatchError(subject, self.source)
-        return self._render(tokens, draw)
+        return self.render(subject, tokens, draw)
 
     def apply_tokens(self, tokens: Sequence[str], draw: float | None = None) -> str:
         """What the destination makes of *tokens*, which are not matched first; a missing one counts as empty."""
-        if not self.destination:
-            return ".".join(tokens)
-        needed = max((index + 1 for step in self.steps for index in step.tokens), default=0)
-        missing = needed - len(tokens)
-        return self._render([*tokens, *[""] * missing] if missing > 0 else tokens, draw)
+        missing = tokens_needed(self.steps) - len(tokens)
+        padded = [*tokens, *[""] * missing] if missing > 0 else tokens
+        return self.render(".".join(tokens), padded, draw)
 
     @property
     def is_identity(self) -> bool:
@@ -235,85 +212,6 @@ def _steps(wanted: list[str], destination: str, tokens: list[str], *, strict: bo
             destination, destination, 0, detail=f"{len(places)} in the source, {used} placeholders"
         )
     return tuple(steps)
-
-
-def _matcher(wanted: list[str]) -> Callable[[list[str]], bool]:
-    """Whether a literal subject's tokens match; the common cases compare all literal tokens at once."""
-    if any(token != PARTIAL and token.startswith(PARTIAL) for token in wanted):
-        return lambda tokens: covers_tokens(tokens, wanted)
-    full = wanted[-1] == FULL
-    fixed = [index for index, token in enumerate(wanted) if token not in (PARTIAL, FULL)]
-    count = len(wanted)
-    if not fixed:
-        return (lambda tokens: len(tokens) >= count) if full else (lambda tokens: len(tokens) == count)
-    values = wanted[fixed[0]] if len(fixed) == 1 else tuple(wanted[index] for index in fixed)
-    pick = itemgetter(*fixed)
-    if full:
-        return lambda tokens: len(tokens) >= count and pick(tokens) == values
-    return lambda tokens: len(tokens) == count and pick(tokens) == values
-
-
-def _renderer(steps: tuple[Step, ...], tail: int | None) -> _Render:
-    """The function from a subject's tokens to the mapped subject: a template and what fills it."""
-    template = ".".join("%s" if step.literal is None else step.literal.replace("%", "%%") for step in steps)
-    if tail is not None:
-        template += ".%s" if steps else "%s"
-    getters = [(_getter(step), step.call, place) for place, step in enumerate(steps) if step.call is not None]
-    if tail is not None:
-        getters.append((lambda tokens: ".".join(tokens[tail:]), Call("tail"), len(steps)))
-    if not getters:
-        text = template % ()
-        return lambda _tokens, _draw: text
-    if any(call.function == "random" for _, call, _ in getters):
-        return _random_renderer(template, getters)
-    if all(call.function == "wildcard" for _, call, _ in getters):
-        pick = itemgetter(*[step.tokens[0] for step in steps if step.call is not None])
-        return lambda tokens, _draw: template % pick(tokens)
-    plain = [getter for getter, _, _ in getters]
-    if len(plain) == 1:
-        (only,) = plain
-        return lambda tokens, _draw: template % only(tokens)
-    return lambda tokens, _draw: template % tuple([getter(tokens) for getter in plain])
-
-
-def _random_renderer(template: str, getters: list[tuple[_Getter, Call, int]]) -> _Render:
-    def render(tokens: Sequence[str], draw: float | None) -> str:
-        if draw is not None:
-            check_draw(draw)
-        return template % tuple(
-            random_below(draw, place, call.number or 0) if call.function == "random" else getter(tokens)
-            for getter, call, place in getters
-        )
-
-    return render
-
-
-def _getter(step: Step) -> _Getter:
-    """The function from a subject's tokens to what one placeholder gives."""
-    call = step.call
-    assert call is not None
-    if call.function == "random":
-        return lambda _tokens: ""
-    if call.function == "partition":
-        return _partition(step.tokens, call.number or 0)
-    (index,) = step.tokens
-    if call.function == "wildcard":
-        return itemgetter(index)
-    run = cut(call)
-    return lambda tokens: run(tokens[index])
-
-
-def _partition(indexes: tuple[int, ...], number: int) -> _Getter:
-    # As an unsigned 32-bit number, as the server has it; none at all gives partition 0.
-    buckets = number % 2**32
-    if buckets == 0:
-        return lambda _tokens: "0"
-    if not indexes:
-        return lambda tokens: str(fnv1a(encode(".".join(tokens))) % buckets)
-    if len(indexes) == 1:
-        (only,) = indexes
-        return lambda tokens: str(fnv1a(encode(tokens[only])) % buckets)
-    return lambda tokens: str(fnv1a(encode("".join([tokens[index] for index in indexes]))) % buckets)
 
 
 def with_placeholders(subject: str) -> str:

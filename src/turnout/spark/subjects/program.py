@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from turnout.subjects.index import STARRED, Shape, shape_of
 from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
+from turnout.subjects.plan import Step
 from turnout.subjects.tokens import has_wildcard
-from turnout.subjects.transform import Step, SubjectTransform
+from turnout.subjects.transform import SubjectTransform
 
 __all__ = ["KEPT", "LOST", "Form", "Program", "Target"]
 

@@ -13,8 +13,9 @@ from turnout.spark.subjects.matching import is_literal, tokens_fit
 from turnout.spark.subjects.partition import fnv1a
 from turnout.spark.subjects.text import join, literal, split_tokens
 from turnout.subjects.index import shape_of
+from turnout.subjects.plan import Step
 from turnout.subjects.tokens import FULL, PARTIAL
-from turnout.subjects.transform import Step, SubjectTransform
+from turnout.subjects.transform import SubjectTransform
 
 __all__ = ["tail_of", "transform_subject"]
 

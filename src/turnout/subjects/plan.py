@@ -1,0 +1,152 @@
+"""A transform made ready to run: its source as a test of tokens, its destination as a template and what fills it.
+
+Everything that does not depend on the subject is done here, once: which tokens are compared, which are picked,
+what a partition is called. What is left for each subject is a few calls into C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from turnout.subjects._fnv import fnv1a
+from turnout.subjects.draws import check_draw, random_below
+from turnout.subjects.functions import Call, cut
+from turnout.subjects.pattern import covers_tokens
+from turnout.subjects.tokens import FULL, PARTIAL, encode
+
+__all__ = ["Matches", "Render", "Step", "matcher", "renderer", "tokens_needed"]
+
+Matches = Callable[[Sequence[str]], bool]
+"""Whether the tokens of a literal subject match a source."""
+
+Render = Callable[[str, Sequence[str], float | None], str]
+"""What a destination makes of a subject, of its tokens, and of a draw, if it needs one."""
+
+_Getter = Callable[[str, Sequence[str]], str]
+
+_NAMED = 1024
+"""Up to so many partitions have their numbers written out beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One token of a destination, ready to run.
+
+    Attributes:
+        literal: the token itself; None where it is a placeholder.
+        call: the placeholder; None where it is a literal.
+        tokens: which tokens of the subject the call reads, from 0. A ``partition`` without any hashes the
+            whole subject.
+    """
+
+    literal: str | None
+    call: Call | None = None
+    tokens: tuple[int, ...] = ()
+
+
+def tokens_needed(steps: Sequence[Step]) -> int:
+    """How many tokens a subject must have for every step to find its own."""
+    return max((index + 1 for step in steps for index in step.tokens), default=0)
+
+
+def matcher(wanted: Sequence[str]) -> Matches:
+    """Whether a literal subject's tokens match; the common cases compare all literal tokens at once."""
+    if any(token != PARTIAL and token.startswith(PARTIAL) for token in wanted):
+        return lambda tokens: covers_tokens(tokens, wanted)
+    full = wanted[-1] == FULL
+    fixed = [index for index, token in enumerate(wanted) if token not in (PARTIAL, FULL)]
+    count = len(wanted)
+    if not fixed:
+        return (lambda tokens: len(tokens) >= count) if full else (lambda tokens: len(tokens) == count)
+    values = wanted[fixed[0]] if len(fixed) == 1 else tuple(wanted[index] for index in fixed)
+    pick = itemgetter(*fixed)
+    if full:
+        return lambda tokens: len(tokens) >= count and pick(tokens) == values
+    return lambda tokens: len(tokens) == count and pick(tokens) == values
+
+
+def renderer(steps: Sequence[Step], tail: int | None) -> Render:
+    """The function from a subject to the mapped subject.
+
+    Args:
+        steps: the destination's tokens, without a final ``>``.
+        tail: how many tokens of the subject come before what ``>`` stands for; None without ``>``.
+    """
+    template = ".".join("%s" if step.literal is None else step.literal.replace("%", "%%") for step in steps)
+    if tail is not None:
+        template += ".%s" if steps else "%s"
+    calls = [(step.call, step.tokens, place) for place, step in enumerate(steps) if step.call is not None]
+    if not calls and tail is None:
+        text = template % ()
+        return lambda _subject, _tokens, _draw: text
+    if any(call.function == "random" for call, _, _ in calls):
+        return _random_renderer(template, calls, tail)
+    if all(call.function == "wildcard" for call, _, _ in calls) and tail is None:
+        pick = itemgetter(*[read for _, (read,), _ in calls])
+        return lambda _subject, tokens, _draw: template % pick(tokens)
+    getters = [_getter(call, reads) for call, reads, _ in calls]
+    if tail is not None:
+        getters.append(_tail(tail))
+    if len(getters) == 1:
+        (only,) = getters
+        return lambda subject, tokens, _draw: template % only(subject, tokens)
+    if len(getters) == 2:
+        first, second = getters
+        return lambda subject, tokens, _draw: template % (first(subject, tokens), second(subject, tokens))
+    return lambda subject, tokens, _draw: template % tuple([getter(subject, tokens) for getter in getters])
+
+
+def _random_renderer(template: str, calls: Sequence[tuple[Call, tuple[int, ...], int]], tail: int | None) -> Render:
+    """As `renderer`, where a draw decides: each ``random(n)`` reads it with its own place."""
+    numbers = [call.number or 0 if call.function == "random" else None for call, _, _ in calls]
+    getters = [_getter(call, reads) for call, reads, _ in calls]
+    places = [place for _, _, place in calls]
+    if tail is not None:
+        numbers, getters, places = [*numbers, None], [*getters, _tail(tail)], [*places, 0]
+    parts = list(zip(numbers, getters, places, strict=True))
+
+    def render(subject: str, tokens: Sequence[str], draw: float | None) -> str:
+        if draw is not None:
+            check_draw(draw)
+        return template % tuple(
+            [
+                getter(subject, tokens) if number is None else random_below(draw, place, number)
+                for number, getter, place in parts
+            ]
+        )
+
+    return render
+
+
+def _tail(skipped: int) -> _Getter:
+    return lambda _subject, tokens: ".".join(tokens[skipped:])
+
+
+def _getter(call: Call, reads: tuple[int, ...]) -> _Getter:
+    """The function from a subject and its tokens to what one placeholder gives."""
+    if call.function == "random":
+        return lambda _subject, _tokens: ""
+    if call.function == "partition":
+        return _partition(reads, call.number or 0)
+    (index,) = reads
+    if call.function == "wildcard":
+        return lambda _subject, tokens: tokens[index]
+    run = cut(call)
+    return lambda _subject, tokens: run(tokens[index])
+
+
+def _partition(reads: tuple[int, ...], number: int) -> _Getter:
+    # As an unsigned 32-bit number, as the server has it; none at all gives partition 0.
+    buckets = number % 2**32
+    if buckets == 0:
+        return lambda _subject, _tokens: "0"
+    name: Callable[[int], str] = tuple(map(str, range(buckets))).__getitem__ if buckets <= _NAMED else str
+    if not reads:
+        return lambda subject, _tokens: name(fnv1a(encode(subject)) % buckets)
+    if len(reads) == 1:
+        (only,) = reads
+        return lambda _subject, tokens: name(fnv1a(encode(tokens[only])) % buckets)
+    pick = itemgetter(*reads)
+    return lambda _subject, tokens: name(fnv1a(encode("".join(pick(tokens)))) % buckets)
