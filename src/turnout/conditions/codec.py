@@ -24,8 +24,8 @@ __all__ = ["Json", "decode", "encode"]
 
 Json: TypeAlias = dict[str, Any]
 
-_LOGICS = tuple(Logic)
-"""In the order of the proto's enum, where And is 0."""
+_OBJECT = (dict, Mapping)
+"""What is taken as an object; the plain one first, because asking for the other takes ten times as long."""
 
 
 @singledispatch
@@ -81,114 +81,120 @@ def decode(data: object, path: str = "condition") -> Condition:
         ConditionError: for anything else; the message begins with the place, as in
             ``condition.group[1].pattern``.
     """
-    if not isinstance(data, Mapping):
+    kind, body = _opened(data, path)
+    fields = _FIELDS[kind]
+    for name, value in body.items():
+        # Imports come through here by the million: what is as it should be costs no call.
+        type_ = type(value)
+        if type_ not in fields.get(name, ()) or (type_ is str and not value.isascii()):
+            _examine(name, value, fields, path)
+    if kind == "groupCondition":
+        return _group(body, path)
+    try:
+        return _LEAVES[kind](body)
+    except ConditionError as problem:
+        raise _located(path, problem) from problem
+
+
+def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a node, which is one that there is, and what is inside."""
+    if not isinstance(data, _OBJECT):
         raise _wrong(path, f"expected an object, found {_kind(data)}")
     if len(data) != 1:
         found = ", ".join(map(str, data)) or "nothing"
-        raise _wrong(path, f"expected exactly one of {', '.join(_READERS)}, found {found}")
+        raise _wrong(path, f"expected exactly one of {', '.join(_FIELDS)}, found {found}")
     ((kind, body),) = data.items()
-    reader = _READERS.get(kind)
-    if reader is None:
-        raise _wrong(path, f"unknown kind {kind!r}{_hint(kind, _READERS)}; there are {', '.join(_READERS)}")
-    if not isinstance(body, Mapping):
+    if kind not in _FIELDS:
+        raise _wrong(path, f"unknown kind {kind!r}{_hint(kind, _FIELDS)}; there are {', '.join(_FIELDS)}")
+    if not isinstance(body, _OBJECT):
         raise _wrong(f"{path}.{kind}", f"expected an object, found {_kind(body)}")
-    fields = _Fields(body, path)
-    try:
-        condition = reader(fields)
-    except ConditionError as problem:
-        if fields.owns(problem):
-            raise
-        raise _wrong(path, str(problem), text=problem.text, position=problem.position) from problem
-    except RecursionError:
-        raise _wrong(path, "groups nest too deep") from None
-    fields.no_others()
-    return condition
+    return kind, body
 
 
-class _Fields:
-    """The fields of one object, each taken once with the type it must have."""
-
-    def __init__(self, body: Mapping[str, Any], path: str) -> None:
-        self.body = body
-        self.path = path
-        self.known: set[str] = set()
-
-    def owns(self, problem: ConditionError) -> bool:
-        return str(problem).startswith(self.path)
-
-    def take(self, name: str, type_: type | tuple[type, ...], default: Any = None) -> Any:
-        self.known.add(name)
-        value = self.body.get(name, default)
-        wrong = not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool)
-        if value is None or wrong:
-            names = " or ".join(_NAMES[one] for one in (type_ if isinstance(type_, tuple) else (type_,)))
-            raise _wrong(f"{self.path}.{name}", f"expected {names}, found {_kind(value)}")
-        if isinstance(value, str) and not value.isascii():
-            self._must_be_text(name, value)
-        return value
-
-    def _must_be_text(self, name: str, value: str) -> None:
+def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], path: str) -> None:
+    """Say what is wrong with a field that is not plainly right, if anything is."""
+    if name not in fields:
+        known = ", ".join(sorted(fields))
+        raise _wrong(f"{path}.{name}", f"unknown field{_hint(name, fields)}; there are {known}")
+    types = fields[name]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        expected = " or ".join(_NAMES[one] for one in types)
+        raise _wrong(f"{path}.{name}", f"expected {expected}, found {_kind(value)}")
+    if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError as problem:
             message = f"the character at {problem.start} is half of a surrogate pair"
-            raise _wrong(f"{self.path}.{name}", message, text=value, position=problem.start) from None
-
-    def common(self) -> dict[str, Any]:
-        return {"negated": self.take("not", bool, False), "id": self.take("id", str, "")}
-
-    def no_others(self) -> None:
-        for name in self.body:
-            if name not in self.known:
-                known = ", ".join(sorted(self.known))
-                raise _wrong(f"{self.path}.{name}", f"unknown field{_hint(name, self.known)}; there are {known}")
+            raise _wrong(f"{path}.{name}", message, text=value, position=problem.start) from None
 
 
-def _group(fields: _Fields) -> Condition:
-    common = fields.common()
-    written = fields.take("logic", (str, int), "And")
+def _group(body: Mapping[str, Any], path: str) -> Condition:
+    written = body.get("logic", Logic.AND)
+    logic = _LOGICS.get(written)
+    if logic is None:
+        known = ", ".join(f"{logic} or {number}" for number, logic in enumerate(Logic))
+        raise _wrong(f"{path}.logic", f"expected {known}, found {written!r}")
     try:
-        logic = Logic(written) if isinstance(written, str) else _LOGICS[_not_negative(written)]
-    except (ValueError, IndexError):
-        known = ", ".join(f"{logic} or {number}" for number, logic in enumerate(_LOGICS))
-        raise _wrong(f"{fields.path}.logic", f"expected {known}, found {written!r}") from None
-    children = fields.take("group", list, [])
-    path = f"{fields.path}.group"
-    return Group(logic, tuple(decode(child, f"{path}[{n}]") for n, child in enumerate(children)), **common)
+        children = tuple([decode(child, f"{path}.group[{n}]") for n, child in enumerate(body.get("group", ()))])
+    except RecursionError:
+        raise _wrong(path, "groups nest too deep") from None
+    try:
+        return Group(logic, children, body.get("not", False), body.get("id", ""))
+    except ConditionError as problem:
+        raise _located(path, problem) from problem
 
 
-def _kiwi(fields: _Fields, *, tree: bool = False) -> Condition:
+def _kiwi(body: Mapping[str, Any], *, tree: bool = False) -> Condition:
+    take = body.get
     return Kiwi(
-        fields.take("key", str, ""),
-        fields.take("pattern", str, ""),
-        partial=fields.take("partial", bool, False),
-        ignore_case=fields.take("ignoreCase", bool, False),
-        tree=tree,
-        **fields.common(),
+        take("key", ""),
+        take("pattern", ""),
+        take("partial", False),
+        take("ignoreCase", False),
+        take("not", False),
+        tree,
+        take("id", ""),
     )
 
 
-def _compare(fields: _Fields) -> Condition:
-    op = fields.take("op", str, "")
-    return Compare(fields.take("key", str, ""), op, fields.take("number", (int, float), 0), **fields.common())
+def _compare(body: Mapping[str, Any]) -> Condition:
+    op = body.get("op", "")
+    return Compare(body.get("key", ""), op, body.get("number", 0), body.get("not", False), body.get("id", ""))
 
 
-def _exists(fields: _Fields) -> Condition:
-    return Exists(fields.take("key", str, ""), **fields.common())
+def _exists(body: Mapping[str, Any]) -> Condition:
+    return Exists(body.get("key", ""), body.get("not", False), body.get("id", ""))
 
 
-def _cidr(fields: _Fields) -> Condition:
-    return Cidr(fields.take("key", str, ""), fields.take("network", str, ""), **fields.common())
+def _cidr(body: Mapping[str, Any]) -> Condition:
+    return Cidr(body.get("key", ""), body.get("network", ""), body.get("not", False), body.get("id", ""))
 
 
-_READERS: dict[str, Callable[[_Fields], Condition]] = {
-    "groupCondition": _group,
+_LEAVES: dict[str, Callable[[Mapping[str, Any]], Condition]] = {
     "kiwiCondition": _kiwi,
-    "kiwiTreeCondition": lambda fields: _kiwi(fields, tree=True),
+    "kiwiTreeCondition": lambda body: _kiwi(body, tree=True),
     "compareCondition": _compare,
     "existsCondition": _exists,
     "cidrCondition": _cidr,
 }
+
+_TEXT, _FLAG = (str,), (bool,)
+_NODE: dict[str, tuple[type, ...]] = {"id": _TEXT, "not": _FLAG}
+_LEAF = _NODE | {"key": _TEXT}
+_KIWI = _LEAF | {"pattern": _TEXT, "partial": _FLAG, "ignoreCase": _FLAG}
+
+_FIELDS: dict[str, Mapping[str, tuple[type, ...]]] = {
+    "groupCondition": _NODE | {"logic": (str, int), "group": (list,)},
+    "kiwiCondition": _KIWI,
+    "kiwiTreeCondition": _KIWI,
+    "compareCondition": _LEAF | {"op": _TEXT, "number": (int, float)},
+    "existsCondition": _LEAF,
+    "cidrCondition": _LEAF | {"network": _TEXT},
+}
+"""The kinds of node, and the types that each field may have."""
+
+_LOGICS: dict[str | int, Logic] = {logic.value: logic for logic in Logic} | dict(enumerate(Logic))
+"""By name, and by the number that the proto's enum has."""
 
 _NAMES: dict[type, str] = {
     str: "text",
@@ -199,12 +205,6 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _not_negative(number: int) -> int:
-    if number < 0:
-        raise IndexError(number)
-    return number
-
-
 def _kind(value: object) -> str:
     if value is None:
         return "nothing"
@@ -213,10 +213,14 @@ def _kind(value: object) -> str:
     return "a list" if isinstance(value, list) else repr(value)
 
 
-def _hint(name: object, known: Mapping[str, object] | set[str]) -> str:
+def _hint(name: object, known: Mapping[str, object]) -> str:
     near = get_close_matches(str(name), list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _wrong(path: str, problem: str, *, text: str = "", position: int | None = None) -> ConditionError:
     return ConditionError(f"{path}: {problem}", text=text, position=position)
+
+
+def _located(path: str, problem: ConditionError) -> ConditionError:
+    return _wrong(path, str(problem), text=problem.text, position=problem.position)

@@ -160,12 +160,13 @@ class Group:
     depth: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "logic", Logic(self.logic))
-        children = tuple(self.children)
-        object.__setattr__(self, "children", children)
-        if not children:
+        if type(self.logic) is not Logic:
+            object.__setattr__(self, "logic", Logic(self.logic))
+        if type(self.children) is not tuple:
+            object.__setattr__(self, "children", tuple(self.children))
+        if not self.children:
             raise ConditionError(f"the {self.logic} group is empty: it needs children")
-        depth = 1 + max(child.depth if isinstance(child, Group) else 0 for child in children)
+        depth = 1 + max([child.depth if isinstance(child, Group) else 0 for child in self.children])
         if depth > MAX_DEPTH:
             raise ConditionError(f"groups nest deeper than {MAX_DEPTH}")
         object.__setattr__(self, "depth", depth)
@@ -184,11 +185,15 @@ def nodes(condition: Condition) -> Iterator[Condition]:
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
     """Every leaf of the tree, left to right."""
-    if isinstance(condition, Group):
-        for child in condition.children:
-            yield from leaves(child)
-    else:
+    if not isinstance(condition, Group):
         yield condition
+        return
+    for child in condition.children:
+        # Most groups hold leaves, which need no generator of their own.
+        if isinstance(child, Group):
+            yield from leaves(child)
+        else:
+            yield child
 
 
 def with_ids(condition: Condition, new_id: Callable[[], str]) -> Condition:

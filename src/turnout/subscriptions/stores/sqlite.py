@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, takewhile
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.subscriptions._collection import no_collection
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, StoreBase
@@ -259,19 +258,7 @@ def _everything(connection: sqlite3.Connection) -> tuple[Subscription, ...]:
 def _decoded(rows: Iterable[tuple[str, str]]) -> list[Subscription]:
     found: list[Subscription] = []
     rest = iter(rows)
-    with _no_collection():
+    with no_collection():
         while chunk := list(islice(rest, _CHUNK)):
             found += decode_records(chunk)
     return found
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Millions of new objects, none of them garbage: looking for cycles in between would double the time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
