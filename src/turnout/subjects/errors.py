@@ -3,7 +3,7 @@
 ::
 
     SubjectError                          .text .position
-    ├── InvalidSubjectError               bad_subject
+    ├── InvalidSubjectError               bad_subject, .token
     ├── NoMatchError (LookupError)        no_match
     ├── DestinationError                  .token
     │   ├── InvalidDestinationError       invalid_destination_subject
@@ -67,13 +67,17 @@ __all__ = [
 
 
 class InvalidSubjectError(SubjectError):
-    """Raised when a subject or a filter breaks the rules for tokens; the message says which rule and where."""
+    """Raised when a subject or a filter breaks the rules for tokens; the message says which rule and where.
+
+    Attributes:
+        token: the token that breaks the rule.
+    """
 
     reason: ClassVar[str] = "bad_subject"
 
-    def __init__(self, problem: str, *, text: str, position: int | None = None) -> None:
-        where = "" if position is None else f" at position {position}"
-        super().__init__(f"invalid subject {text!r}: {problem}{where}", text=text, position=position)
+    def __init__(self, problem: str, *, text: str, position: int, token: str) -> None:
+        super().__init__(f"invalid subject {text!r}: {problem} at position {position}", text=text, position=position)
+        self.token = token
 
 
 class NoMatchError(SubjectError, LookupError):

@@ -23,6 +23,7 @@ __all__ = [
     "is_publishable",
     "is_valid",
     "is_valid_literal",
+    "not_literal",
     "position_of",
     "token_at",
 ]
@@ -46,7 +47,8 @@ def encode(subject: str) -> bytes:
     try:
         return subject.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as failure:
-        raise InvalidSubjectError("a lone surrogate", text=subject, position=failure.start) from None
+        token = subject[failure.start : failure.end]
+        raise InvalidSubjectError("a lone surrogate", text=subject, position=failure.start, token=token) from None
 
 
 def decode(subject: bytes) -> str:
@@ -87,8 +89,15 @@ def check_subject(subject: str, *, blanks: bool = True) -> list[str]:
     problem = _problem(tokens, blanks=blanks)
     if problem is not None:
         index, rule = problem
-        raise InvalidSubjectError(rule, text=subject, position=position_of(tokens, index))
+        raise InvalidSubjectError(rule, text=subject, position=position_of(tokens, index), token=tokens[index])
     return tokens
+
+
+def not_literal(subject: str, tokens: Sequence[str]) -> InvalidSubjectError:
+    """The error for a subject that has an empty token or a wildcard: nothing can be published there."""
+    index, token = next((n, token) for n, token in enumerate(tokens) if token in ("", PARTIAL, FULL))
+    rule = f"the wildcard {token!r} in a published subject" if token else "an empty token"
+    return InvalidSubjectError(rule, text=subject, position=position_of(tokens, index), token=token)
 
 
 def is_valid(subject: str) -> bool:

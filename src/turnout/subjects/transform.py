@@ -18,7 +18,7 @@ from turnout.subjects.errors import (
 )
 from turnout.subjects.functions import is_braced, is_call, parse_call
 from turnout.subjects.plan import Matches, Render, Step, matcher, renderer, tokens_needed
-from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, position_of
+from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of
 
 __all__ = ["SubjectTransform", "check_mapping", "placeholders", "with_placeholders"]
 
@@ -69,11 +69,15 @@ class SubjectTransform:
         tokens = check_subject(destination, blanks=False)
         if PARTIAL in tokens:
             position = position_of(tokens, tokens.index(PARTIAL))
-            raise InvalidSubjectError("'*' in a destination", text=destination, position=position)
+            raise InvalidSubjectError("'*' in a destination", text=destination, position=position, token=PARTIAL)
         full = wanted[-1] == FULL
         if full != (tokens[-1] == FULL):
-            text, side = (destination, "source") if full else (source, "destination")
-            raise InvalidSubjectError(f"'>' ends the {side} only", text=text)
+            text, side, place = (
+                (source, "source", position_of(wanted, len(wanted) - 1))
+                if full
+                else (destination, "destination", position_of(tokens, len(tokens) - 1))
+            )
+            raise InvalidSubjectError(f"'>' ends the {side} only", text=text, position=place, token=FULL)
         steps = _steps(wanted, destination, tokens[:-1] if full else tokens, strict=strict)
         tail = len(wanted) - 1 if full else None
         return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(wanted))
@@ -96,7 +100,7 @@ class SubjectTransform:
             return subject
         tokens = subject.split(".")
         if "" in tokens or PARTIAL in tokens or FULL in tokens:
-            raise InvalidSubjectError("a published subject has no empty tokens and no wildcards", text=subject)
+            raise not_literal(subject, tokens)
         if not self._matches(tokens):
             raise NoMatchError(subject, self.source)
         return self.render(subject, tokens, draw)
