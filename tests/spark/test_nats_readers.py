@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
@@ -22,6 +22,7 @@ from turnout.wire import Connection, Publisher, create_stream, delete_stream, pu
 pytestmark = pytest.mark.jetstream
 
 SCHEMA = StructType().add("offset", LongType()).add("topic", StringType())
+_HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 Fill = Callable[..., str]
 Make = Callable[..., NatsStreamReader]
 
@@ -36,14 +37,14 @@ def connection(nats_server: NatsServer) -> Iterator[Connection]:
 def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
     made: list[str] = []
 
-    def make(count: int, name: str = "", **config: Any) -> str:
+    def make(count: int, name: str = "", payload: bytes = b"", **config: Any) -> str:
         if not name:
             name = f"RDR{secrets.token_hex(4)}"
             create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
             made.append(name)
         with Connection.open(nats_server.url) as opened, Publisher(opened) as publisher:
             for n in range(count):
-                publisher.publish(f"{name}.x.{n % 3}", b"%d" % n)
+                publisher.publish(f"{name}.x.{n % 3}", payload or b"%d" % n)
         return name
 
     yield make
@@ -182,3 +183,75 @@ def test_what_is_gone_while_it_is_read(fill: Fill, make: Make, connection: Conne
     assert [row[0] for row in read(lax, parts)[0]] == list(range(11, 31))
     with pytest.raises(StreamError, match="no longer has the sequences 1 to 10"):
         read(strict, parts)
+
+
+def test_what_goes_while_the_task_is_at_it(fill: Fill, make: Make, connection: Connection) -> None:
+    """A purge overtakes a task that has begun: what it had not asked for yet is missing, and is told."""
+    stream = fill(30_000, payload=b"x" * 1000)
+    strict, lax = make(stream, partitions="1"), make(stream, failOnDataLoss="false")
+    part = strict.partitions({stream: 1}, {stream: 30_001})[0]
+    reading, going_on = strict.read(part), lax.read(part)
+    begun = [next(reading).num_rows, next(going_on)["offset"].to_pylist()]
+    purge_stream(connection, stream, seq=29_001)
+
+    assert begun[0] < 15_000
+    with pytest.raises(StreamError, match=r"no longer has the sequences [\d,]+ to 29,000"):
+        list(reading)
+    seen = begun[1] + [offset for batch in going_on for offset in batch["offset"].to_pylist()]
+    assert seen[-1000:] == list(range(29_001, 30_001))
+    assert seen == sorted(set(seen))
+    assert len(seen) < 30_000
+
+
+@pytest.mark.parametrize("subject", ["", "*.x.1"])
+def test_holes_are_counted_and_no_loss(
+    fill: Fill, make: Make, connection: Connection, caplog: pytest.LogCaptureFixture, subject: str
+) -> None:
+    """Messages that were deleted one by one are stepped over, said in the log and counted in the progress."""
+    stream = fill(100)
+    for sequence in (3, 4, 50, 100):
+        connection.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    reader = make(stream, **({"filterSubject": subject.replace("*", stream)} if subject else {}))
+    quiet = reader.reportLatestOffset()
+    end = reader.latestOffset({stream: 1}, ReadAllAvailable())
+    first = read(reader, reader.partitions({stream: 1}, {stream: 50}))
+    middle = reader.reportLatestOffset()
+    read(reader, reader.partitions({stream: 50}, end))
+
+    assert quiet is None
+    assert len(first[0]) == (16 if subject else 47)
+    assert middle == {stream: 101, f"{stream}.missing": 2}
+    assert reader.reportLatestOffset() == {stream: 101, f"{stream}.missing": 4}
+    assert f"2 of the sequences 1 to 49 of stream '{stream}' hold no message" in caplog.text
+
+
+def test_more_holes_than_are_worth_a_list(
+    fill: Fill, make: Make, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stream with a limit per subject is mostly holes: it is read, and said once that they are not counted."""
+    stream = fill(0, max_msgs_per_subject=2)
+    connection.request(f"{stream}.kept")
+    fill(10_100, stream)
+    reader = make(stream, partitions="1")
+    rows = [read(reader, reader.partitions({stream: start}, {stream: 10_102}))[0] for start in (1, 10_097)]
+
+    assert [offset for offset, _ in rows[0]] == [1, *range(10_096, 10_102)]
+    assert len(rows[1]) == 5
+    assert caplog.text.count("has 10094 holes: so many are not counted") == 1
+
+
+def test_no_reply_subject_is_stored(fill: Fill, make: Make, connection: Connection) -> None:
+    """JetStream answers the reply subject of a message with its acknowledgement and does not keep it."""
+    stream = fill(0)
+    connection.publish(f"{stream}.x", b"x", "somebody.waits", [("A", "b")])
+    connection.ping()
+    reader = NatsStreamReader(
+        SourceOptions.from_mapping({"servers": str(connection.server), "stream": stream}, streaming=True),
+        StructType().add("headers", _HEADERS),
+    )
+    rows = [row for batch in reader.read(reader.partitions({stream: 1}, {stream: 2})[0]) for row in batch.to_pylist()]
+    reader.stop()
+    stored = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": 1})["message"]
+
+    assert rows == [{"headers": [{"key": "A", "value": b"b"}]}]
+    assert set(stored) == {"subject", "seq", "hdrs", "data", "time"}

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
 from turnout.wire.connection import Connection, Message
-from turnout.wire.pull import Range
+from turnout.wire.pull import Range, hole
 from turnout.wire.records import SCHEMA
 
 __all__ = ["DirectReader"]
@@ -36,14 +37,20 @@ class DirectReader:
     """Reads one `Range`, of at most one filter, once.
 
     Attributes:
-        first: the first sequence that came, None while nothing has.
+        hole: as with `turnout.wire.pull.PullReader`.
     """
 
     def __init__(self, connection: Connection, wanted: Range) -> None:
         self._connection = connection
         self._range = wanted
         self._next = max(1, wanted.start)
-        self.first: int | None = None
+        self._last = self._next - 1
+        self.hole: int | None = None
+
+    @property
+    def next(self) -> int:
+        """The sequence behind the last one that came; what lies from there to the end of the range is not there."""
+        return self._last + 1
 
     def batches(self) -> Iterator[Any]:
         """The record batches, of `turnout.wire.records.SCHEMA`, in the order of the stream.
@@ -66,7 +73,8 @@ class DirectReader:
                 continue
             deadline = 0.0
             if rows:
-                self.first = self.first or rows[0][2]
+                sequences = np.array([row[2] for row in rows])
+                self.hole, self._last = hole(sequences, self.next), rows[-1][2]
                 yield _record_batch(rows)
             if done:
                 return

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
@@ -25,7 +26,7 @@ from turnout.wire.frames import locate
 from turnout.wire.records import SCHEMA, Batch, decode
 from turnout.wire.streams import create_consumer, delete_consumer
 
-__all__ = ["PullReader", "Range"]
+__all__ = ["PullReader", "Range", "hole"]
 
 _NANOSECONDS = 1_000_000_000
 _REQUESTS = 2
@@ -78,7 +79,7 @@ class PullReader:
     """Reads one `Range`, once.
 
     Attributes:
-        first: the first sequence that came, None while nothing has.
+        hole: the lowest sequence that the last record batch steps over, None where it steps over none.
         messages: how many messages came.
         bytes: how many bytes they were on the wire.
     """
@@ -94,9 +95,14 @@ class PullReader:
         self._inbox = ""
         self._consumer = ""
         self._asked = 0
-        self.first: int | None = None
+        self.hole: int | None = None
         self.messages = 0
         self.bytes = 0
+
+    @property
+    def next(self) -> int:
+        """The sequence behind the last one that came; what lies from there to the end of the range is not there."""
+        return self._at.next
 
     def batches(self) -> Iterator[Any]:
         """The record batches, of `turnout.wire.records.SCHEMA`, in the order of the stream.
@@ -254,8 +260,7 @@ class PullReader:
         at.consumer_sequence += count
         wanted = int(np.searchsorted(batch.sequences, self._range.end))
         if wanted:
-            if self.first is None:
-                self.first = int(batch.sequences[0])
+            self.hole = hole(batch.sequences[:wanted], at.next)
             self.messages += wanted
             at.next = int(batch.sequences[wanted - 1]) + 1
         at.done = at.done or wanted < count or batch.pending == 0
@@ -303,6 +308,14 @@ class PullReader:
             else:
                 # Nothing came, though something was pending: a new consumer tells whether there still is.
                 self._connection.close()
+
+
+def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
+    """The lowest sequence from *expected* on that the ascending *sequences* step over; None where they have no gap."""
+    count = len(sequences)
+    if int(sequences[-1]) == expected + count - 1:
+        return None
+    return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
 
 
 def _record_batch(batch: Batch, wanted: int) -> Any:

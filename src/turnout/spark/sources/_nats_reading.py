@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.spark.sources._nats_holes import LossWatch
 from turnout.spark.sources._nats_options import SourceOptions, Start
 from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.wire.records import SCHEMA, position
@@ -42,11 +43,12 @@ class Split(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What a stream holds: sequences from *first* up to, not including, *next*."""
+    """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between."""
 
     first: int
     next: int
     mean_bytes: float
+    deleted: int
 
 
 def state_of(connection: Connection, stream: str) -> StreamState:
@@ -63,7 +65,9 @@ def state_of(connection: Connection, stream: str) -> StreamState:
         raise
     messages = state["messages"]
     # A stream that never had a message says that its first is 0.
-    return StreamState(max(1, state["first_seq"]), state["last_seq"] + 1, state["bytes"] / messages if messages else 0)
+    first, following = max(1, state["first_seq"]), state["last_seq"] + 1
+    mean = state["bytes"] / messages if messages else 0
+    return StreamState(first, following, mean, max(0, following - first - messages))
 
 
 def resolve(connection: Connection, stream: str, place: Start) -> int:
@@ -170,18 +174,10 @@ def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartiti
         wanted = Range(part.stream, part.start, part.end, options.filters_of(part.partition))
         by_sequence = options.ack_consumer is not None
         reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted, part.partition)
-        for batch in reader.batches():
-            yield columns.of(batch, part.stream)
-        if options.fail_on_data_loss and (reader.first is None or reader.first > part.start):
-            first = state_of(connection, part.stream).first
-            if first > part.start:
-                raise lost(part.stream, part.start, min(first, part.end))
-
-
-def lost(stream: str, start: int, end: int) -> StreamError:
-    """The error for sequences that were to be read and are not there any more."""
-    return StreamError(
-        f"stream {stream!r} no longer has the sequences {start:,} to {end - 1:,}: they were removed by its limits, a"
-        " purge, or the stream is another one; set failOnDataLoss=false to go on without them",
-        code=404,
-    )
+        with LossWatch(options, part.stream, part.end) as watch:
+            for batch in reader.batches():
+                if reader.hole is not None:
+                    watch.look(reader.hole)
+                yield columns.of(batch, part.stream)
+            if reader.next < part.end:
+                watch.look(reader.next)

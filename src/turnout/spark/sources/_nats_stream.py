@@ -17,12 +17,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.spark.sources._nats_holes import HoleCounter, lost
 from turnout.spark.sources._nats_options import SourceOptions
 from turnout.spark.sources._nats_reading import (
     ArrowColumns,
     Split,
     StreamState,
-    lost,
     read_split,
     resolve,
     split,
@@ -49,6 +49,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._released: Offsets = {}
+        self._holes = HoleCounter()
 
     def __getstate__(self) -> dict[str, Any]:
         # The tasks get a copy; a socket stays where it is.
@@ -144,8 +145,13 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return most
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """The ends of the streams as the last poll saw them: Spark shows them in the query's progress."""
-        return self._latest
+        """The ends of the streams as the last poll saw them: Spark shows them in the query's progress.
+
+        ``STREAM.missing`` beside them counts the holes that were stepped over; a stream's name has no dot.
+        """
+        if self._latest is None:
+            return None
+        return self._latest | {f"{stream}.missing": count for stream, count in self._holes.missing.items()}
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """The ranges between two offsets, after a look whether their messages are still there.
@@ -160,15 +166,16 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts or [Split(self._options.streams[0], 0, 0)]
 
     def _present(self, stream: str, start: int, end: int) -> int:
-        """The first sequence of the range that the stream may still have."""
+        """The first sequence of the range that the stream may still have; the holes behind it are counted."""
         if start == end:
             return start
         state = state_of(self._server(), stream)
-        if start >= state.first and start <= state.next and end >= start:
-            return start
-        if start <= state.next:
-            self._report(lost(stream, start, min(state.first, end)))
-        return min(state.first, end)
+        if start < state.first or start > state.next or end < start:
+            if start <= state.next:
+                self._report(lost(stream, start, min(state.first, end)))
+            start = min(state.first, end)
+        self._holes.count(self._server(), stream, start, end, state.deleted)
+        return start
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One range as Arrow record batches."""

@@ -25,6 +25,6 @@ def low_latency_session() -> dict[str, str]:
 def low_latency_source() -> dict[str, str]:
     """Options of the NATS source: wait for the next message at the server, and let one task read it.
 
-    A route names them in its source: ``pollWait: 1`` and ``partitions: 1``.
+    A route with ``trigger: {latency: low}`` has them by itself; what its source names goes before.
     """
     return {"pollWait": "1", "partitions": "1"}

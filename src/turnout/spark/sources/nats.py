@@ -17,8 +17,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.spark.sinks.nats import NatsStreamWriter, NatsWriter
+from turnout.spark.sources._nats_holes import HoleCounter
 from turnout.spark.sources._nats_options import SourceOptions
-from turnout.spark.sources._nats_reading import ArrowColumns, Split, read_split, resolve, split
+from turnout.spark.sources._nats_reading import ArrowColumns, Split, read_split, resolve, split, state_of
 from turnout.spark.sources._nats_stream import NatsStreamReader
 from turnout.wire import Connection
 
@@ -79,8 +80,9 @@ class NatsReader(DataSourceReader):
         with Connection.open(options.connection) as connection:
             for stream in options.streams:
                 start = resolve(connection, stream, options.start)
-                latest = resolve(connection, stream, "latest")
-                end = min(latest, resolve(connection, stream, options.end))
+                state = state_of(connection, stream)
+                end = min(state.next, resolve(connection, stream, options.end))
+                HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
                 parts += split(options, stream, start, end)
         return parts or [Split(options.streams[0], 0, 0)]
 
