@@ -103,6 +103,13 @@ class NatsSink(_Nats):
 
     stream: str | None = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
+    message_id: Literal["origin", "none"] | None = Field(
+        None, description="origin: an id from where the record came from, so that nothing is stored twice; none: no id"
+    )
+
+    def options(self) -> dict[str, str]:
+        """As every endpoint's; the format's own ``messageId`` chooses a column, which here is made from the origin."""
+        return {key: value for key, value in super().options().items() if key != "messageId"}
 
 
 class _Kafka(Endpoint):

@@ -8,6 +8,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
+from turnout.spark.sources.latency import low_latency_source
 from turnout.spark.sources.nats import register
 from turnout.wire import Connection, ConnectionOptions, stream_info
 
@@ -47,11 +48,15 @@ def look_ahead(route: Route) -> None:
                 stream_info(connection, stream)
 
 
-def read(spark: SparkSession, source: Endpoint) -> DataFrame:
-    """The source's records, streaming unless the source `is_batch`."""
+def read(spark: SparkSession, source: Endpoint, *, latency: str | None = None) -> DataFrame:
+    """The source's records, streaming unless the source `is_batch`.
+
+    With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
+    """
     options = source.options()
     if isinstance(source, NatsSource):
         register(spark)
+        options = {**(low_latency_source() if latency == "low" else {}), **options}
         return spark.readStream.format("nats").options(**options).option("includeStream", "true").load()
     if isinstance(source, KafkaSource):
         loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()
@@ -81,10 +86,11 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
     Args:
         messages: with the record's columns, values as bytes.
         sink: where to.
-        message_id: the column that a NATS sink takes for the message's id.
+        message_id: the column that a NATS sink takes for the message's id, unless the sink says that it wants none.
     """
     if isinstance(sink, NatsSink):
-        messages = messages.select("topic", "value", "headers", F.col(message_id).alias("key"))
+        ids = [] if sink.message_id == "none" else [F.col(message_id).alias("key")]
+        messages = messages.select("topic", "value", "headers", *ids)
     elif isinstance(sink, KafkaSink):
         messages = messages.select("topic", "value", "headers", _as_text(messages, "key"))
     else:

@@ -217,7 +217,8 @@ class _Run:
         return self._result(len(self.ended))
 
     def _start(self, *, once: bool, checkpoint: str) -> StreamingQuery:
-        prepared = pipeline.prepare(self.route, read(self.spark, self.route.source))
+        records = read(self.spark, self.route.source, latency=self.route.trigger.latency)
+        prepared = pipeline.prepare(self.route, records)
         writer = prepared.writeStream.queryName(self.route.name).option("checkpointLocation", checkpoint)
         trigger = self.route.trigger
         if once or trigger.available_now:

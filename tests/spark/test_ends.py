@@ -1,0 +1,78 @@
+"""A route's ends: which options reach Spark, and which columns a sink gets."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from turnout.embedded import NatsServer
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.spark.ends import read, write
+from turnout.wire import Connection, create_stream, delete_stream, stream_info
+
+
+class _Asked:
+    """Stands in for a session and its reader: keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.dataSource = self.readStream = self
+
+    def register(self, _: type) -> None:
+        """Spark would note the format."""
+
+    def format(self, _: str) -> _Asked:
+        return self
+
+    def options(self, **options: str) -> _Asked:
+        self.given.update(options)
+        return self
+
+    def option(self, name: str, value: str) -> _Asked:
+        self.given[name] = value
+        return self
+
+    def load(self) -> dict[str, str]:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("latency", "own", "expected"),
+    [
+        (None, {}, {}),
+        ("low", {}, {"pollWait": "1", "partitions": "1"}),
+        ("low", {"partitions": 3}, {"pollWait": "1", "partitions": "3"}),
+    ],
+)
+def test_low_latency_reaches_the_source(latency: str | None, own: dict[str, Any], expected: dict[str, str]) -> None:
+    """The trigger alone is enough; what the source names itself goes before."""
+    source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
+    given = cast("dict[str, str]", read(cast("SparkSession", _Asked()), source, latency=latency))
+
+    usual = {"servers": "nats://a", "stream": "S", "startingOffsets": "earliest", "includeStream": "true"}
+    assert given == usual | expected
+
+
+def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:
+    """By default a message done again is stored once; with messageId none each is stored."""
+    rows = spark.range(10).select(
+        F.lit("ends.a").alias("topic"),
+        F.lit(b"x").alias("value"),
+        F.lit(None).cast("array<struct<key:string,value:binary>>").alias("headers"),
+        F.concat(F.lit("K:0:"), F.col("id").cast("string")).alias("_message_id"),
+    )
+    stored = []
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "ENDS", "subjects": ["ends.>"], "storage": "memory"})
+        try:
+            for wanted in (None, None, "none"):
+                given = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": wanted}
+                write(rows, NatsSink.model_validate(given), "_message_id")
+                stored.append(stream_info(connection, "ENDS")["state"]["messages"])
+        finally:
+            delete_stream(connection, "ENDS")
+
+    assert stored == [10, 10, 20]
