@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConnectionLostError, TurnoutError
-from turnout.jetstream.connection import Answer, Connection
+from turnout.jetstream.connection import Connection
 from turnout.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
 from turnout.jetstream.status import HeaderInput, Status
 
@@ -53,25 +54,32 @@ class Expect:
         return {name: str(value) for name, value in pairs if value is not None}
 
 
-def _read(answer: Answer, subject: str) -> PubAck:
-    """The PubAck of an answer.
+_PLAIN = re.compile(rb'\{"stream":"([^"\\]+)", ?"seq":([0-9]+)\}')
+"""Nearly every answer there is: a message stored, no domain. To read it so takes a third of the time."""
+
+
+def _read(data: bytes, raw_headers: bytes, subject: str) -> PubAck:
+    """The PubAck of an answer to a publish.
 
     An overloaded server sends a status *and* a JSON body with the error: the body says more.
     """
+    plain = _PLAIN.fullmatch(data)
+    if plain is not None:
+        return PubAck(plain[1].decode(), int(plain[2]))
     try:
-        found = json.loads(answer.data)
+        found = json.loads(data)
     except ValueError:
-        status = Status.of(answer.raw_headers, b"")
+        status = Status.of(raw_headers, b"")
         if status is not None:
             raise StreamError(f"publish to {subject!r}: {status.description}", code=status.code) from None
-        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {answer.data[:80]!r}") from None
+        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
     error = found.get("error") if isinstance(found, dict) else {"description": "the answer is no JSON object"}
     if error:
         raise api_error(error, asked=f"publish to {subject!r}")
     try:
         return PubAck(found["stream"], found["seq"], found.get("duplicate", False), found.get("domain", ""))
     except KeyError:
-        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {answer.data[:80]!r}") from None
+        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
 
 
 def _all_headers(
@@ -91,25 +99,29 @@ def _all_headers(
 class _Unconfirmed:
     """An asynchronous publish on its way."""
 
-    __slots__ = ("_publisher", "future", "subject", "token")
+    __slots__ = ("_publisher", "future", "limit", "settled", "subject", "token")
 
-    def __init__(self, publisher: Publisher, future: asyncio.Future[PubAck], subject: str) -> None:
+    def __init__(self, publisher: Publisher, future: asyncio.Future[PubAck], subject: str, limit: float) -> None:
         self._publisher = publisher
         self.future = future
         self.subject = subject
+        self.limit = limit
+        self.settled = False
         self.token = b""
 
     def settle(self, raw_headers: bytes, data: bytes) -> None:
-        self._publisher.confirmed(self.token)
+        self.settled = True
+        self._publisher.confirmed()
         if self.future.done():
             return
         try:
-            self.future.set_result(_read(Answer(raw_headers, data), self.subject))
+            self.future.set_result(_read(data, raw_headers, self.subject))
         except TurnoutError as failure:
             self.future.set_exception(failure)
 
     def fail(self, failure: TurnoutError) -> None:
-        self._publisher.confirmed(self.token)
+        self.settled = True
+        self._publisher.confirmed()
         if not self.future.done():
             self.future.set_exception(failure)
 
@@ -128,12 +140,11 @@ class Publisher:
         self._timeout = timeout
         self._max_pending = max_pending
         self._pending = 0
-        self._order: deque[tuple[float, bytes]] = deque()
+        self._order: deque[_Unconfirmed] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
         self._room: deque[asyncio.Future[None]] = deque()
         self._idle: list[asyncio.Future[None]] = []
         connection.on_disconnected.append(self._disconnected)
-        self._tokens: dict[bytes, _Unconfirmed] = {}
 
     @property
     def pending(self) -> int:
@@ -177,7 +188,7 @@ class Publisher:
         while True:
             try:
                 answer = await self._connection.ask_and_wait(subject, data, timeout=limit, headers=full)
-                return _read(answer, subject)
+                return _read(answer.data, answer.raw_headers, subject)
             except NoRespondersError:
                 if retries <= 0:
                     raise
@@ -210,21 +221,22 @@ class Publisher:
         )
         connection = self._connection
         loop = asyncio.get_running_loop()
-        waiter = _Unconfirmed(self, loop.create_future(), subject)
-        token = waiter.token = connection.ask(subject, waiter, data, full)
+        waiter = _Unconfirmed(self, loop.create_future(), subject, loop.time() + self._timeout)
+        waiter.token = connection.ask(subject, waiter, data, full)
         self._pending += 1
-        self._tokens[token] = waiter
-        self._order.append((loop.time() + self._timeout, token))
+        self._order.append(waiter)
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._timeout, self._sweep)
         if connection.congested:
             await connection.relieve(self._timeout)
         return waiter.future
 
-    def confirmed(self, token: bytes) -> None:
+    def confirmed(self) -> None:
         """One less is unconfirmed: it is stored, or it failed."""
         self._pending -= 1
-        self._tokens.pop(token, None)
+        order = self._order
+        while order and order[0].settled:
+            order.popleft()
         if self._room and self._pending <= self._max_pending // 2:
             # Half of the room at once: woken for every single ack, a publisher would send every frame by itself.
             while self._room:
@@ -248,15 +260,15 @@ class Publisher:
         loop = asyncio.get_running_loop()
         now = loop.time()
         order = self._order
-        while order and (order[0][0] <= now or order[0][1] not in self._tokens):
-            waiter = self._tokens.get(order.popleft()[1])
-            if waiter is not None:
-                self._connection.give_up(waiter.token)
-                waiter.fail(RequestTimeoutError(f"no PubAck for {waiter.subject!r} in {self._timeout:g} s", code=408))
-        self._sweeper = loop.call_at(order[0][0], self._sweep) if order else None
+        while order and order[0].limit <= now:
+            waiter = order[0]
+            self._connection.give_up(waiter.token)
+            # It takes itself and what is settled behind it off the queue.
+            waiter.fail(RequestTimeoutError(f"no PubAck for {waiter.subject!r} in {self._timeout:g} s", code=408))
+        self._sweeper = loop.call_at(order[0].limit, self._sweep) if order else None
 
     def _disconnected(self) -> None:
-        for waiter in tuple(self._tokens.values()):
+        for waiter in [one for one in self._order if not one.settled]:
             self._connection.give_up(waiter.token)
             waiter.fail(ConnectionLostError("the connection went away before the PubAck came; it may be stored"))
 
