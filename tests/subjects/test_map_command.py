@@ -52,22 +52,58 @@ def test_a_files_mappings_are_explained(tmp_path: Path) -> None:
     told = json.loads(_run("--config", str(file), "--json", "--stdin", given="foo\nzzz\n").stdout)
     account = _run("--config", str(file), "--account", "A", "x")
 
-    assert "100%  foo.west" in west.stdout
-    assert "not 'o.*': token 1 is 'foo', not 'o'" in west.stdout
+    assert west.stdout.splitlines() == [
+        "foo: the mapping of 'foo', the destinations for cluster 'west'",
+        "  100%  foo.west  (foo.west)",
+        "    0%  foo.else: it is for clusters that have no destinations of their own",
+        "  not 'o.*': token 1 is 'foo', not 'o'",
+    ]
     assert [(d["subject"], d["share"]) for d in told["results"][0]["destinations"]] == [("foo", 40), ("foo.else", 60)]
+    assert told["results"][0]["not_chosen"] == [{"destination": "foo.west", "why": "it is for the cluster 'west'"}]
     assert told["results"][1]["source"] is None
     assert "100%  y" in account.stdout
 
 
+def test_programs_are_told_what_is_wrong(tmp_path: Path) -> None:
+    """With --json a wrong transform or table is an answer: reason, text, token, position; exit code 2."""
+    file = tmp_path / "table.yaml"
+    file.write_text("foo: [{dest: a.$1, weight: 10}]\nb..c: d\n")
+    transform = _run("foo.*", "bar.{{nope(1)}}", "--json")
+    table = _run("--config", str(file), "foo", "--json")
+    errors = json.loads(transform.stdout)["errors"] + json.loads(table.stdout)["errors"]
+
+    assert (transform.exit_code, table.exit_code) == (2, 2)
+    assert [(e["reason"], e["text"], e["token"], e["position"]) for e in errors] == [
+        ("unknown_function", "bar.{{nope(1)}}", "{{nope(1)}}", 4),
+        ("bad_destination", "a.$1", "$1", 2),
+        ("bad_source", "b..c", "", 2),
+    ]
+    assert [(e["source"], e["entry"]) for e in errors] == [(None, None), ("foo", 0), ("b..c", None)]
+
+
+def test_standard_input_is_a_filter_of_bytes() -> None:
+    """A line each, in and out as they are, UTF-8 or not, and with the line ends of either world."""
+    told = CliRunner().invoke(build_app(), ["map", "foo.*", "bar.$1", "--stdin"], input=b"foo.\xff\r\nfoo.1\n\n")
+
+    assert told.exit_code == 1
+    assert told.stdout_bytes == (
+        b"foo.\xff -> bar.\xff\nfoo.1 -> bar.1\n: invalid subject '': an empty token at position 0\n"
+    )
+
+
 def test_a_route_or_a_bare_table_serves_too(tmp_path: Path) -> None:
-    """YAML and JSON, with and without the key ``mappings``."""
+    """YAML and JSON, with and without the key ``mappings``; a decoded claim; a server's configuration in JSON."""
     (tmp_path / "route.yaml").write_text("name: x\nmappings:\n  foo: bar\n")
     (tmp_path / "table.json").write_text('{"foo": "bar"}')
+    (tmp_path / "claim.json").write_text('{"nats": {"mappings": {"foo": [{"subject": "bar"}]}}}')
+    (tmp_path / "server.json").write_text('{"mappings": {"x": "y"}, "accounts": {"A": {"mappings": {"foo": "bar"}}}}')
     (tmp_path / "wrong.yaml").write_text("- a\n")
 
-    for name in ("route.yaml", "table.json"):
+    for name in ("route.yaml", "table.json", "claim.json"):
         assert "100%  bar" in _run("--config", str(tmp_path / name), "foo").stdout
+    assert "100%  bar" in _run("--config", str(tmp_path / "server.json"), "--account", "A", "foo").stdout
+    assert "100%  y" in _run("--config", str(tmp_path / "server.json"), "x").stdout
     with pytest.raises(ConfigError, match="expected a block of mappings"):
         _run("--config", str(tmp_path / "wrong.yaml"), "foo")
-    with pytest.raises(ConfigError, match="it has no accounts"):
+    with pytest.raises(ConfigError, match="has no accounts"):
         _run("--config", str(tmp_path / "table.json"), "--account", "A", "foo")

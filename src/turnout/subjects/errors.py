@@ -14,8 +14,8 @@
     │   ├── IndexOutOfRangeError          index_out_of_range
     │   ├── NotUsingAllWildcardsError     not_using_all_wildcards
     │   └── NotSupportedForImportError    not_supported_for_import
-    ├── MappingEntryError                 .source .entry
-    │   ├── BadSourceError                bad_source
+    ├── MappingEntryError                 .source .entry .cause
+    │   ├── BadSourceError                bad_source, .cause is an InvalidSubjectError
     │   ├── NotAnEntryError               not_an_entry
     │   ├── UnknownFieldError             unknown_field
     │   ├── MissingDestinationError       missing_destination
@@ -176,15 +176,29 @@ class MappingEntryError(SubjectError):
     Attributes:
         source: the source subject of the mapping.
         entry: which of its entries, from 0; None if it is the mapping as a whole.
+        cause: what is wrong with its source or its destination by itself, with the token and its position.
     """
 
     reason: ClassVar[str] = "bad_mapping"
 
-    def __init__(self, problem: str, *, source: str, entry: int | None = None, text: str | None = None) -> None:
-        super().__init__(f"mapping of {source!r}: {problem}", text=source if text is None else text)
+    def __init__(
+        self,
+        problem: str,
+        *,
+        source: str,
+        entry: int | None = None,
+        text: str | None = None,
+        cause: SubjectError | None = None,
+    ) -> None:
+        super().__init__(
+            f"mapping of {source!r}: {problem}",
+            text=cause.text if cause else source if text is None else text,
+            position=cause.position if cause else None,
+        )
         self.problem = problem
         self.source = source
         self.entry = entry
+        self.cause = cause
 
     @property
     def path(self) -> str:
@@ -250,18 +264,9 @@ class TotalOver100Error(MappingEntryError):
 
 
 class BadDestinationError(MappingEntryError):
-    """Raised when a destination cannot be used with its source.
-
-    Attributes:
-        cause: the error of the transform, which has the token and its position.
-    """
+    """Raised when a destination cannot be used with its source; the cause is the transform's error."""
 
     reason: ClassVar[str] = "bad_destination"
-
-    def __init__(self, cause: SubjectError, *, source: str, entry: int | None = None) -> None:
-        super().__init__(str(cause), source=source, entry=entry, text=cause.text)
-        self.cause = cause
-        self.position = cause.position
 
 
 class MappingTableError(SubjectError):

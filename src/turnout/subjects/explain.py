@@ -10,6 +10,8 @@ from turnout.subjects.tokens import FULL, PARTIAL
 
 __all__ = ["Explanation", "Outcome", "explain", "why_not"]
 
+_ONLY_DEFAULT = "it is for clusters that have no destinations of their own"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -37,6 +39,7 @@ class Explanation:
         mapping: the mapping that it takes, None where nothing maps it.
         group: the cluster whose destinations apply, "" for the default ones, None where nothing maps it.
         outcomes: what can become of it.
+        skipped: the mapping's destinations for other clusters, and whose they are.
         others: the other sources and why they are not taken.
     """
 
@@ -44,6 +47,7 @@ class Explanation:
     mapping: SubjectMapping | None
     group: str | None
     outcomes: tuple[Outcome, ...]
+    skipped: tuple[tuple[str, str], ...]
     others: tuple[tuple[str, str], ...]
 
 
@@ -56,7 +60,7 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ex
         if mapping is not taken
     )
     if taken is None:
-        return Explanation(subject, None, None, (Outcome(subject, subject, 100),), others)
+        return Explanation(subject, None, None, (Outcome(subject, subject, 100),), (), others)
     tokens = subject.split(".")
     shares = taken.group(cluster)
     outcomes = [
@@ -67,7 +71,12 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ex
     if lost:
         outcomes.append(Outcome("", None, lost))
     group = cluster if cluster and cluster in taken.groups else ""
-    return Explanation(subject, taken, group, tuple(outcomes), others)
+    skipped = tuple(
+        (given.destination, f"it is for the cluster {given.cluster!r}" if given.cluster else _ONLY_DEFAULT)
+        for given in taken.destinations
+        if given.cluster != group
+    )
+    return Explanation(subject, taken, group, tuple(outcomes), skipped, others)
 
 
 def why_not(source: str, subject: str) -> str:

@@ -92,7 +92,7 @@ class SubjectMapping:
         try:
             check_subject(source)
         except InvalidSubjectError as failure:
-            raise BadSourceError(str(failure), source=source) from failure
+            raise BadSourceError(str(failure), cause=failure, source=source) from failure
         groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
         seen: set[str] = set()
         for entry, given in enumerate(destinations):
@@ -144,7 +144,7 @@ def _checked(
     try:
         return check_mapping(source, given.destination)
     except SubjectError as failure:
-        raise BadDestinationError(failure, source=source, entry=entry) from failure
+        raise BadDestinationError(str(failure), cause=failure, source=source, entry=entry) from failure
 
 
 def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
@@ -263,7 +263,7 @@ def _mapping(source: object, value: object) -> SubjectMapping:
     try:
         check_subject(source)
     except InvalidSubjectError as failure:
-        raise BadSourceError(str(failure), source=source) from failure
+        raise BadSourceError(str(failure), cause=failure, source=source) from failure
     if isinstance(value, str):
         return SubjectMapping.build(source, [Destination(value)])
     if isinstance(value, list | tuple):

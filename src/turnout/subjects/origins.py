@@ -132,12 +132,12 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
         try:
             check_subject(source)
         except SubjectError as failure:
-            errors.append(BadSourceError(f"{path}: {failure}", source=source))
+            errors.append(BadSourceError(f"{path}: {failure}", cause=failure, source=source))
             return None
         try:
             return check_mapping(source, destination or with_placeholders(source))
         except SubjectError as failure:
-            errors.append(BadDestinationError(failure, source=source))
+            errors.append(BadDestinationError(str(failure), cause=failure, source=source))
             return None
 
     def several(path: str, given: object) -> tuple[SubjectTransform, ...]:
