@@ -173,5 +173,42 @@ def test_a_stream_gives_its_transforms() -> None:
     with pytest.raises(MappingTableError) as failure:
         stream_transforms({"subject_transform": {"src": "a b", "dest": "c"}, "republish": {"src": "a", "dest": "b c"}})
     assert [error.reason for error in failure.value.errors] == ["bad_source", "bad_destination"]
-    with pytest.raises(ConfigError):
-        stream_transforms({"subject_transform": "a"})
+    assert [error.position for error in failure.value.errors] == [0, 0]
+
+
+def test_a_source_stream_may_be_filtered_and_named_twice() -> None:
+    """filter_subject is the older spelling of a transform without a destination; filters of one stream add up."""
+    found = stream_transforms(
+        {
+            "sources": [
+                {"name": "O", "filter_subject": "o.*"},
+                {"name": "O", "subject_transforms": [{"src": "p.*", "dest": "q.$1"}]},
+                {"name": "P"},
+            ]
+        }
+    )
+    table = MappingTable.from_transforms(found.sources["O"])
+
+    assert [table.apply(s) for s in ("o.1", "p.1")] == ["o.1", "q.1"]
+    assert found.sources["P"] == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        ({"subject_transform": "a"}, "subject_transform"),
+        ({"republish": {"src": 1}}, "republish.src"),
+        ({"mirror": "M"}, "mirror"),
+        ({"mirror": {"subject_transforms": {"src": "a"}}}, "mirror.subject_transforms"),
+        ({"sources": {"name": "O"}}, "sources"),
+        ({"sources": ["O"]}, "sources[0]"),
+        ({"sources": [{"name": "O", "subject_transforms": ["a"]}]}, "sources[0].subject_transforms[0]"),
+        ({"config": []}, "config"),
+    ],
+)
+def test_a_stream_of_another_form_is_refused_with_its_path(config: dict[str, Any], path: str) -> None:
+    """JSON that is no stream configuration is told from one that the server would refuse."""
+    with pytest.raises(ConfigError) as failure:
+        stream_transforms(config)
+
+    assert [mistake.path for mistake in failure.value.mistakes] == [path]

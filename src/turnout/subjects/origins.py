@@ -10,7 +10,7 @@ from typing import Any
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.subjects.errors import BadDestinationError, BadSourceError, MappingEntryError, MappingTableError
 from turnout.subjects.server_config import load_config
-from turnout.subjects.tokens import check_subject
+from turnout.subjects.tokens import FULL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 
 __all__ = ["StreamTransforms", "mappings_from_claim", "mappings_from_file", "mappings_in", "stream_transforms"]
@@ -104,7 +104,7 @@ class StreamTransforms:
         republish: on stored messages as they are sent out again. What it does not match is not republished.
         mirror: on messages from the mirrored stream.
         sources: by the name of the source stream, on messages from it. What none of them matches is not
-            taken from that stream at all.
+            taken from that stream at all. A ``filter_subject`` is a transform that changes nothing.
     """
 
     subject_transform: SubjectTransform | None = None
@@ -120,40 +120,60 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
         MappingTableError: with one error for each part that the server would refuse (10155, 10156).
         ConfigError: when a part has another form.
     """
-    config = config.get("config", config)
+    config = _object("config", config.get("config", config))
     errors: list[MappingEntryError] = []
 
     def one(path: str, given: object) -> SubjectTransform | None:
         if given is None:
             return None
-        if not isinstance(given, Mapping):
-            raise ConfigError([Mistake(path, f"expected an object with src and dest, found {given!r}")])
-        source, destination = str(given.get("src") or ">"), str(given.get("dest") or "")
+        holder = _object(path, given, "an object with src and dest")
+        source = _text(f"{path}.src", holder.get("src")) or FULL
+        destination = _text(f"{path}.dest", holder.get("dest")) or with_placeholders(source)
         try:
             check_subject(source)
         except SubjectError as failure:
             errors.append(BadSourceError(f"{path}: {failure}", cause=failure, source=source))
             return None
         try:
-            return check_mapping(source, destination or with_placeholders(source))
+            return check_mapping(source, destination)
         except SubjectError as failure:
-            errors.append(BadDestinationError(str(failure), cause=failure, source=source))
+            errors.append(BadDestinationError(f"{path}: {failure}", cause=failure, source=source))
             return None
 
-    def several(path: str, given: object) -> tuple[SubjectTransform, ...]:
-        holder = given if isinstance(given, Mapping) else {}
-        items = [one(f"{path}[{n}]", item) for n, item in enumerate(holder.get("subject_transforms") or ())]
+    def several(path: str, holder: Mapping[str, Any]) -> tuple[SubjectTransform, ...]:
+        given = _items(f"{path}.subject_transforms", holder.get("subject_transforms"))
+        if not given and holder.get("filter_subject"):
+            given = [{"src": holder["filter_subject"]}]
+        items = [one(f"{path}.subject_transforms[{n}]", item) for n, item in enumerate(given)]
         return tuple(item for item in items if item is not None)
 
-    found = StreamTransforms(
-        one("subject_transform", config.get("subject_transform")),
-        one("republish", config.get("republish")),
-        several("mirror.subject_transforms", config.get("mirror")),
-        {
-            str(source.get("name")): several(f"sources[{n}].subject_transforms", source)
-            for n, source in enumerate(config.get("sources") or ())
-        },
-    )
+    subject_transform = one("subject_transform", config.get("subject_transform"))
+    republish = one("republish", config.get("republish"))
+    mirror = several("mirror", _object("mirror", config.get("mirror") or {}))
+    sources: dict[str, tuple[SubjectTransform, ...]] = {}
+    for number, given in enumerate(_items("sources", config.get("sources"))):
+        source = _object(f"sources[{number}]", given)
+        name = _text(f"sources[{number}].name", source.get("name"))
+        # A stream may be a source several times, each with filters of its own.
+        sources[name] = sources.get(name, ()) + several(f"sources[{number}]", source)
     if errors:
         raise MappingTableError(errors)
-    return found
+    return StreamTransforms(subject_transform, republish, mirror, sources)
+
+
+def _object(path: str, given: object, expected: str = "an object") -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError([Mistake(path, f"expected {expected}, found {given!r}")])
+    return given
+
+
+def _items(path: str, given: object) -> list[Any]:
+    if not isinstance(given, list | tuple | None):
+        raise ConfigError([Mistake(path, f"expected a list, found {given!r}")])
+    return list(given or ())
+
+
+def _text(path: str, given: object) -> str:
+    if not isinstance(given, str | None):
+        raise ConfigError([Mistake(path, f"expected a text, found {given!r}")])
+    return given or ""
