@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import threading
 import urllib.request
 from dataclasses import replace
@@ -16,6 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.certificates import make_certificates
 from tests.contracts.store import subscription
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
 from turnout.rpc.client import Channel, RemoteStore
@@ -113,21 +113,8 @@ def test_tokens(backing, settings):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """An authority, a server of its and a client of its, made by openssl."""
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    for authority in ("ca", "other"):
-        openssl("req", "-x509", *key, "-keyout", f"{authority}.key", "-out", f"{authority}.pem", "-subj", "/CN=ca")
-    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        signer = ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial"]
-        openssl("x509", "-req", "-in", f"{name}.csr", *signer, "-extfile", "names", "-out", f"{name}.pem")
-    return folder
+    """Authorities, a server, a client and a stranger."""
+    return make_certificates(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls(backing, settings, certificates):

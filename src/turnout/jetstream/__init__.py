@@ -1,5 +1,6 @@
 """An asynchronous JetStream client that keeps ADR-15 (subscribe workflow) and ADR-19 (API prefixes)."""
 
+from turnout.jetstream.cluster_info import ClusterInfo, PeerInfo
 from turnout.jetstream.consumer import Consumer, PullSubscription
 from turnout.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, ReplayPolicy
 from turnout.jetstream.context import JetStream, connect
@@ -30,6 +31,7 @@ from turnout.jetstream.subscription import Delivery, PushSubscription
 __all__ = [
     "AckPolicy",
     "Batch",
+    "ClusterInfo",
     "Consumer",
     "ConsumerConfig",
     "ConsumerInfo",
@@ -50,6 +52,7 @@ __all__ = [
     "ObjectStoreConfig",
     "Operation",
     "OrderedSubscription",
+    "PeerInfo",
     "Prefix",
     "PubAck",
     "PullMessages",

@@ -55,7 +55,13 @@ class Answer:
 
 
 class Waiter(Protocol):
-    """What an answer goes to, in the read loop: a future, or a publish that counts."""
+    """What an answer goes to, in the read loop: a future, or a publish that counts.
+
+    Attributes:
+        subject: what was asked.
+    """
+
+    subject: str
 
     def settle(self, raw_headers: bytes, data: bytes) -> None:
         """The answer is here."""
@@ -66,6 +72,7 @@ class Waiter(Protocol):
 
 @dataclass(slots=True)
 class _Request:
+    subject: str
     future: asyncio.Future[Answer]
 
     def settle(self, raw_headers: bytes, data: bytes) -> None:
@@ -97,7 +104,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self.on_reconnected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
         self.on_closed: list[Callable[[], None]] = []
-        self._waiting: dict[bytes, tuple[Waiter, bytes]] = {}
+        self._waiting: dict[bytes, Waiter] = {}
         self._answers_to = b""
         self._counter = 0
 
@@ -283,41 +290,39 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
 
     # -- requests: one inbox for all answers
 
-    def ask(self, subject: str, waiter: Waiter, payload: bytes = b"", headers: HeaderInput | None = None) -> bytes:
-        """Send a request whose answer goes to *waiter*; its token. The caller sets the time limit."""
+    def ask(self, waiter: Waiter, payload: bytes = b"", headers: HeaderInput | None = None) -> bytes:
+        """Send a request to the waiter's subject, its answer to the waiter; its token. The caller sets the limit."""
         self._counter += 1
         token = b"%x" % self._counter
-        target = _checked(subject)
-        self.send_to(target, payload, self._answers_to + token, headers)
-        self._waiting[token] = (waiter, target)
+        self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
+        self._waiting[token] = waiter
         return token
 
     def give_up(self, token: bytes) -> Waiter | None:
         """Forget a request: an answer that still comes is dropped."""
-        entry = self._waiting.pop(token, None)
-        return entry[0] if entry else None
+        return self._waiting.pop(token, None)
 
     def _answered(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:  # noqa: ARG002 - a Handler
-        entry = self._waiting.pop(subject[len(self._answers_to) :], None)
-        if entry is None:
+        waiter = self._waiting.pop(subject[len(self._answers_to) :], None)
+        if waiter is None:
             return
         if headers and not data:
             status = Status.of(headers, data)
             if status is not None and status.code == NO_RESPONDERS:
-                entry[0].fail(NoRespondersError(entry[1].decode()))
+                waiter.fail(NoRespondersError(waiter.subject))
                 return
-        entry[0].settle(headers, data)
+        waiter.settle(headers, data)
 
     def fail_requests(self, failure: TurnoutError) -> None:
         """End every request that waits: its answer cannot come any more."""
         waiting, self._waiting = self._waiting, {}
-        for waiter, _ in waiting.values():
+        for waiter in waiting.values():
             waiter.fail(failure)
 
     def _deny(self, failure: PermissionDeniedError) -> None:
         """The server refused a publish: its request need not wait for the time limit. It tells in lower case."""
-        for token, (waiter, subject) in tuple(self._waiting.items()):
-            if subject.decode().lower() == failure.subject.lower():
+        for token, waiter in tuple(self._waiting.items()):
+            if waiter.subject.lower() == failure.subject.lower():
                 del self._waiting[token]
                 waiter.fail(failure)
 
@@ -331,8 +336,8 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             RequestTimeoutError: no answer in *timeout* seconds.
             PermissionDeniedError: the server does not let us publish there.
         """
-        waiter = _Request(asyncio.get_running_loop().create_future())
-        token = self.ask(subject, waiter, payload, headers)
+        waiter = _Request(subject, asyncio.get_running_loop().create_future())
+        token = self.ask(waiter, payload, headers)
         try:
             async with asyncio.timeout(timeout):
                 return await waiter.future

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from turnout.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
+from turnout.jetstream.cluster_info import ClusterInfo
 
 __all__ = [
     "AckPolicy",
@@ -140,5 +141,6 @@ class ConsumerInfo:
     push_bound: bool = False
     paused: bool = False
     pause_remaining: float = seconds(0.0)
+    cluster: ClusterInfo | None = nested(ClusterInfo)
     ts: datetime | None = moment()
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -106,6 +106,7 @@ class _Unconfirmed:
         self.future = future
         self.subject = subject
         self.limit = limit
+        # Not the same as the future being done: a caller may cancel what is on its way.
         self.settled = False
         self.token = b""
 
@@ -222,7 +223,7 @@ class Publisher:
         connection = self._connection
         loop = asyncio.get_running_loop()
         waiter = _Unconfirmed(self, loop.create_future(), subject, loop.time() + self._timeout)
-        waiter.token = connection.ask(subject, waiter, data, full)
+        waiter.token = connection.ask(waiter, data, full)
         self._pending += 1
         self._order.append(waiter)
         if self._sweeper is None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from turnout.jetstream._codec import enumeration, moment, nested, nested_list, seconds
+from turnout.jetstream.cluster_info import ClusterInfo
 from turnout.jetstream.status import Headers
 
 __all__ = [
@@ -189,6 +190,7 @@ class StreamInfo:
     created: datetime | None = moment()
     mirror: StreamSourceInfo | None = nested(StreamSourceInfo)
     sources: Sequence[StreamSourceInfo] | None = nested_list(StreamSourceInfo)
+    cluster: ClusterInfo | None = nested(ClusterInfo)
     domain: str = ""
     ts: datetime | None = moment()
     extra: Mapping[str, Any] = field(default_factory=dict)
