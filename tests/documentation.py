@@ -1,0 +1,71 @@
+"""Runs the examples of a page in docs/: Python blocks line for line, and terminal sessions."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import io
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_TOLD = re.compile(r"\bprint\(.*  # (.*)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: the page's file name.
+        line: the number of its first line, so that a failure points into the page.
+        language: what stands behind the fence.
+        text: what is inside.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    @property
+    def told(self) -> list[str]:
+        """What the page says that the block prints: the comment behind each print."""
+        return [found[1] for found in map(_TOLD.search, self.text.splitlines()) if found]
+
+    def run(self, names: dict[str, Any], edit: Callable[[str], str] = lambda text: text) -> list[str]:
+        """Run it as a program that may ``await``; the lines that it prints.
+
+        Args:
+            names: what it finds defined, and where it leaves what it defines.
+            edit: what to change first, as the address of a server.
+        """
+        # Empty lines in front, so that a traceback has the page's own line numbers.
+        source = "\n" * (self.line - 1) + edit(self.text)
+        code = compile(source, str(DOCS / self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            found = eval(code, names)
+            if inspect.iscoroutine(found):
+                asyncio.run(asyncio.wait_for(found, 30))
+        return printed.getvalue().splitlines()
+
+
+def blocks(page: str, language: str) -> list[Block]:
+    """The page's blocks of a language, in order."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return [
+        Block(page, text.count("\n", 0, found.start(2)) + 1, found[1], found[2])
+        for found in _FENCED.finditer(text)
+        if found[1] == language
+    ]
