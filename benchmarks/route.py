@@ -20,6 +20,7 @@ from turnout.routes import Route
 from turnout.spark import job, pipeline
 from turnout.spark.ends import write
 from turnout.spark.matching import Matching
+from turnout.spark.sampling import learn_from_stream
 from turnout.spark.session import route_session
 from turnout.spark.sources.nats import register
 from turnout.subscriptions import open_store
@@ -90,6 +91,7 @@ def _stages(route: Route, spark: SparkSession, records: int) -> list[Result]:
     assert route.subscriptions is not None
     store = open_store(route.subscriptions.store)
     matching = Matching(spark, store, route.subscriptions.metadata)
+    learn_from_stream(route, spark, matching)
     source = {k: v for k, v in route.source.options().items() if k != "maxRecordsPerTrigger"}
     read = spark.read.format("nats").options(**source, includeStream="true").load()
     decoded = pipeline.decode(route, read)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -11,11 +12,14 @@ from pyspark.sql import functions as F
 from tests.conditions.strategies import KEYS, conditions, messages
 
 from turnout.conditions import all_of, any_of, evaluate, kiwi, not_
-from turnout.conditions.pattern import fold, lexemes
+from turnout.conditions.anchor import Kind
+from turnout.conditions.pattern import escape, fold, lexemes
 from turnout.errors import ConfigError
 from turnout.spark.conditions import folded, to_column
 from turnout.spark.conditions import lexemes as lexemes_column
-from turnout.spark.matching import Matching, match
+from turnout.spark.matching import Matching, access, match
+from turnout.spark.matching.overlay import Base
+from turnout.spark.matching.table import Layout
 from turnout.subscriptions import Snapshot, Subscription
 from turnout.subscriptions.stores.memory import MemoryStore
 
@@ -45,10 +49,38 @@ def test_is_the_interpreter(spark, wanted, given_messages):
         true = [f"s{m}" for m, condition in enumerate(wanted) if evaluate(condition, message)]
         expected += [(n, id_) for id_ in true or [""]]
 
-    for how in HOWS:
-        found = Matching(spark, snapshot(*wanted), how=how).match(records, unmatched="keep").collect()
+    ways = [{"how": "broadcast"}, {"how": "resident"}, {"sample": given_messages}]
+    for way in ways:
+        found = Matching(spark, snapshot(*wanted), **way).match(records, unmatched="keep").collect()
 
-        assert sorted(expected) == sorted((row.n, row.subscription_id or "") for row in found)
+        assert sorted(expected) == sorted((row.n, row.subscription_id or "") for row in found), way
+
+
+@settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(st.lists(conditions, min_size=80, max_size=120), st.lists(messages, min_size=40, max_size=80), st.booleans())
+def test_is_the_interpreter_in_pairs(spark, wanted, given_messages, sampled):
+    """The same where probes cost nothing, so that whatever can be looked up by two anchors is."""
+    for message in given_messages:
+        # What the message itself asks for: whole values, and the beginnings and ends of them.
+        wanted += [
+            all_of(kiwi(one, escape(a)), kiwi(other, f"{escape(b[:2])}*{escape(b[2:])}"))
+            for (one, a), (other, b) in pairwise(message.items())
+        ]
+    rows = [(n, [(key, value.encode()) for key, value in one.items()]) for n, one in enumerate(given_messages)]
+    records = spark.createDataFrame(rows, "n int, headers array<struct<key:string,value:binary>>")
+    expected = [
+        (n, f"s{m}")
+        for n, message in enumerate(given_messages)
+        for m, condition in enumerate(wanted)
+        if evaluate(condition, message)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access, "PROBE", 0.0)
+        matching = Matching(spark, snapshot(*wanted), sample=given_messages if sampled else ())
+
+    pairs = [slot for slot in matching._base_layout.slots if len(slot) == 2]
+    assert pairs or not any(len(message) > 1 for message in given_messages)
+    assert sorted(expected) == sorted((row.n, row.subscription_id) for row in matching.match(records).collect())
 
 
 @settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -236,3 +268,36 @@ def test_plan(spark):
     assert len(compiled) == 2
     assert len({step.partition(")")[0] for step in compiled}) == 1
     assert all(step.startswith("*(") for step in compiled)
+
+
+def test_pairs_stand_where_one_anchor_lets_too_much_through(spark):
+    """Conditions on a few carriers and many flights are looked up by both; on one key, by that alone."""
+    wanted = [all_of(kiwi("carrier", f"C{n % 4}"), kiwi("day", f"D{n % 9}*")) for n in range(400)]
+    wanted += [kiwi("flight", str(n)) for n in range(400)]
+    layout = Layout.of(Base(snapshot(*wanted)).placed)
+
+    assert layout.slots == (
+        (("carrier", Kind("=")), ("day", Kind("^", 2))),
+        (("flight", Kind("=")),),
+    )
+    assert layout.features.ops == ()
+    messages = [{"carrier": "C1", "day": f"D{n % 9}0", "flight": str(n)} for n in range(100)]
+    records = spark.createDataFrame(
+        [record(n, **one) for n, one in enumerate(messages)],
+        SCHEMA,
+    )
+    found = Matching(spark, snapshot(*wanted)).match(records).collect()
+    assert len(found) == sum(evaluate(one, message) for one in wanted for message in messages)
+
+
+def test_a_slot_that_is_not_worth_its_probes_is_done_without():
+    """One pattern with its text in the middle is looked at for every record, rather than a dozen runs looked up."""
+    few = [kiwi("subject", "*.AS.*"), all_of(kiwi("subject", "*.UA.*"), kiwi("day", "1*"))]
+    sample = [{"subject": f"ops.jfk.LAX.{'AS' if n % 9 else 'UA'}.{n}", "day": str(n % 30)} for n in range(300)]
+
+    def kinds(wanted):
+        return {str(kind) for slot in Layout.of(Base(snapshot(*wanted), sample).placed).slots for _, kind in slot}
+
+    assert "~" not in kinds(few[1:])
+    many = [kiwi("subject", f"*.{n:03}.*") for n in range(100)]
+    assert "~" in kinds(few + many)

@@ -24,10 +24,11 @@ from functools import singledispatch
 from itertools import pairwise
 from typing import NamedTuple
 
+from turnout.conditions.check import Check
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
 
-__all__ = ["ALWAYS", "GRAM", "Anchor", "Kind", "anchors_of", "implies", "prober", "weight"]
+__all__ = ["ALWAYS", "GRAM", "Anchor", "Kind", "anchors_of", "anchors_of_check", "implies", "prober", "weight"]
 
 GRAM = 3
 """How many characters a ``~`` probe has."""
@@ -83,17 +84,43 @@ def _(leaf: Kiwi) -> Iterator[Anchor]:
         text = fold(pattern) if leaf.ignore_case else pattern
         yield Anchor(leaf.key, Kind("=", 0, leaf.partial, leaf.ignore_case), text)
         return
-    pieces = parse_pattern(pattern)
-    if leaf.ignore_case:
-        pieces = tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces)
+    yield from _of_pieces(leaf.key, _folded(parse_pattern(pattern), leaf.ignore_case), leaf.partial, leaf.ignore_case)
+
+
+def anchors_of_check(check: Check) -> Iterator[Anchor]:
+    """What a check can be looked up by: any one of these will do; nothing if it is negated."""
+    if check.negated:
+        return
+    match check.op:
+        case "=":
+            yield Anchor(check.key, Kind("=", 0, check.partial, check.fold), check.text)
+            return
+        case "^":
+            pieces: tuple[Piece, ...] = (check.text, ANY)
+        case "$":
+            pieces = (ANY, check.text)
+        case "~":
+            pieces = (ANY, check.text, ANY)
+        case "glob":
+            pieces = _folded(parse_pattern(check.text), check.fold)
+        case _:
+            pieces = (ANY,)
+    yield from _of_pieces(check.key, pieces, check.partial, check.fold)
+
+
+def _folded(pieces: tuple[Piece, ...], ignore_case: bool) -> tuple[Piece, ...]:
+    return tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces) if ignore_case else pieces
+
+
+def _of_pieces(key: str, pieces: tuple[Piece, ...], partial: bool, ignore_case: bool) -> Iterator[Anchor]:
     found = False
     for op, length, text in _texts(pieces):
         # A lexeme that has three characters in a row gives them to the value, so grams need no words.
-        lexeme = leaf.partial and op != "~"
-        yield Anchor(leaf.key, Kind(op, length, lexeme, leaf.ignore_case), text)
+        lexeme = partial and op != "~"
+        yield Anchor(key, Kind(op, length, lexeme, ignore_case), text)
         found = True
     if not found:
-        yield Anchor(leaf.key, Kind("has"), "")
+        yield Anchor(key, Kind("has"), "")
 
 
 def _texts(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, int, str]]:

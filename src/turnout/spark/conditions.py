@@ -6,7 +6,7 @@ single condition a column of its own (`to_column`). What no check of an index as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
@@ -18,7 +18,7 @@ from turnout.conditions import Condition, Group, Logic
 from turnout.conditions.check import Check, check_of
 from turnout.conditions.evaluate import NUMBER
 from turnout.conditions.pattern import Wildcard, fold, parse_pattern
-from turnout.subscriptions.entries import Entry
+from turnout.subscriptions.entries import Tree
 
 __all__ = ["Features", "check_text", "folded", "holds", "lexemes", "to_column"]
 
@@ -43,22 +43,17 @@ class Features:
     trees: bool = False
 
     @classmethod
-    def of(cls, entries: Iterable[Entry]) -> Features:
-        """What these entries use."""
+    def of(cls, verified: Iterable[tuple[Sequence[Check], Tree | None]]) -> Features:
+        """What the checks and trees use that entries are verified by."""
         kinds: set[tuple[str, bool, bool]] = set()
         trees = False
-        for entry in entries:
-            checks = entry.checks
-            if entry.tree is not None:
-                trees = True
-                checks += entry.tree.checks
+        for checks, tree in verified:
             kinds.update((check.op, check.partial, check.fold) for check in checks)
+            if tree is not None:
+                trees = True
+                kinds.update((check.op, check.partial, check.fold) for check in tree.checks)
         ops = sorted({op for op, _, _ in kinds})
         return cls(tuple(ops), any(partial for _, partial, _ in kinds), any(fold for _, _, fold in kinds), trees)
-
-    def __or__(self, other: Features) -> Features:
-        merged = tuple(sorted({*self.ops, *other.ops}))
-        return Features(merged, self.partial or other.partial, self.fold or other.fold, self.trees or other.trees)
 
 
 def check_text(check: Check) -> str:

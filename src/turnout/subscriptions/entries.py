@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
+from math import inf
 from typing import NamedTuple
 
-from turnout.conditions.anchor import Anchor, Kind, anchors_of, prober, weight
+from turnout.conditions.anchor import ALWAYS, Anchor, Kind, anchors_of, prober, weight
 from turnout.conditions.check import Check, check_of, holds
 from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
 from turnout.conditions.terms import terms_of
@@ -61,19 +63,43 @@ class Popularity:
         self._wanted = {anchor: count for anchor, count in wanted.items() if count > _FEW}
         self._sample = tuple(sample)
         self._seen: dict[tuple[str, Kind], Counter[str]] = {}
+        self.avoided: frozenset[tuple[str, Kind]] = frozenset()
+
+    def avoiding(self, key: str, kind: Kind) -> Popularity:
+        """The same, but that no anchor in this slot is taken where there is any other."""
+        other = copy(self)
+        other.avoided = self.avoided | {(key, kind)}
+        return other
+
+    def probes(self, key: str, kind: Kind) -> float:
+        """How many lookups a message means for this slot, on average; without a sample, one."""
+        if not self._sample:
+            return 1.0
+        return self._in_sample(key, kind).total() / len(self._sample)
+
+    def share(self, anchor: Anchor) -> float:
+        """The share of the sample's messages that have the anchor; 0 without a sample."""
+        if anchor == ALWAYS:
+            return 1.0
+        return self._in_sample(anchor.key, anchor.kind)[anchor.text] / len(self._sample) if self._sample else 0.0
 
     def cost(self, anchor: Anchor) -> float:
         """How many messages the anchor lets through, as far as one can tell: seen in the sample, else guessed."""
+        if (anchor.key, anchor.kind) in self.avoided:
+            return inf
         guess = self._wanted.get(anchor, 1) * weight(anchor)
         if not self._sample:
             return guess
-        slot = (anchor.key, anchor.kind)
-        if slot not in self._seen:
-            probe = prober(anchor.kind)
-            values = (message[anchor.key] for message in self._sample if anchor.key in message)
-            self._seen[slot] = Counter(text for value in values for text in probe(value))
         # The guess only decides between anchors that the sample shows alike.
-        return self._seen[slot][anchor.text] + guess / (guess + 1)
+        return self._in_sample(anchor.key, anchor.kind)[anchor.text] + guess / (guess + 1)
+
+    def _in_sample(self, key: str, kind: Kind) -> Counter[str]:
+        """How many of the sample's messages have each text in this slot."""
+        if (key, kind) not in self._seen:
+            probe = prober(kind)
+            values = (message[key] for message in self._sample if key in message)
+            self._seen[key, kind] = Counter(text for value in values for text in probe(value))
+        return self._seen[key, kind]
 
 
 _FEW = 3

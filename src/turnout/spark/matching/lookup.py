@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from turnout.conditions.anchor import GRAM, Kind
 from turnout.spark.conditions import Features, folded, holds, lexemes
+from turnout.spark.matching.access import Part
 from turnout.spark.matching.table import Layout
 
 __all__ = ["WANTED", "wanted_by"]
@@ -54,18 +55,31 @@ def _candidates(metadata: Column, layout: Layout, slots: Column) -> Column:
     """
     none = F.array().cast("array<int>")
     found: list[Column] = []
-    for number, (key, kind) in enumerate(layout.slots):
+    for number, slot in enumerate(layout.slots):
         buckets = F.get(slots, F.lit(number))
-        value = F.get(metadata, F.lit(layout.keys.index(key)))
-        if kind.fold:
-            value = folded(value)
-        if not kind.lexeme and kind.op != "~":
-            found.append(F.coalesce(_entries_under(buckets, _one(kind, value)), none))
-            continue
-        texts = F.transform(lexemes(value), partial(_one, kind)) if kind.lexeme else _grams(value)
-        each = F.transform(F.array_distinct(texts), partial(_found_or, none, buckets))
-        found.append(F.coalesce(F.flatten(each), none))
+        values = [_value(metadata, layout, part) for part in slot]
+        kind = slot[0][1]
+        if len(slot) == 2:
+            first, second = (_one(kind, value) for (_, kind), value in zip(slot, values, strict=True))
+            found.append(F.coalesce(_entries_under(buckets, _pair_text(first, second)), none))
+        elif not kind.lexeme and kind.op != "~":
+            found.append(F.coalesce(_entries_under(buckets, _one(kind, values[0])), none))
+        else:
+            texts = F.transform(lexemes(values[0]), partial(_one, kind)) if kind.lexeme else _grams(values[0])
+            each = F.transform(F.array_distinct(texts), partial(_found_or, none, buckets))
+            found.append(F.coalesce(F.flatten(each), none))
     return F.concat(*found) if found else none
+
+
+def _value(metadata: Column, layout: Layout, part: Part) -> Column:
+    key, kind = part
+    value = F.get(metadata, F.lit(layout.keys.index(key)))
+    return folded(value) if kind.fold else value
+
+
+def _pair_text(first: Column, second: Column) -> Column:
+    """As `turnout.spark.matching.access.pair_text`; null where one of them is."""
+    return F.concat(F.char_length(first).cast("string"), F.lit(":"), first, second)
 
 
 def _entries_under(buckets: Column, text: Column) -> Column:

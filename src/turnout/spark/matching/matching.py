@@ -84,14 +84,14 @@ class Matching:
     def _start(self, overlay: Overlay) -> None:
         """Begin with a new base; what is made of it is made when it is first needed."""
         self._overlay = overlay
-        self._base_layout = Layout.of(overlay.base.entries)
+        self._base_layout = Layout.of(overlay.base.placed)
         self._base_table: DataFrame | None = None
         self._file: IndexFile | None = None
         self._cover()
 
     def _cover(self) -> None:
         """Lay the present overlay over the base."""
-        entries = self._overlay.entries()
+        entries = self._overlay.placed()
         self._overlay_layout = Layout.of(entries, self._base_layout.keys)
         self._overlay_table: DataFrame | None = None
         if self._overlay:
@@ -173,7 +173,7 @@ class Matching:
 
     def _broadcast(self, rows: DataFrame) -> DataFrame:
         if self._base_table is None:
-            table = build_table(self._overlay.base.entries, self._base_layout, prefix=_BASE)
+            table = build_table(self._overlay.base.placed, self._base_layout, prefix=_BASE)
             self._base_table = self._frame(table)
         columns = [_column(name) for name in rows.columns]
         metadata = F.col(_METADATA)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
+from turnout.spark.matching.access import Placed, Plan
+from turnout.spark.matching.sparing import spared
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.entries import Entry, Popularity, entries_of
 
@@ -21,10 +23,12 @@ class Base:
     def __init__(self, subscriptions: Iterable[Subscription], sample: Collection[Mapping[str, str]] = ()) -> None:
         self.sample = sample
         self.subscriptions = {one.id: one for one in subscriptions}
-        self.popularity = Popularity(self.subscriptions.values(), sample)
-        self.entries: list[Entry] = list(
-            chain.from_iterable(entries_of(one, self.popularity) for one in self.subscriptions.values())
-        )
+        popularity = Popularity(self.subscriptions.values(), sample)
+        terms = {one.id: entries_of(one, popularity) for one in self.subscriptions.values()}
+        self.popularity = spared(self.subscriptions, terms, popularity) if sample else popularity
+        self.entries: list[Entry] = list(chain.from_iterable(terms.values()))
+        self.plan = Plan(self.entries, sample)
+        self.placed = [*map(self.plan.place, self.entries)]
 
 
 class Overlay:
@@ -41,6 +45,10 @@ class Overlay:
     def entries(self) -> list[Entry]:
         """The entries of what is new."""
         return [entry for one in self.new.values() for entry in entries_of(one, self.base.popularity)]
+
+    def placed(self) -> list[Placed]:
+        """The same, in the base's slots where these have a place for them."""
+        return [*map(self.base.plan.place, self.entries())]
 
     def apply(self, changes: Changes) -> Overlay:
         """The overlay after these changes: this one, or an empty one over a new base where it would be too large."""

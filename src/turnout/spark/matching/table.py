@@ -14,18 +14,15 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
-from turnout.conditions.anchor import ALWAYS, Kind
 from turnout.conditions.check import Check
 from turnout.spark.conditions import Features, check_text
-from turnout.subscriptions.entries import Entry
+from turnout.spark.matching.access import Placed, Slot
 
-__all__ = ["Layout", "Slot", "build_table"]
-
-Slot: TypeAlias = tuple[str, Kind]
+__all__ = ["Layout", "build_table"]
 
 _CHECK = pa.struct(
     [
@@ -59,35 +56,38 @@ class Layout:
     features: Features
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], before: Sequence[str] = ()) -> Layout:
+    def of(cls, entries: Sequence[Placed], before: Sequence[str] = ()) -> Layout:
         """The layout that these entries need, whose keys begin with those *before*."""
-        slots = {(entry.access.key, entry.access.kind) for entry in entries if entry.access != ALWAYS}
-        keys = {key for key, _ in slots}
+        slots = {entry.slot for entry in entries if entry.slot}
+        keys = {key for slot in slots for key, _ in slot}
         for entry in entries:
             keys.update(check.key for check in entry.checks)
             if entry.tree is not None:
                 keys.update(check.key for check in entry.tree.checks)
-        return cls((*before, *sorted(keys.difference(before))), tuple(sorted(slots)), Features.of(entries))
+        return cls(
+            (*before, *sorted(keys.difference(before))),
+            tuple(sorted(slots)),
+            Features.of((entry.checks, entry.tree) for entry in entries),
+        )
 
 
-def build_table(entries: Sequence[Entry], layout: Layout, gone: Iterable[str] = (), prefix: str = "") -> pa.Table:
+def build_table(entries: Sequence[Placed], layout: Layout, gone: Iterable[str] = (), prefix: str = "") -> pa.Table:
     """The one-row table of these entries, and of the subscriptions of an older table that are *gone*."""
     columns = {
         "slots": _row(_slots(entries, layout.slots)),
-        "always": _row(pa.array([n for n, entry in enumerate(entries) if entry.access == ALWAYS], pa.int32())),
+        "always": _row(pa.array([n for n, entry in enumerate(entries) if not entry.slot], pa.int32())),
         "entries": _row(_entries(entries, layout.keys)),
     }
     columns["gone"] = _row(pa.array(sorted(gone), pa.string()))
     return pa.table({f"{prefix}{name}": column for name, column in columns.items()})
 
 
-def _slots(entries: Sequence[Entry], slots: Sequence[Slot]) -> pa.Array:
+def _slots(entries: Sequence[Placed], slots: Sequence[Slot]) -> pa.Array:
     """For each slot an array of buckets, each of them a map."""
     texts: dict[Slot, dict[str, list[int]]] = {slot: {} for slot in slots}
     for number, entry in enumerate(entries):
-        key, kind, text = entry.access
-        if entry.access != ALWAYS:
-            texts[key, kind].setdefault(text, []).append(number)
+        if entry.slot:
+            texts[entry.slot].setdefault(entry.text, []).append(number)
     bucket_sizes: list[int] = []
     maps: list[list[str]] = []
     for found in texts.values():
@@ -115,7 +115,7 @@ def _each(
         begin += size
 
 
-def _entries(entries: Sequence[Entry], keys: Sequence[str]) -> pa.Array:
+def _entries(entries: Sequence[Placed], keys: Sequence[str]) -> pa.Array:
     place = {key: number for number, key in enumerate(keys)}
     trees = [entry.tree for entry in entries]
     tree = pa.StructArray.from_arrays(
