@@ -17,6 +17,7 @@ from turnout.routes import Route
 from turnout.spark import pipeline
 from turnout.spark.counts import Counts
 from turnout.spark.ends import is_batch, look_ahead, read, write
+from turnout.spark.error_log import log_failures
 from turnout.spark.failures import run_error
 from turnout.spark.matching import Matching
 from turnout.spark.sampling import learn_from_stream
@@ -93,7 +94,7 @@ def run(
         once: do all there is and stop, whatever the route's trigger says.
         checkpoint: the folder of the run's progress; the route's own, or one beside its file, if not given.
         stop: set it to end the run after the micro-batch that is under way.
-        on_progress: called after each micro-batch, on a thread of Spark's.
+        on_progress: called after each micro-batch.
 
     Raises:
         ConnectionLostError: a server cannot be reached.
@@ -119,7 +120,7 @@ def checkpoint_of(route: Route) -> Path | str:
 
 
 class _Run:
-    """One run under way. Micro-batches arrive on a thread of Spark's, everything else happens on the caller's."""
+    """One run under way. Micro-batches are written on a thread of Spark's, all else happens on the caller's."""
 
     def __init__(
         self,
@@ -137,8 +138,9 @@ class _Run:
             Matching(spark, self.store, route.subscriptions.metadata) if self.store and route.subscriptions else None
         )
         self.between_batches = threading.Lock()
-        self.ended: dict[int, Counts] = {}
-        self.prepared: dict[int, Counts] = {}
+        self.written: dict[int, _Written] = {}
+        self.total = Counts()
+        self.batches = 0
         self.began: float | None = None
         self.last = 0.0
         self.failure: BaseException | None = None
@@ -159,9 +161,10 @@ class _Run:
             self.began = self.began or begun
             if self.matching is not None:
                 self.matching.refresh()
-            self.ended[batch] = self._write(prepared)
+            counts = self._write(prepared)
             self.last = time.perf_counter()
-            self._tell(batch, self.last - begun)
+            revision = self.matching.revision if self.matching else None
+            self.written[batch] = _Written(counts, self.last, self.last - begun, revision)
 
     def _write(self, prepared: DataFrame) -> Counts:
         observation = Observation()
@@ -176,17 +179,21 @@ class _Run:
                     write(messages.where(messages[pipeline.SINK] == name), sink, pipeline.MESSAGE_ID)
             finally:
                 messages.unpersist()
+        log_failures(observation.get, route=self.route.name)
         return Counts.of(observation.get)
 
-    def _tell(self, batch: int, batch_seconds: float) -> None:
-        if self.on_progress is None or self.began is None:
-            return
-        revision = self.matching.revision if self.matching else None
-        self.on_progress(Progress(batch, self.counts(), self.last - self.began, batch_seconds, revision))
+    def _complete(self, batch: int, prepared: Counts) -> None:
+        """All is known of a micro-batch now: add it to the total, and tell."""
+        done = self.written.pop(batch)
+        self.total += prepared + done.counts
+        self.batches += 1
+        if self.on_progress is not None and self.began is not None:
+            since = done.at - self.began
+            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision))
 
     def counts(self) -> Counts:
         """Everything counted until now; micro-batches that Spark has not yet reported on count as far as known."""
-        return sum([*self.ended.values(), *self.prepared.values()], Counts())
+        return sum((done.counts for done in tuple(self.written.values())), self.total)
 
     # The whole
 
@@ -198,8 +205,8 @@ class _Run:
             self.deliver(prepared, 0)
         except PySparkException as failure:
             raise run_error(f"route {self.route.name} failed", failure) from failure
-        self.prepared[0] = Counts.of(observation.get)
-        return self._result(1)
+        self._complete(0, Counts.of(observation.get))
+        return self._result()
 
     def stream(self, *, once: bool, checkpoint: str) -> RunResult:
         """Micro-batches until the trigger, the caller or a failure ends them."""
@@ -214,7 +221,7 @@ class _Run:
         except PySparkException as failure:
             if not self.stop.is_set() or self.failure is not None:
                 raise self._run_error(failure) from (self.failure or failure)
-        return self._result(len(self.ended))
+        return self._result()
 
     def _start(self, *, once: bool, checkpoint: str) -> StreamingQuery:
         records = read(self.spark, self.route.source, latency=self.route.trigger.latency)
@@ -250,7 +257,7 @@ class _Run:
         """Wait for the micro-batch under way, and for Spark to commit it; a next one sees the request and gives up."""
         with self.between_batches:
             deadline = time.monotonic() + _COMMIT_SECONDS
-        while self.prepared.keys() != self.ended.keys() and query.isActive and time.monotonic() < deadline:
+        while self.written and query.isActive and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS / 2)
             self._take_reports(query)
 
@@ -259,20 +266,32 @@ class _Run:
         self._take_reports(query)
 
     def _take_reports(self, query: StreamingQuery) -> None:
-        """Keep what `prepare` counted, from Spark's reports on ended micro-batches (it keeps the last hundred)."""
+        """Take what `prepare` counted from Spark's reports on ended micro-batches (it keeps the last hundred)."""
+        if not self.written:
+            return
         for report in query.recentProgress:
             metrics = report.observedMetrics.get(pipeline.PREPARED)
-            if metrics is not None and report.batchId in self.ended:
-                self.prepared[report.batchId] = Counts.of(metrics.asDict())
+            if metrics is not None and report.batchId in self.written:
+                self._complete(report.batchId, Counts.of(metrics.asDict()))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):
             return self.failure
         return run_error(f"route {self.route.name} failed", self.failure or failure)
 
-    def _result(self, batches: int) -> RunResult:
+    def _result(self) -> RunResult:
         seconds = self.last - self.began if self.began is not None else 0.0
-        return RunResult(self.counts(), batches, seconds, stopped=self.stop.is_set())
+        return RunResult(self.counts(), self.batches + len(self.written), seconds, stopped=self.stop.is_set())
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A micro-batch whose messages are all acknowledged, and of which Spark's report is still to come."""
+
+    counts: Counts
+    at: float
+    seconds: float
+    revision: int | None
 
 
 class _StoppedError(Exception):
