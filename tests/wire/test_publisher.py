@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.wire.proxy import CuttingProxy
@@ -14,6 +15,7 @@ from tests.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import Connection, Published, Publisher, create_stream, delete_stream, stream_info, subject_counts
+from turnout.wire._chunks import Counted, Messages, Numbered
 from turnout.wire.packing import id_lines
 
 
@@ -157,6 +159,71 @@ def test_a_full_stream_refuses() -> None:
             publisher.flush()
 
     assert failure.value.err_code == 10077
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_which_message_was_refused(nats_server: NatsServer, connection: Connection, stream: str, ids: bool) -> None:
+    """It is named though messages with ids share a reply subject; the others of its chunk are stored, and once."""
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        for n in range(500):
+            subject = "nobody.listens" if n == 250 else f"{stream}.{n}"
+            publisher.publish(subject, b"x", message_id=f"r{n}" if ids else None)
+        with pytest.raises(StreamError, match=r"no stream listens on 'nobody\.listens'"):
+            publisher.flush()
+
+    assert stored(connection, stream) == 499
+
+
+def test_a_stream_that_comes_late(nats_server: NatsServer, connection: Connection) -> None:
+    """Messages that nobody stored at first are sent again, and those with ids counted once."""
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        for n in range(300):
+            publisher.publish("late.x", b"x", message_id=f"l{n}" if n % 2 else None)
+        for n in range(300):
+            publisher.publish("late.x", b"x", message_id=f"m{n}")
+        timer = threading.Timer(0.3, _create, (nats_server.url, "LATE", "late.>"))
+        timer.start()
+        published = publisher.flush()
+        timer.join()
+
+    assert published.stored + published.duplicates == 600
+    assert stored(connection, "LATE") == 600
+    delete_stream(connection, "LATE")
+
+
+def _create(url: str, name: str, subjects: str) -> None:
+    with Connection.open(url) as connection:
+        create_stream(connection, {"name": name, "subjects": [subjects], "storage": "memory"})
+
+
+def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, stream: str) -> None:
+    """A chunk that is sent again is counted from nothing, under a number that late answers do not have."""
+    messages = Messages(
+        pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
+    )
+    first, again = Counted(messages, b"_INBOX.x.", 7), Counted(messages, b"_INBOX.x.", 8)
+    late, mixed = np.array([7, 7]), np.array([7, 8, 8, 9])
+    new = np.array([False, True, False, False])
+
+    assert first.acknowledge(late, np.array([False, False])) == 2
+    assert again.acknowledge(late, np.array([False, False])) == 0
+    assert (again.acknowledge(mixed, new), again.left, again.duplicates) == (2, 1, 1)
+    assert not again.holds(7)
+    assert bytes(again.waiting()).count(b" _INBOX.x.8 ") == 3
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    """Messages with numbers of their own: what is done is not sent again, nor counted again."""
+    messages = Messages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
+    chunk = Numbered(messages, b"_INBOX.x.", 10)
+    known = np.array([True, True, False, False])
+
+    assert chunk.acknowledge(np.array([11, 11, 9, 13]), known) == 1
+    assert (chunk.left, chunk.duplicates) == (2, 1)
+    assert chunk.waiting() == b"PUB a _INBOX.x.10 1\r\n1\r\nPUB c _INBOX.x.12 1\r\n3\r\n"
+    assert (chunk.holds(11), chunk.holds(12), chunk.holds(13)) == (False, True, False)
 
 
 def test_a_connection_cut_in_the_middle(nats_server: NatsServer, connection: Connection, stream: str) -> None:

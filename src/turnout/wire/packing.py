@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.errors import ConfigError, Mistake
 from turnout.wire.headers import MESSAGE_ID
 
-__all__ = ["header_lines", "id_lines", "pack"]
+__all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
 
 _VERSION = b"NATS/1.0\r\n"
 _BAD_NAME = r"^$|[\s:]"
@@ -22,29 +22,37 @@ _BAD_VALUE = r"[\r\n]"
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 
 
-def pack(subjects: Any, payloads: Any, lines: Any, lead: bytes, first: int) -> tuple[Any, NDArray[np.int64]]:
+def pack(subjects: Any, payloads: Any, lines: Any, replies: Any) -> tuple[Any, NDArray[np.int64]]:
     """The frames of some messages in one buffer, and where each begins, with the end behind them.
 
     Args:
         subjects: binary, no nulls.
         payloads: binary, no nulls.
         lines: the header lines of each message as binary, each line with its end; None where no message has any.
-        lead: the reply subject up to the message's number.
-        first: the number of the first message.
+        replies: the reply subjects: bytes for one that all share, or binary without nulls.
     """
     count = len(subjects)
-    numbers = _text(np.arange(first, first + count))
     sizes = pc.binary_length(payloads)
     if lines is None:
-        parts = [b"PUB ", subjects, b" " + lead, numbers, b" ", _text(sizes), b"\r\n", payloads, b"\r\n"]
+        parts = [b"PUB ", subjects, b" ", replies, b" ", _text(sizes), b"\r\n", payloads, b"\r\n"]
     else:
         heads = pc.add(pc.binary_length(lines), len(_VERSION) + 2)
         totals = _text(pc.add(sizes, heads))
-        opening = [b"HPUB ", subjects, b" " + lead, numbers, b" ", _text(heads), b" ", totals, b"\r\n"]
+        opening = [b"HPUB ", subjects, b" ", replies, b" ", _text(heads), b" ", totals, b"\r\n"]
         parts = [*opening, _VERSION, lines, b"\r\n", payloads, b"\r\n"]
     joined = _join(parts)
     edges = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset : joined.offset + count + 1]
     return joined.buffers()[2], edges.astype(np.int64)
+
+
+def numbered(lead: bytes, first: int, count: int) -> Any:
+    """*count* reply subjects: *lead* and a number, from *first* on."""
+    return _join([lead, _text(np.arange(first, first + count))])
+
+
+def have_ids(lines: Any) -> bool:
+    """Whether each of some messages' header lines begin with a message id."""
+    return lines is not None and bool(pc.all(pc.starts_with(lines, MESSAGE_ID.encode() + b": ")).as_py())
 
 
 def id_lines(ids: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,14 +17,14 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
+from turnout.wire._chunks import Chunk, Counted, Messages, Numbered
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire.connection import Connection
 from turnout.wire.frames import Frames, locate
-from turnout.wire.packing import pack
+from turnout.wire.packing import have_ids
 
 __all__ = ["Published", "Publisher"]
 
@@ -41,6 +40,7 @@ _PAUSE = 0.25
 # Too many requests; JetStream temporarily unavailable; insufficient resources; no leader yet.
 _PASSING = frozenset({10008, 10009, 10023, 10167})
 _TOO_MANY = 429
+_DUPLICATE = b'"duplicate":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +52,6 @@ class Published:
 
     def __add__(self, other: Published) -> Published:
         return Published(self.stored + other.stored, self.duplicates + other.duplicates)
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """Some frames that were sent together and are kept until the last of them is acknowledged."""
-
-    first: int
-    data: Any
-    edges: NDArray[np.int64]
-    done: NDArray[np.bool_]
-    left: int
-
-    def frame(self, number: int) -> bytes:
-        place = number - self.first
-        return bytes(memoryview(self.data)[self.edges[place] : self.edges[place + 1]])
-
-    def subject(self, number: int) -> str:
-        return self.frame(number).split(b" ", 2)[1].decode("utf-8", "replace")
-
-    def acknowledge(self, numbers: NDArray[np.int64]) -> int:
-        """Mark those of *numbers* that are of this chunk; how many were not marked before."""
-        places = numbers - self.first
-        self.done[places[(places >= 0) & (places < len(self.done))]] = True
-        left = len(self.done) - int(np.count_nonzero(self.done))
-        fresh, self.left = self.left - left, left
-        return fresh
 
 
 class Publisher:
@@ -101,10 +75,8 @@ class Publisher:
         self._expected = b"Nats-Expected-Stream: %b\r\n" % expected_stream.encode() if expected_stream else b""
         self._rows: list[tuple[str, bytes, bytes]] = []
         self._rows_bytes = 0
-        self._chunks: deque[_Chunk] = deque()
-        self._inflight = 0
-        self._inflight_bytes = 0
-        self._count = 0
+        self._chunks: list[Chunk] = []
+        self._numbers = 0
         self._known: set[str] = set()
         self._no_responders: dict[int, int] = {}
         self._memory = bytearray(1 << 20)
@@ -173,6 +145,7 @@ class Publisher:
         """
         self._publish_rows()
         self._drain(0, 0)
+        self._settle(0)
         done, self._done = self._done, Published()
         return done
 
@@ -194,20 +167,25 @@ class Publisher:
             count = len(subjects)
             expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), count)
             empty = pa.scalar(b"", type=pa.binary())
-            lines = expected if lines is None else pc.binary_join_element_wise(expected, lines, empty)
+            lines = expected if lines is None else pc.binary_join_element_wise(lines, expected, empty)
         self._check_sizes(subjects, payloads, lines)
-        first = self._count + 1
-        data, edges = pack(subjects.cast(pa.binary()), payloads, lines, self._lead, first)
-        count = len(edges) - 1
-        self._count += count
-        self._chunks.append(_Chunk(first, data, edges, np.zeros(count, dtype=np.bool_), count))
-        self._inflight += count
-        self._inflight_bytes += int(edges[-1] - edges[0])
+        messages = Messages(subjects, payloads, lines)
+        chunk = self._counted(messages) if have_ids(lines) else self._numbered(messages)
+        self._chunks.append(chunk)
         try:
-            self._connection.send(memoryview(data)[edges[0] : edges[-1]])
+            self._connection.send(chunk.waiting())
         except ConnectionLostError:
             self._again()
         self._drain(self._window - self._step, _WINDOW_BYTES)
+
+    def _counted(self, messages: Messages) -> Counted:
+        self._numbers += 1
+        return Counted(messages, self._lead, self._numbers)
+
+    def _numbered(self, messages: Messages) -> Numbered:
+        first = self._numbers + 1
+        self._numbers += len(messages)
+        return Numbered(messages, self._lead, first)
 
     def _check_subjects(self, subjects: Any) -> None:
         for subject in pc.unique(subjects).to_pylist():
@@ -245,8 +223,12 @@ class Publisher:
             try:
                 self._connection.reconnect(deadline)
                 self._subscribe()
+                # Answers to the lost connection may still come: what is counted is counted anew under a new number.
+                self._chunks = [
+                    self._counted(chunk.messages) if isinstance(chunk, Counted) else chunk for chunk in self._chunks
+                ]
                 for chunk in self._chunks:
-                    self._resend(chunk, np.flatnonzero(~chunk.done) + chunk.first)
+                    self._connection.send(chunk.waiting())
             except ConnectionLostError:
                 time.sleep(_PAUSE)
                 continue
@@ -258,14 +240,15 @@ class Publisher:
             self._trouble = time.monotonic()
         return self._trouble + self._connection.options.reconnect_timeout
 
-    def _resend(self, chunk: _Chunk, numbers: NDArray[np.int64]) -> None:
-        self._connection.send(b"".join(chunk.frame(int(number)) for number in numbers))
-
     # -- acknowledgements
+
+    @property
+    def _inflight(self) -> int:
+        return sum(chunk.left for chunk in self._chunks)
 
     def _drain(self, messages: int, size: int) -> None:
         """Wait until no more than *messages*, and *size* bytes, are without acknowledgement."""
-        while self._inflight > messages or (size and self._inflight_bytes > size and self._inflight > 1):
+        while (left := self._inflight) > messages or (size and left > 1 and sum(c.size for c in self._chunks) > size):
             try:
                 self._collect()
             except ConnectionLostError:
@@ -306,80 +289,82 @@ class Publisher:
             return
         _, sid_start = numbers_before(words, before_size)
         numbers, _ = numbers_before(words, sid_start - 1)
-        duplicates = memory.count(b'"duplicate":', 0, end)
-        taken = sum(chunk.acknowledge(numbers) for chunk in self._chunks)
+        known = np.zeros(len(frames), dtype=np.bool_)
+        at = memory.find(_DUPLICATE, 0, end)
+        while at >= 0:
+            known[np.searchsorted(frames.start, at, side="right") - 1] = True
+            at = memory.find(_DUPLICATE, at + 1, end)
         # An acknowledgement that nothing waited for came for a message that was sent twice.
-        duplicates = max(0, duplicates - (len(frames) - taken))
-        self._stored(taken - duplicates, duplicates)
+        self._settle(sum(chunk.acknowledge(numbers, known) for chunk in self._chunks))
 
-    def _stored(self, stored: int, duplicates: int) -> None:
-        """Count what was acknowledged, and let go of the chunks that are through."""
-        if not stored and not duplicates:
-            return
-        self._done += Published(stored, duplicates)
-        self._inflight -= stored + duplicates
-        self._trouble = None
-        while self._chunks and not self._chunks[0].left:
-            chunk = self._chunks.popleft()
-            self._inflight_bytes -= int(chunk.edges[-1] - chunk.edges[0])
+    def _settle(self, acknowledged: int) -> None:
+        """Let go of the chunks that are through, after so many acknowledgements that were waited for."""
+        if acknowledged:
+            self._trouble = None
+        for chunk in self._chunks:
+            if not chunk.left:
+                self._done += Published(len(chunk.messages) - chunk.duplicates, chunk.duplicates)
+        self._chunks = [chunk for chunk in self._chunks if chunk.left]
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """The same one by one, where something was refused."""
-        again: list[tuple[_Chunk, int]] = []
+        again: list[tuple[Numbered, int]] = []
+        acknowledged = 0
         for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
             parts = bytes(self._memory[start:line_end]).split()
             number = int(parts[1].rsplit(b".", 1)[1])
-            chunk = next((one for one in self._chunks if 0 <= number - one.first < len(one.done)), None)
-            if chunk is None or chunk.done[number - chunk.first]:
+            place = next((place for place, one in enumerate(self._chunks) if one.holds(number)), None)
+            if place is None:
                 continue
+            chunk = self._chunks[place]
             head = int(parts[-2]) if parts[0] == b"HMSG" else 0
             body = bytes(self._memory[line_end + 2 : end])
-            published = self._outcome(chunk, number, body[:head], body[head:])
-            if published is None:
+            told = _json(body[head:])
+            if "error" not in told and "seq" in told:
+                self._no_responders.pop(number, None)
+                known = np.array([bool(told.get("duplicate"))])
+                acknowledged += chunk.acknowledge(np.array([number]), known)
+            elif isinstance(chunk, Numbered):
+                self._refused(chunk.subject(number), number, body[:head], told)
                 again.append((chunk, number))
-                continue
-            self._no_responders.pop(number, None)
-            chunk.acknowledge(np.array([number]))
-            self._stored(published.stored, published.duplicates)
+            else:
+                # Which of them it is, only a number of its own tells.
+                self._chunks[place] = apart = self._numbered(chunk.messages)
+                self._connection.send(apart.waiting())
+        self._settle(acknowledged)
         if again:
             if time.monotonic() > self._patience():
                 raise StreamError(f"{len(again):,} messages are refused for too long", code=_TOO_MANY)
             time.sleep(_PAUSE)
-            for chunk, number in again:
-                self._resend(chunk, np.array([number]))
+            self._connection.send(b"".join(chunk.frame(number) for chunk, number in again))
 
-    def _outcome(self, chunk: _Chunk, number: int, head: bytes, payload: bytes) -> Published | None:
-        """What became of one message; None where it is worth another try.
+    def _refused(self, subject: str, number: int, head: bytes, told: dict[str, Any]) -> None:
+        """Return where a message that was refused is worth another try.
 
         Raises:
             StreamError: when it never will be stored.
         """
-        subject = chunk.subject(number)
         code, text = (_headers.status(head) if head else None) or (0, "")
         if code == 503:
             # A stream that is just starting, or changing its leader, does not listen for a moment.
             tries = self._no_responders[number] = self._no_responders.get(number, 0) + 1
             if tries < _NO_RESPONDERS_TRIES:
-                return None
+                return
             raise StreamError(f"no stream listens on {subject!r}: nothing was stored there", code=503)
         if code == _TOO_MANY:
-            return None
+            return
         if code:
             raise StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
-        told = _json(payload)
         wrong = told.get("error")
-        if wrong is not None:
-            if wrong.get("err_code") in _PASSING or wrong.get("code") == _TOO_MANY:
-                return None
-            raise StreamError(
-                f"publishing on {subject!r} was refused: {wrong.get('description')}",
-                code=wrong.get("code", 0),
-                err_code=wrong.get("err_code", 0),
-            )
-        if "seq" not in told:
+        if wrong is None:
             raise StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
-        duplicate = bool(told.get("duplicate"))
-        return Published(int(not duplicate), int(duplicate))
+        if wrong.get("err_code") in _PASSING or wrong.get("code") == _TOO_MANY:
+            return
+        raise StreamError(
+            f"publishing on {subject!r} was refused: {wrong.get('description')}",
+            code=wrong.get("code", 0),
+            err_code=wrong.get("err_code", 0),
+        )
 
 
 def _json(payload: bytes) -> dict[str, Any]:
