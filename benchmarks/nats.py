@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from benchmarks._latency import latencies
 from benchmarks.harness import Options, Result, clock
 from turnout.embedded import NatsServer
 from turnout.spark.session import build_session
-from turnout.spark.sources.latency import low_latency_session, low_latency_source
+from turnout.spark.sources.latency import low_latency_session
 from turnout.spark.sources.nats import register
 from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, purge_stream
 from turnout.wire.packing import id_lines
@@ -44,11 +42,9 @@ def run(options: Options) -> list[Result]:
                 create_stream(connection, config)
         for size, share in SIZES:
             count = max(2000, int(rows * share))
-            _fill(server, count, size)
             results += list(_reading(spark, server, count, size, options, Path(folder)))
             results += list(_writing(spark, server, count, size, options))
-        if options.wants("latency"):
-            results += _latency(spark, server, Path(folder), seconds=5 if options.quick else 20)
+        results += list(latencies(spark, server, Path(folder), options))
     spark.stop()
     return results
 
@@ -78,6 +74,9 @@ def _median(work: Callable[[], object]) -> tuple[float, float]:
 
 def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Options, folder: Path) -> Iterator[Result]:
     baseline = 0.0
+    cases = ("nats-py fetch", "partitions=1", "partitions=2", "without Spark", "parquet")
+    if any(options.wants(f"read {size} B {case}") for case in cases):
+        _fill(server, count, size)
     if options.wants(f"read {size} B nats-py"):
         some = min(count, 100_000)
         with clock() as seconds:
@@ -196,91 +195,3 @@ async def _publish(url: str, count: int, size: int) -> None:
     await client.close()
     with Connection.open(url) as connection:
         purge_stream(connection, "OUT")
-
-
-@contextmanager
-def _query(spark: Any, server: NatsServer, checkpoint: Path) -> Iterator[Any]:
-    """NATS to NATS with the low-latency settings, running in the background."""
-    loaded = (
-        spark.readStream.format("nats")
-        .options(
-            servers=server.url, stream="IN", startingOffsets="latest", includeStream="true", **low_latency_source()
-        )
-        .load()
-    )
-    started = (
-        loaded.selectExpr("concat('out.', topic) topic", "value", "stream", "offset")
-        .writeStream.format("nats")
-        .options(servers=server.url, stream="OUT", checkpointLocation=str(checkpoint))
-        .start()
-    )
-    try:
-        yield started
-    finally:
-        started.stop()
-
-
-def _latency(spark: Any, server: NatsServer, folder: Path, seconds: int) -> list[Result]:
-    """From publish to delivered at 1,000 messages a second, and what an idle query costs."""
-    import psutil
-
-    with Connection.open(server.url) as connection:
-        purge_stream(connection, "IN")
-        purge_stream(connection, "OUT")
-    taken: list[float] = []
-    ended = threading.Event()
-
-    def listen() -> None:
-        with Connection.open(server.url) as connection:
-            connection.subscribe("out.>")
-            while not ended.is_set():
-                try:
-                    for message in connection.messages(time.monotonic() + 0.5):
-                        taken.append(time.time() - float(message.payload))
-                except TimeoutError:
-                    continue
-
-    listener = threading.Thread(target=listen)
-    listener.start()
-    with _query(spark, server, folder / "latency") as query:
-        with Connection.open(server.url) as connection:
-            _publish_steadily(connection, 5)
-            time.sleep(2)
-            taken.clear()
-            _publish_steadily(connection, seconds)
-        time.sleep(2)
-        durations = [one.durationMs["triggerExecution"] for one in query.recentProgress if one.numInputRows]
-        server_process = psutil.Process(server.pid)
-        family = [server_process, psutil.Process(), *psutil.Process().children(recursive=True)]
-        before = sum(_cpu(one) for one in family)
-        time.sleep(seconds / 2)
-        idle = (sum(_cpu(one) for one in family) - before) / (seconds / 2)
-    ended.set()
-    listener.join(5)
-    p50, p99 = np.percentile(taken, [50, 99])
-    extra = {
-        "p50_ms": float(p50 * 1000),
-        "p99_ms": float(p99 * 1000),
-        "trigger_p50_ms": statistics.median(durations),
-        "idle_cores": idle,
-    }
-    return [Result("latency at 1,000 messages/s", len(taken), len(taken) / seconds, extra=extra)]
-
-
-def _cpu(process: Any) -> float:
-    import psutil
-
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return float(times.user + times.system)
-
-
-def _publish_steadily(connection: Connection, seconds: int) -> None:
-    """Ten messages every ten milliseconds, each holding its time."""
-    begun = time.monotonic()
-    for tick in range(seconds * 100):
-        time.sleep(max(0.0, begun + tick / 100 - time.monotonic()))
-        for _ in range(10):
-            connection.publish("in.x", repr(time.time()).encode())
