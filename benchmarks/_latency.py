@@ -1,0 +1,187 @@
+"""How long a message takes from publish to delivered, and what a query costs that has nothing to do.
+
+A process of its own publishes and listens, so that nothing of the measured program delays its clock: run as
+``python -m benchmarks._latency URL SECONDS`` it prints percentiles as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Options, Result
+from turnout.embedded import NatsServer
+from turnout.wire import Connection, purge_stream
+
+RATE = 1000
+_WARM_UP = 8
+_ROUTE = """
+name: latency
+source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
+mappings: {{"in.*": "out.{{{{wildcard(1)}}}}"}}
+sink: {{format: nats, servers: "{url}", stream: OUT}}
+trigger: {{latency: low}}
+checkpoint: "{checkpoint}"
+"""
+
+
+def latencies(spark: Any, server: NatsServer, folder: Path, options: Options) -> Iterator[Result]:
+    """A query of one's own, and a route that maps subjects; both with the low-latency settings."""
+    seconds = 5 if options.quick else 20
+    for case, start in (("latency of a query", _query), ("latency of a route", _route)):
+        if options.wants(case):
+            with Connection.open(server.url) as connection:
+                for stream in ("IN", "OUT"):
+                    purge_stream(connection, stream)
+            with start(spark, server, folder):
+                yield _measure(spark, server, f"{case}, {RATE:,} messages/s", seconds)
+    if options.wants("idle micro-batch"):
+        yield _idle(spark, server, folder)
+
+
+@contextmanager
+def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
+    from turnout.spark.sources.latency import low_latency_source
+
+    given = {"servers": server.url, "stream": "IN", "startingOffsets": "latest", "includeStream": "true"}
+    loaded = spark.readStream.format("nats").options(**given, **low_latency_source()).load()
+    started = (
+        loaded.selectExpr("regexp_replace(topic, '^in', 'out') topic", "value", "stream", "offset")
+        .writeStream.format("nats")
+        .options(servers=server.url, stream="OUT", checkpointLocation=str(folder / "query"))
+        .start()
+    )
+    try:
+        yield
+    finally:
+        started.stop()
+
+
+@contextmanager
+def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
+    from turnout import Route
+    from turnout.spark.job import run
+
+    route = Route.parse(_ROUTE.format(url=server.url, checkpoint=folder / "route"), {})
+    stop = threading.Event()
+    thread = threading.Thread(target=run, args=(route, spark), kwargs={"stop": stop})
+    thread.start()
+    try:
+        while not spark.streams.active:
+            time.sleep(0.1)
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
+    import psutil
+
+    _traffic(server, _WARM_UP)
+    told = _traffic(server, seconds)
+    query = spark.streams.active[0]
+    batches = [one for one in query.recentProgress if one.numInputRows][-50:]
+    parts = {
+        f"{name}_ms": statistics.median(one.durationMs.get(name, 0) for one in batches)
+        for name in ("triggerExecution", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
+    }
+    family = [psutil.Process(server.pid), psutil.Process(), *psutil.Process().children(recursive=True)]
+    before = sum(_cpu(one) for one in family)
+    time.sleep(5)
+    idle = (sum(_cpu(one) for one in family) - before) / 5
+    return Result(case, told["count"], told["count"] / seconds, extra={**told["ms"], **parts, "idle_cores": idle})
+
+
+def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
+    """How long a trigger takes that finds nothing new, asked every 10 ms instead of waiting at the server."""
+    name = "spark.sql.streaming.noDataProgressEventInterval"
+    spark.conf.set(name, "0")
+    try:
+        loaded = spark.readStream.format("nats").options(servers=server.url, stream="IN", start="latest").load()
+        query = (
+            loaded.writeStream.format("noop")
+            .option("checkpointLocation", str(folder / "idle"))
+            .queryName("idle")
+            .start()
+        )
+        try:
+            time.sleep(8)
+            taken = [one.durationMs["triggerExecution"] for one in query.recentProgress if not one.numInputRows]
+        finally:
+            query.stop()
+    finally:
+        spark.conf.unset(name)
+    p50, p99 = np.percentile(taken, [50, 99])
+    return Result("idle micro-batch", len(taken), 1000 / max(1.0, float(p50)), extra={"p50_ms": p50, "p99_ms": p99})
+
+
+def _cpu(process: Any) -> float:
+    import psutil
+
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:
+    """Messages at a steady rate for some seconds; what the other process says of them."""
+    command = [sys.executable, "-m", "benchmarks._latency", server.url, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+# The other process
+
+
+def _main(url: str, seconds: int) -> None:
+    taken: list[float] = []
+    ended = threading.Event()
+    listener = threading.Thread(target=_listen, args=(url, seconds * RATE, taken, ended))
+    listener.start()
+    time.sleep(0.2)
+    with Connection.open(url) as connection:
+        begun = time.monotonic()
+        # Two messages every two milliseconds: no bursts that a batch would take as a whole.
+        for tick in range(seconds * RATE // 2):
+            time.sleep(max(0.0, begun + tick * 2 / RATE - time.monotonic()))
+            for _ in range(2):
+                connection.publish("in.x", repr(time.time()).encode())
+        connection.ping()
+    ended.set()
+    listener.join()
+    p50, p90, p99, most = np.percentile(taken, [50, 90, 99, 100]) * 1000
+    ms = {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": most}
+    sys.stdout.write(json.dumps({"count": len(taken), "ms": ms}))
+
+
+def _listen(url: str, count: int, taken: list[float], ended: threading.Event) -> None:
+    """Note how old each message is when it comes; all of them, or what has come 10 s after the last was sent."""
+    with Connection.open(url) as connection:
+        connection.subscribe("out.>")
+        patience = 20
+        while len(taken) < count and patience:
+            try:
+                for message in connection.messages(time.monotonic() + 0.5):
+                    taken.append(time.time() - float(message.payload))
+                    if len(taken) == count:
+                        return
+            except TimeoutError:
+                patience -= ended.is_set()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]))
