@@ -34,10 +34,9 @@ def encode(condition: Condition) -> Json:
     raise TypeError(f"not a condition: {condition!r}")
 
 
-def _common(node: Condition) -> Json:
-    found: Json = {}
-    if node.id:
-        found["id"] = node.id
+def _named(node: Condition) -> Json:
+    """The fields that every node has, to be filled up."""
+    found: Json = {"id": node.id} if node.id else {}
     if node.negated:
         found["not"] = True
     return found
@@ -45,13 +44,17 @@ def _common(node: Condition) -> Json:
 
 @encode.register
 def _(node: Group) -> Json:
-    group = [encode(child) for child in node.children]
-    return {"groupCondition": {**_common(node), "logic": node.logic.value, "group": group}}
+    body = _named(node)
+    body["logic"] = node.logic.value
+    body["group"] = [_kiwi_to(child) if type(child) is Kiwi else encode(child) for child in node.children]
+    return {"groupCondition": body}
 
 
-@encode.register
-def _(node: Kiwi) -> Json:
-    body = {**_common(node), "key": node.key, "pattern": node.pattern}
+@encode.register(Kiwi)
+def _kiwi_to(node: Kiwi) -> Json:
+    body = _named(node)
+    body["key"] = node.key
+    body["pattern"] = node.pattern
     if node.partial:
         body["partial"] = True
     if node.ignore_case:
@@ -61,17 +64,17 @@ def _(node: Kiwi) -> Json:
 
 @encode.register
 def _(node: Compare) -> Json:
-    return {"compareCondition": {**_common(node), "key": node.key, "op": node.op.value, "number": node.number}}
+    return {"compareCondition": {**_named(node), "key": node.key, "op": node.op.value, "number": node.number}}
 
 
 @encode.register
 def _(node: Exists) -> Json:
-    return {"existsCondition": {**_common(node), "key": node.key}}
+    return {"existsCondition": {**_named(node), "key": node.key}}
 
 
 @encode.register
 def _(node: Cidr) -> Json:
-    return {"cidrCondition": {**_common(node), "key": node.key, "network": node.network}}
+    return {"cidrCondition": {**_named(node), "key": node.key, "network": node.network}}
 
 
 def decode(data: object, path: str = "condition") -> Condition:

@@ -35,9 +35,10 @@ def _root_is_not_negated(subscription: Subscription) -> Iterator[str]:
 
 def _size(subscription: Subscription) -> Iterator[str]:
     condition = subscription.condition
-    depth = condition.depth if isinstance(condition, Group) else 0
-    if depth > MAX_NESTING:
-        yield f"route.condition: groups nest {depth} deep, at most {MAX_NESTING} are taken"
+    if not isinstance(condition, Group):
+        return
+    if condition.depth > MAX_NESTING:
+        yield f"route.condition: groups nest {condition.depth} deep, at most {MAX_NESTING} are taken"
     count = sum(1 for _ in leaves(condition))
     if count > MAX_LEAVES:
         yield f"route.condition: {count} leaves, at most {MAX_LEAVES} are taken"
@@ -47,6 +48,8 @@ def _groups(subscription: Subscription) -> Iterator[str]:
     for place, group in _places(subscription.condition, "route.condition"):
         if len(group.children) < 2:
             yield f"{place}: a group needs two children or more, found {len(group.children)}"
+        if len(set(group.children)) == len(group.children):
+            continue
         seen: dict[Condition, int] = {}
         for number, child in enumerate(group.children):
             first = seen.setdefault(child, number)

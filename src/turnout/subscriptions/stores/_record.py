@@ -32,8 +32,9 @@ def _name_nodes(condition: dict[str, Any], make: Callable[[], str]) -> None:
     (body,) = condition.values()
     if "id" not in body:
         body["id"] = make()
-    for child in body.get("group", ()):
-        _name_nodes(child, make)
+    if "group" in body:
+        for child in body["group"]:
+            _name_nodes(child, make)
 
 
 def decode_record(id: str, record: str) -> Subscription:  # noqa: A002 - the field's own name
