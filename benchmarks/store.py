@@ -142,36 +142,25 @@ def _percentiles(times: list[float]) -> dict[str, float]:
     }
 
 
-SERVER = """
-import sys, threading
-from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import ServerSettings
-from turnout.subscriptions import open_store
-
-with open_store(sys.argv[1]) as store:
-    with subscriptions_server(store, ServerSettings(host="127.0.0.1", port=0, log_level="error")) as server:
-        print(server.port, flush=True)
-        sys.stdin.read()
-"""
-
-
 def _grpc(folder: Path, size: int, operations: int, options: Options) -> Iterator[Result]:
     """The server is a process of its own, as it is in use; this one is the only client."""
     url = f"sqlite:///{folder}/served.db"
     with open_store(url) as store:
         store.create_many(wanted(size))
+    serve = [sys.executable, "-m", "turnout", "subscriptions", "serve", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(
-        [sys.executable, "-c", SERVER, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*serve, "--store", url, "--log-level", "error"], stderr=subprocess.PIPE, text=True
     ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        address = f"127.0.0.1:{int(server.stdout.readline())}"
-        with grpc.insecure_channel(address) as channel:
-            yield from _calls(channel, size, operations, options)
-        with RemoteStore(Channel(address)) as remote:
-            yield from _operations("grpc store", remote, operations, options)
-        server.stdin.close()
-        server.wait(30)
+        assert server.stderr is not None
+        address = f"127.0.0.1:{int(server.stderr.readline().rpartition(' ')[2])}"
+        try:
+            with grpc.insecure_channel(address) as channel:
+                yield from _calls(channel, size, operations, options)
+            with RemoteStore(Channel(address)) as remote:
+                yield from _operations("grpc store", remote, operations, options)
+        finally:
+            server.terminate()
+            server.wait(30)
 
 
 def _calls(channel: grpc.Channel, size: int, operations: int, options: Options) -> Iterator[Result]:

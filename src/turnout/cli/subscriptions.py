@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,23 +11,17 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from turnout.cli.run import stop_on_signals
+from turnout.cli._store import StoreUrl, opened_store, store_url_of
+from turnout.cli.serve import serve
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
     from turnout.conditions import Condition, Explanation
     from turnout.rpc.client import MatchingClient
-    from turnout.rpc.server import RpcServer
-    from turnout.subscriptions import Match, Store, Subscription
+    from turnout.subscriptions import Match, Subscription
 
-__all__ = ["register", "serve_until_stopped"]
+__all__ = ["register"]
 
-DEFAULT_STORE = "sqlite:///subscriptions.db"
-
-StoreUrl = Annotated[
-    str | None,
-    typer.Option("--store", "-s", help=f"sqlite:///…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
 Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
@@ -44,60 +37,6 @@ def register(app: typer.Typer) -> None:
     commands.command("import")(import_)
     commands.command("export")(export)
     app.add_typer(commands, name="subscriptions")
-
-
-def serve(
-    store: StoreUrl = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, all]")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus. [API_METRICS_PORT, none]")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain. [API_TLS_CERT]")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Private key. [API_TLS_KEY]")] = None,
-    tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
-) -> None:
-    """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
-    from turnout.rpc.kiwi_tree import KiwiTreeClient
-    from turnout.rpc.server import subscriptions_server
-    from turnout.rpc.settings import ServerSettings
-    from turnout.subscriptions.service import KiwiTrees
-
-    settings = ServerSettings.from_environment(
-        os.environ,
-        host=host,
-        port=port,
-        workers=workers,
-        metrics_port=metrics_port,
-        tls_certificate=tls_cert,
-        tls_key=tls_key,
-        tls_client_ca=tls_client_ca,
-        log_level=log_level,
-    )
-    addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
-    if any(addresses) and not all(addresses):
-        raise SubscriptionInvalidError(
-            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
-        )
-    registries = [KiwiTreeClient(address) for address in addresses if address]
-    try:
-        with _opened(store) as opened:
-            trees = KiwiTrees(*registries) if registries else None
-            serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
-    finally:
-        for registry in registries:
-            registry.close()
-
-
-def serve_until_stopped(server: RpcServer) -> None:
-    """Run the server until SIGTERM or SIGINT, then let its calls end."""
-    with stop_on_signals() as stopped, server:
-        typer.echo(f"serving on port {server.port}", err=True)
-        stopped.wait()
 
 
 def create(
@@ -134,20 +73,20 @@ def create(
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
         wanted = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
         check(wanted)
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         created = opened.create(wanted)
     typer.echo(json.dumps({"id": created}) if as_json else created)
 
 
 def read(id: str, store: StoreUrl = None) -> None:  # noqa: A002 - the argument's name on the command line
     """Print one subscription as JSON."""
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         typer.echo(_shown(opened.read(id), indent=2))
 
 
 def delete(ids: Annotated[list[str], typer.Argument(help="The ids to forget.")], store: StoreUrl = None) -> None:
     """Forget subscriptions."""
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         for one in ids:
             opened.delete(one)
             typer.echo(f"deleted {one}", err=True)
@@ -169,7 +108,7 @@ def search(
     if key is not None and meta:
         raise SubscriptionInvalidError("search by --key and --pattern, or by --meta: not both at once")
     found: list[Subscription]
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         if key is not None and pattern is not None:
             matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
             found, after = [match.subscription for match in matches.items], matches.cursor
@@ -227,7 +166,7 @@ def stats(
     """Print what the index of the subscriptions looks like: anchors, the hottest of them, and terms without one."""
     from turnout.subscriptions import Matcher
 
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         matcher = Matcher.from_store(opened)
     found = matcher.stats(hottest)
     if as_json:
@@ -268,7 +207,7 @@ def import_(
         if not as_json and sys.stderr.isatty():
             typer.echo(f"\r{done.created:,} stored", err=True, nl=False)
 
-    with _opened(store) as opened, _reading(file) as lines:
+    with opened_store(store) as opened, _reading(file) as lines:
         done = import_lines(opened, lines, existing=existing, progress=progress)
     if as_json:
         typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))
@@ -283,7 +222,7 @@ def export(
     from turnout.subscriptions.lines import export_lines
 
     count = 0
-    with _opened(store) as opened, _writing(file) as out:
+    with opened_store(store) as opened, _writing(file) as out:
         for line in export_lines(opened):
             out.write(f"{line}\n")
             count += 1
@@ -308,29 +247,10 @@ def _writing(file: str) -> Iterator[IO[str]]:
         yield opened
 
 
-def _url(given: str | None) -> str:
-    if given is not None:
-        return given
-    from turnout.subscriptions.address import store_url
-
-    return store_url(os.environ, DEFAULT_STORE)
-
-
-@contextmanager
-def _opened(given: str | None) -> Iterator[Store]:
-    from turnout.subscriptions import open_store
-
-    store = open_store(_url(given))
-    try:
-        yield store
-    finally:
-        store.close()
-
-
 @contextmanager
 def _service(given: str | None) -> Iterator[MatchingClient | None]:
     """The service to ask, where the store is one."""
-    url = _url(given)
+    url = store_url_of(given)
     if not url.startswith("grpc://"):
         yield None
         return
@@ -349,7 +269,7 @@ def _matches(store: str | None, metadata: dict[str, str]) -> list[Match]:
     with _service(store) as service:
         if service is not None:
             return service.match(metadata)
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         return Matcher.from_store(opened).match(metadata)
 
 
@@ -359,7 +279,7 @@ def _explained(store: str | None, id_: str, metadata: dict[str, str]) -> Explana
     with _service(store) as service:
         if service is not None:
             return service.explain(id_, metadata)
-    with _opened(store) as opened:
+    with opened_store(store) as opened:
         return explanation_of(opened.read(id_).condition, metadata)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from threading import Thread
 from typing import Any
 
@@ -27,18 +27,25 @@ class Metrics:
             "turnout_rpc_seconds", "How long calls took.", labels, buckets=_BUCKETS, registry=self.registry
         )
         self._running = Gauge("turnout_rpc_running", "Calls that are being answered.", labels, registry=self.registry)
+        self._labelled: dict[tuple[Any, ...], Any] = {}
         self._served: tuple[Any, Thread] | None = None
 
-    @contextmanager
-    def running(self, service: str, method: str) -> Iterator[None]:
+    def running(self, service: str, method: str) -> AbstractContextManager[None]:
         """Count a call as running inside the block."""
-        with self._running.labels(service, method).track_inprogress():
-            yield
+        running: AbstractContextManager[None] = self._of(self._running, service, method).track_inprogress()
+        return running
 
     def ended(self, service: str, method: str, code: str, seconds: float) -> None:
         """Count a call that has ended."""
-        self._calls.labels(service, method, code).inc()
-        self._seconds.labels(service, method).observe(seconds)
+        self._of(self._calls, service, method, code).inc()
+        self._of(self._seconds, service, method).observe(seconds)
+
+    def _of(self, metric: Any, *labels: str) -> Any:
+        """The metric's counter for these labels; the library would check and lock for each call."""
+        found = self._labelled.get((metric, *labels))
+        if found is None:
+            found = self._labelled[metric, *labels] = metric.labels(*labels)
+        return found
 
     def watch(self, name: str, doc: str, read: Callable[[], float]) -> None:
         """Offer a number that is read when Prometheus asks."""

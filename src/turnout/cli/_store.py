@@ -1,0 +1,43 @@
+"""Which store of subscriptions a command uses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from turnout.subscriptions import Store
+
+__all__ = ["StoreUrl", "opened_store", "store_url_of"]
+
+DEFAULT_STORE = "sqlite:///subscriptions.db"
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--store", "-s", help=f"sqlite:///…, mongodb://… or grpc://host:port; DB_URI, or {DEFAULT_STORE}."),
+]
+
+
+def store_url_of(given: str | None) -> str:
+    """The URL that was given, that of the environment, or the default."""
+    if given is not None:
+        return given
+    from turnout.subscriptions.address import store_url
+
+    return store_url(os.environ, DEFAULT_STORE)
+
+
+@contextmanager
+def opened_store(given: str | None) -> Iterator[Store]:
+    """The store, closed at the end of the block."""
+    from turnout.subscriptions import open_store
+
+    store = open_store(store_url_of(given))
+    try:
+        yield store
+    finally:
+        store.close()

@@ -1,0 +1,79 @@
+"""``turnout subscriptions serve``, and what every command that serves does."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli._store import StoreUrl, opened_store
+from turnout.cli.run import stop_on_signals
+from turnout.errors import SubscriptionInvalidError
+
+if TYPE_CHECKING:
+    from turnout.rpc.server import RpcServer
+
+__all__ = ["serve", "serve_until_stopped"]
+
+
+def serve(
+    store: StoreUrl = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, all]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port for Prometheus. [API_METRICS_PORT, none]")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain. [API_TLS_CERT]")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key. [API_TLS_KEY]")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+) -> None:
+    """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
+    from turnout.rpc.kiwi_tree import KiwiTreeClient
+    from turnout.rpc.server import subscriptions_server
+    from turnout.rpc.settings import ServerSettings
+    from turnout.subscriptions.service import KiwiTrees
+
+    settings = ServerSettings.from_environment(
+        os.environ,
+        host=host,
+        port=port,
+        workers=workers,
+        metrics_port=metrics_port,
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        log_level=log_level,
+    )
+    addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
+    if any(addresses) and not all(addresses):
+        raise SubscriptionInvalidError(
+            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
+        )
+    registries = [KiwiTreeClient(address) for address in addresses if address]
+    try:
+        with opened_store(store) as opened:
+            trees = KiwiTrees(*registries) if registries else None
+            serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+    finally:
+        for registry in registries:
+            registry.close()
+
+
+def serve_until_stopped(server: RpcServer) -> None:
+    """Run the server until SIGTERM or SIGINT, then let its calls end."""
+    # The index is there to stay: looking through it for garbage would stop every call for as long as that takes.
+    gc.collect()
+    gc.freeze()
+    # A thread that computes gives way to the next call after a millisecond; Python's usual is five.
+    sys.setswitchinterval(0.001)
+    with stop_on_signals() as stopped, server:
+        typer.echo(f"serving on port {server.port}", err=True)
+        stopped.wait()
