@@ -1,0 +1,42 @@
+"""The examples of docs/subscriptions.md do what the page says."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.documentation import blocks
+from turnout.cli.app import build_app
+
+PAGE = "subscriptions.md"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DB_URI", raising=False)
+
+
+@pytest.mark.parametrize("example", blocks(PAGE, "python"), ids=str)
+def test_example(example):
+    """What is printed stands behind the print."""
+    assert example.told
+    assert example.run({}) == example.told
+
+
+def test_session():
+    """The terminal session prints what the page shows, but for the id, which is another one each time."""
+    (example,) = blocks(PAGE, "console")
+    shown = [part.partition("\n") for part in example.text.split("$ ")[1:]]
+    id_on_page = shown[0][2].strip()
+    id_here = id_on_page
+    for command, _, told in shown:
+        words = shlex.split(command.replace(id_on_page, id_here))
+        done = CliRunner().invoke(build_app(), words[1:])
+        if words[2] == "create":
+            id_here = done.stdout.strip()
+
+        assert done.stdout.strip() == told.strip().replace(id_on_page, id_here)
+    assert len(shown) == 3
