@@ -10,8 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.spark.java_time import DAY, Bind, format_millis
-from turnout.spark.record import Typed
 from turnout.spark.schemas import spark_type
+from turnout.spark.typed import Typed
 from turnout.spark.variants import kind_of
 from turnout.transforms.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
 

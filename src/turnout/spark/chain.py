@@ -14,23 +14,27 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from turnout.spark.headers import TYPED_HEADER
+from turnout.spark.merge import Merge
 from turnout.spark.predicates import compile_predicate
-from turnout.spark.record import Failure, Record, Step, Typed
-from turnout.spark.schemas import metadata_of, schema_of, spark_type
+from turnout.spark.record import Failure, Record, Step
+from turnout.spark.schemas import metadata_of, schema_of
 from turnout.spark.transforms import compile_transform
+from turnout.spark.typed import Object, Struct, Typed, opened
 from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.policy import ErrorPolicy
-from turnout.transforms.schema import Field, Schema
+from turnout.transforms.schema import Schema
 
 __all__ = [
     "DROPPED",
     "ERROR",
     "ERROR_TYPE",
+    "NOTED",
     "Applied",
     "ChainCompiler",
     "apply_chain",
     "compile_chain",
     "error_headers",
+    "logged_error",
 ]
 
 ERROR: Final = "_error"
@@ -38,6 +42,10 @@ ERROR: Final = "_error"
 
 DROPPED: Final = "_dropped"
 """The column that says whether a Filter dropped the record; never null."""
+
+NOTED: Final = "_noted"
+"""The column with the first predicate that failed and, with ``errors.predicates: not-matched``, only left its stage
+out. It is there only for chains that log failures and have a predicate that can fail."""
 
 ERROR_TYPE: Final = T.StructType(
     [
@@ -124,24 +132,33 @@ _PLACE = ("topic", "partition", "offset")
 
 
 class ChainCompiler:
-    """Adds one stage after the other to a frame, and keeps what is known of its columns."""
+    """Adds one stage after the other to a frame, and keeps what is known of its key and value.
+
+    What a stage makes of them stands in columns of its own; `rows` puts the key and the value together.
+    """
 
     def __init__(self, records: DataFrame, policy: ErrorPolicy) -> None:
         self.policy = policy
         self.frame = _complete(records)
-        self.schemas: dict[str, Schema | None] = {name: schema_of(self.frame.schema[name]) for name in _SIDES}
+        self.made: list[str] = []
+        self.given = {name: self._opened(F.col(name), schema_of(self.frame.schema[name])) for name in _SIDES}
+        self.sides = dict(self.given)
         self.can_die = ERROR in records.columns or DROPPED in records.columns
         self.source = "offset" not in records.columns
         self.typed_headers = _has_typed_headers(self.frame)
 
     def rows(self) -> DataFrame:
         """The frame, with the schemas in its columns' metadata."""
-        sides = {
-            name: F.col(name).alias(name, metadata=metadata_of(self.schemas[name]))
-            for name in _SIDES
-            if self.schemas[name] is not None
-        }
-        return self.frame.withColumns(sides) if sides else self.frame
+        whole: dict[str, Column] = {}
+        for name, side in self.sides.items():
+            same = side is self.given[name]
+            if side.schema is not None:
+                column = F.col(name) if same else side.column
+                whole[name] = column.alias(name, metadata=metadata_of(side.schema))
+            elif not same:
+                whole[name] = side.column
+        rows = self.frame.withColumns(whole) if whole else self.frame
+        return rows.drop(*self.made)
 
     def add(self, stage: Stage) -> None:
         """One stage more: whether it applies, whether it fails, what it changes."""
@@ -160,11 +177,10 @@ class ChainCompiler:
 
     def record(self) -> Record:
         """The record as the stages so far have left it."""
-        key, value = (Typed(F.col(name), self.schemas[name]) for name in _SIDES)
         offset = None if self.source else F.col("offset")
         return Record(
-            F.col("topic"), F.col("partition"), offset, F.col("timestamp"), key, value, F.col("headers"),
-            self.typed_headers,
+            F.col("topic"), F.col("partition"), offset, F.col("timestamp"), self.sides["key"], self.sides["value"],
+            F.col("headers"), self.typed_headers,
         )  # fmt: skip
 
     def _applies(self, stage: Stage, record: Record) -> tuple[Column | None, list[Failure]]:
@@ -182,12 +198,25 @@ class ChainCompiler:
         if holds is not None and failures:
             broken = _any([failure.when for failure in failures])
             # A failing predicate leaves its stage out, whatever negate says, or is a failure that the stage reports.
-            holds = ~broken & holds if self.policy.failed_predicates == "not-matched" else broken | holds
-            failures = [] if self.policy.failed_predicates == "not-matched" else failures
+            if self.policy.failed_predicates == "not-matched":
+                holds = ~broken & holds
+                self._note(stage, failures)
+                failures = []
+            else:
+                holds = broken | holds
         if self.can_die:
             live = F.col(ERROR).isNull() & ~F.col(DROPPED)
             holds = live if holds is None else live & holds
         return holds, failures
+
+    def _note(self, stage: Stage, failures: list[Failure]) -> None:
+        """Keep the first failure of a predicate that counts as not matched, for the log."""
+        if not self.policy.log:
+            return
+        found = self._failure(stage, failures, always=True)
+        live = F.col(ERROR).isNull() & ~F.col(DROPPED)
+        noted = F.coalesce(F.col(NOTED), F.when(live, found)) if NOTED in self.frame.columns else F.when(live, found)
+        self.frame = self.frame.withColumn(NOTED, noted)
 
     def _failure(self, stage: Stage, failures: list[Failure], *, always: bool) -> Column:
         found = F.lit(None).cast(ERROR_TYPE)
@@ -207,23 +236,36 @@ class ChainCompiler:
             fine = F.col(_FAILURE).isNull()
             done = fine if done is None else done & fine
         after = step.record
-        columns: dict[str, Column] = {}
+        merge = Merge(done, self._name, guarded=guarded)
         for name in ("topic", "partition", "timestamp", "headers"):
             old, new = getattr(before, name), getattr(after, name)
             if new is not old:
-                columns[name] = new if done is None else F.when(done, new).otherwise(old)
-        for name in _SIDES:
-            old, new = getattr(before, name), getattr(after, name)
-            if new.column is not old.column or new.schema != old.schema:
-                columns[name], self.schemas[name] = _merged(old, new, done, guarded=guarded)
+                merge.columns[name] = new if done is None else F.when(done, new).otherwise(old)
+        merged = {name: merge.side(self.sides[name], getattr(after, name)) for name in _SIDES}
         if can_fail:
-            columns[ERROR] = F.coalesce(F.col(ERROR), F.col(_FAILURE))
+            merge.columns[ERROR] = F.coalesce(F.col(ERROR), F.col(_FAILURE))
         if step.drops:
-            columns[DROPPED] = F.lit(True) if done is None else F.col(DROPPED) | done
+            merge.columns[DROPPED] = F.lit(True) if done is None else F.col(DROPPED) | done
         self.can_die = self.can_die or can_fail or step.drops
-        if columns:
-            self.frame = self.frame.withColumns(columns)
+        if merge.columns:
+            self.frame = self.frame.withColumns(merge.columns)
         self.frame = self.frame.drop(_APPLIES, _FAILURE, *[name for name, _ in step.bound])
+        for name, side in merged.items():
+            in_parts = side is self.sides[name] or isinstance(side, Struct | Object)
+            self.sides[name] = side if in_parts else self._opened(side.column, side.schema)
+
+    def _opened(self, column: Column, schema: Schema | None) -> Typed:
+        """The column in parts; whether it is an object is looked at once a row."""
+        side = opened(column, schema)
+        if isinstance(side, Object):
+            name = self._name()
+            self.frame = self.frame.withColumn(name, side.is_object)
+            return Object(side.base, F.col(name))
+        return side
+
+    def _name(self) -> str:
+        self.made.append(f"_made{len(self.made)}")
+        return self.made[-1]
 
 
 def _any(conditions: list[Column]) -> Column:
@@ -231,35 +273,6 @@ def _any(conditions: list[Column]) -> Column:
     for condition in conditions[1:]:
         found = found | condition
     return found
-
-
-def _merged(old: Typed, new: Typed, done: Column | None, *, guarded: bool) -> tuple[Column, Schema | None]:
-    """The column after a stage, and its schema: one type for the rows it changed and for those it did not."""
-    if done is None:
-        return new.column, new.schema
-    if spark_type(old.schema).simpleString() == spark_type(new.schema).simpleString():
-        schema = _common(old.schema, new.schema) if guarded else new.schema
-        return F.when(done, new.column).otherwise(old.column), schema
-    if not guarded:
-        # The rows that are not done have failed or are dropped: nobody looks at them again.
-        return F.when(done, new.column), new.schema
-    return F.when(done, new.variant()).otherwise(old.variant()), None
-
-
-def _common(old: Schema | None, new: Schema | None) -> Schema | None:
-    """What two schemas of one Spark type agree on; optional where either is."""
-    if old is None or new is None or old == new:
-        return new
-    fields = tuple(
-        Field(b.name, _common(a.schema, b.schema) or b.schema) for a, b in zip(old.fields, new.fields, strict=False)
-    )
-    same = {name: getattr(new, name) for name in _ATTRIBUTES if getattr(old, name) == getattr(new, name)}
-    return Schema(
-        new.type, optional=old.optional or new.optional, fields=fields, keys=new.keys, values=new.values, **same
-    )
-
-
-_ATTRIBUTES = ("default", "name", "version", "doc", "parameters")
 
 
 def _complete(records: DataFrame) -> DataFrame:
@@ -287,6 +300,11 @@ def _has_typed_headers(frame: DataFrame) -> bool:
     return isinstance(headers, T.ArrayType) and headers.elementType.simpleString() == TYPED_HEADER
 
 
+def logged_error(rows: DataFrame) -> Column:
+    """What the log says of a row after `compile_chain`: its failure, or that of a predicate that was passed over."""
+    return F.coalesce(F.col(ERROR), F.col(NOTED)) if NOTED in rows.columns else F.col(ERROR)
+
+
 def error_headers(error: Column, topic: Column, partition: Column, offset: Column, *, name: str = "") -> Column:
     """Connect's context headers for a dead letter, as an array to append to the record's own.
 
@@ -302,10 +320,14 @@ def error_headers(error: Column, topic: Column, partition: Column, offset: Colum
         ("partition", partition.cast("string")),
         ("offset", offset.cast("string")),
         ("connector.name", F.lit(name or None)),
+        # A route is one task to Connect, however many Spark makes of it.
+        ("task.id", F.lit("0")),
         ("stage", error["stage"]),
         ("class.name", error["class_name"]),
         ("exception.class.name", error["exception"]),
         ("exception.message", error["message"]),
+        # The first line of Java's trace. No Java exception was thrown, so there are no others.
+        ("exception.stacktrace", F.concat(error["exception"], F.lit(": "), error["message"])),
     ]
     headers = [
         F.when(

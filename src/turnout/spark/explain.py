@@ -17,6 +17,7 @@ from turnout.spark.chain import DROPPED, ERROR, ChainCompiler
 from turnout.spark.predicates import compile_predicate, operand
 from turnout.spark.schemas import schema_of
 from turnout.spark.text import text_of
+from turnout.spark.typed import Typed
 from turnout.spark.values import decode_values, encode_values
 from turnout.transforms.chain import Chain, Guard, Stage
 from turnout.transforms.predicates import Condition
@@ -145,8 +146,6 @@ def _look(rows: DataFrame) -> tuple[Row, dict[str, Any]]:
     shown = encode_values(rows, ValueFormat("json"))
     schema = schema_of(rows.schema["key"])
     if not isinstance(rows.schema["key"].dataType, T.StringType):
-        from turnout.spark.record import Typed
-
         shown = shown.withColumn("key", text_of(Typed(F.col("key"), schema)))
     row = shown.collect()[0]
     record = {name: row[name] for name in _PARTS}

@@ -13,8 +13,9 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Typed
+from turnout.spark.record import Record
 from turnout.spark.text import text_of
+from turnout.spark.typed import Typed
 
 __all__ = ["TYPED_HEADER", "appended", "last_text"]
 

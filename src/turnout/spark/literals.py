@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Typed
 from turnout.spark.schemas import literal, spark_type
+from turnout.spark.typed import Typed
 from turnout.transforms.literal import Literal
 from turnout.transforms.schema import Schema
 

@@ -14,10 +14,10 @@ from turnout.errors import NotCompilableError
 from turnout.spark.conditions import to_column
 from turnout.spark.headers import last_text
 from turnout.spark.java_regex import matches_whole
-from turnout.spark.record import Failure, Record, Typed
+from turnout.spark.record import Failure, Record
 from turnout.spark.subjects import subject_matches
 from turnout.spark.text import text_of
-from turnout.spark.variants import get, without_json_null
+from turnout.spark.typed import Typed
 from turnout.transforms.base import Predicate
 from turnout.transforms.paths import parse_path
 from turnout.transforms.predicates import (
@@ -60,12 +60,12 @@ def _(predicate: TopicNameMatches, record: Record) -> Test:
 
 @compile_predicate.register
 def _(predicate: HasHeaderKey, record: Record) -> Test:
-    return Test(F.exists(record.headers, lambda header: header["key"] == predicate.name))
+    return Test(F.array_contains(record.headers.getField("key"), predicate.name))
 
 
 @compile_predicate.register
 def _(_predicate: RecordIsTombstone, record: Record) -> Test:
-    return Test(record.value.column.isNull())
+    return Test(~record.value.present)
 
 
 @compile_predicate.register
@@ -105,7 +105,7 @@ _MISSING = Schema("string", optional=True)
 def _inside(found: Typed, name: str) -> Typed:
     """The field of that name; a column of nulls where there can be none."""
     if found.schema is None or found.schema.type == "variant":
-        return Typed(without_json_null(get(found.column, name)), None)
+        return Typed(found.get(name), None)
     if found.schema.type == "map" and found.schema.keys and found.schema.keys.type == "string":
         return Typed(F.try_element_at(found.column, F.lit(name)), found.schema.values)
     if found.schema.field(name) is None:

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.schemas import literal
-from turnout.spark.variants import to_variant
+from turnout.spark.typed import Typed
 from turnout.transforms.base import Side
 from turnout.transforms.schema import Field, Schema
 
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
 
-__all__ = ["DATA_EXCEPTION", "Failure", "Record", "Step", "Typed", "copied", "require", "struct_of", "with_default"]
-
-
-@dataclass(frozen=True)
-class Typed:
-    """A key, a value, a field or a header's value.
-
-    Attributes:
-        schema: None for schemaless data; the column is a variant then.
-    """
-
-    column: Column
-    schema: Schema | None
-
-    def field(self, name: str, *, defaults: bool = True) -> Typed:
-        """The field of a struct, read with its schema's default in place of null if *defaults*."""
-        assert self.schema is not None
-        schema = self.schema.field(name)
-        assert schema is not None
-        column = self.column.getField(name)
-        return Typed(with_default(column, schema) if defaults else column, schema)
-
-    def variant(self) -> Column:
-        """The same as schemaless data."""
-        return to_variant(self.column, self.schema)
-
-
-def with_default(column: Column, schema: Schema) -> Column:
-    """The column with the schema's default in place of null."""
-    return column if schema.default is None else F.coalesce(column, literal(schema, schema.default))
+__all__ = ["DATA_EXCEPTION", "Failure", "Record", "Step", "copied", "require"]
 
 
 @dataclass(frozen=True)
@@ -113,13 +83,6 @@ class Step:
         self.failures.append(Failure(F.coalesce(when, F.lit(False)), exception, text))
 
 
-def struct_of(parts: Sequence[tuple[str, Column]], null_where: Column | None = None) -> Column:
-    """A struct of these fields; null where *null_where* is true."""
-    flat = [one for name, column in parts for one in (F.lit(name), column)]
-    made = F.named_struct(*flat)
-    return made if null_where is None else F.when(~null_where, made)
-
-
 def copied(
     side: Typed, step: Step, keep: Callable[[str], bool] = lambda _: True, *, defaults: bool = True
 ) -> list[tuple[Field, Column]]:
@@ -130,7 +93,7 @@ def copied(
         if not keep(one.name):
             continue
         column = side.field(one.name, defaults=defaults).column
-        require(step, side.column.isNotNull(), one.name, column, one.schema)
+        require(step, side.present, one.name, column, one.schema)
         found.append((one, column))
     return found
 

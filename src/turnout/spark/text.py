@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Typed
+from turnout.spark.typed import Typed
 from turnout.transforms.schema import DECIMAL, TIME
 
 __all__ = ["text_of"]
@@ -15,8 +15,8 @@ def text_of(value: Typed) -> Column:
     """Strings as they are, numbers and booleans in plain words, everything nested as JSON; null stays null."""
     column, schema = value.column, value.schema
     if schema is None or schema.type == "variant":
-        # A variant's string comes without quotes, the rest as JSON.
-        return F.when(~F.is_variant_null(column), F.try_variant_get(column, "$", "string"))
+        # A variant's string comes without quotes, JSON's null as null, the rest as JSON.
+        return F.try_variant_get(column, "$", "string")
     if schema.type in ("struct", "array", "map"):
         return F.to_json(column)
     if schema.type == "bytes" and schema.logical != DECIMAL:

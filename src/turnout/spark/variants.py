@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -10,15 +12,14 @@ from turnout.transforms.schema import Schema
 
 __all__ = [
     "as_map",
-    "field_or_null",
     "get",
     "is_object",
     "kind_of",
     "null_variant",
+    "or_json_null",
     "path_of",
-    "remove",
-    "set_field",
     "to_variant",
+    "with_fields",
     "without_json_null",
 ]
 
@@ -56,24 +57,27 @@ def without_json_null(value: Column) -> Column:
     return F.when(~F.is_variant_null(value), value)
 
 
-def field_or_null(value: Column, name: str) -> Column:
-    """The field's variant; null where it is missing or JSON's null."""
-    return without_json_null(get(value, name))
-
-
 def null_variant() -> Column:
     """JSON's null."""
     return F.parse_json(F.lit("null"))
 
 
-def set_field(value: Column, name: str, new: Column) -> Column:
-    """The object with the field added or overwritten; *new* is a variant, null for JSON's null."""
-    return F.variant_set(value, path_of(name), F.coalesce(new, null_variant()))
+def or_json_null(value: Column) -> Column:
+    """The variant, with Spark's null as JSON's."""
+    return F.coalesce(value, null_variant())
 
 
-def remove(value: Column, *names: str) -> Column:
-    """The object without these fields."""
-    return F.variant_delete(value, *[path_of(name) for name in names]) if names else value
+def with_fields(value: Column, changed: Mapping[str, Column | None]) -> Column:
+    """The object with these fields: variants, null or None where there shall be none."""
+    gone = [path_of(name) for name, column in changed.items() if column is None]
+    made = F.variant_delete(value, *gone) if gone else value
+    maybe: list[Column] = []
+    for name, column in changed.items():
+        if column is not None:
+            made = F.variant_set(made, path_of(name), or_json_null(column))
+            # A null path deletes nothing.
+            maybe.append(F.when(column.isNull(), F.lit(path_of(name))))
+    return F.variant_delete(made, *maybe) if maybe else made
 
 
 def kind_of(value: Column) -> Column:

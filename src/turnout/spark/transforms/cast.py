@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from turnout.spark.casting import cast_typed, cast_variant
 from turnout.spark.folding import fold
-from turnout.spark.record import Record, Step, Typed, copied, require, struct_of
+from turnout.spark.record import Record, Step, copied, require
 from turnout.spark.schemas import literal
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import field_or_null, set_field
+from turnout.spark.typed import Object, Struct, Typed
+from turnout.spark.variants import or_json_null, without_json_null
 from turnout.transforms.cast import Cast
 from turnout.transforms.schema import LOGICAL, Field, Schema
 
@@ -23,8 +23,8 @@ _PURPOSE = "cast types"
 def _(transform: Cast, record: Record) -> Step:
     side = record.side(transform.side)
     step = Step(record)
-    if side.schema is None:
-        made = Typed(_variant(transform, side.column, step), None)
+    if isinstance(side, Object):
+        made = _object(transform, side, step)
     elif transform.whole is not None:
         made = _whole(side, transform.whole, step)
     elif need_struct(step, side, _PURPOSE):
@@ -39,18 +39,18 @@ def _problem(what: str, target: str) -> str:
     return f"Unexpected value: {what} cannot be cast to {target}"
 
 
-def _variant(transform: Cast, value: Column, step: Step) -> Column:
+def _object(transform: Cast, side: Object, step: Step) -> Typed:
     if transform.whole is not None:
-        casted = cast_variant(value, transform.whole, step.bind)
+        casted = cast_variant(side.column, transform.whole, step.bind)
         step.fail(casted.bad, _problem("the value", transform.whole))
-        return casted.column
-    need_map(step, Typed(value, None), _PURPOSE)
-    made = value
+        return Typed(casted.column, None)
+    need_map(step, side, _PURPOSE)
+    made: dict[str, Column | None] = {}
     for name, target in transform.fields:
-        casted = cast_variant(field_or_null(value, name), target, step.bind)
+        casted = cast_variant(without_json_null(step.bind(side.get(name))), target, step.bind)
         step.fail(casted.bad, _problem(f"the field {name!r}", target))
-        made = set_field(made, name, casted.column)
-    return made
+        made[name] = or_json_null(casted.column)
+    return side.with_fields(made)
 
 
 def _default(schema: Schema, target: str, step: Step, present: Column) -> object:
@@ -68,7 +68,7 @@ def _whole(side: Typed, target: str, step: Step) -> Typed:
     assert side.schema is not None
     casted = cast_typed(side, target, step.bind)
     step.fail(casted.bad, _problem(f"a {side.schema.type}", target))
-    present = side.column.isNotNull()
+    present = side.present
     default = _default(side.schema, target, step, present)
     if default is not None and side.schema.name in LOGICAL:
         problem = "Invalid default value"
@@ -82,7 +82,7 @@ def _whole(side: Typed, target: str, step: Step) -> Typed:
 
 def _fields(transform: Cast, side: Typed, step: Step) -> Typed:
     assert side.schema is not None
-    present = side.column.isNotNull()
+    present = side.present
     if side.schema.default is not None:
         problem = "a struct with a default cannot be cast: its default has the old types"
         step.fail(present, problem, "org.apache.kafka.connect.errors.SchemaBuilderException")
@@ -103,4 +103,4 @@ def _fields(transform: Cast, side: Typed, step: Step) -> Typed:
         fields.append(Field(field.name, schema))
         columns.append((field.name, column))
     schema = side.schema.basics(tuple(fields)).with_(optional=side.schema.optional)
-    return Typed(struct_of(columns, F.isnull(side.column)), schema)
+    return Struct(columns, side.present, schema)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import singledispatch
 
 from turnout.errors import NotCompilableError
-from turnout.spark.record import Record, Step, Typed
+from turnout.spark.record import Record, Step
 from turnout.spark.transforms.plugin import ColumnTransform, plugged
-from turnout.spark.variants import is_object
+from turnout.spark.typed import Object, Typed
 from turnout.transforms.base import Transform
 
 __all__ = ["compile_transform", "need_map", "need_struct"]
@@ -30,15 +30,15 @@ def need_struct(step: Step, side: Typed, purpose: str, *, null_fails: bool = Fal
     assert side.schema is not None
     is_struct = side.schema.type == "struct"
     if null_fails:
-        step.fail(side.column.isNull(), f"Only Struct objects supported for [{purpose}], found: null")
+        step.fail(~side.present, f"Only Struct objects supported for [{purpose}], found: null")
     if not is_struct:
         found = side.schema.type
-        step.fail(side.column.isNotNull(), f"Only Struct objects supported for [{purpose}], found: {found}")
+        step.fail(side.present, f"Only Struct objects supported for [{purpose}], found: {found}")
     return is_struct
 
 
-def need_map(step: Step, side: Typed, purpose: str, *, null_fails: bool = False) -> None:
+def need_map(step: Step, side: Object, purpose: str, *, null_fails: bool = False) -> None:
     """Fail where schemaless data is no object; null passes unless *null_fails*."""
-    wrong = ~is_object(side.column)
-    when = wrong if null_fails else side.column.isNotNull() & wrong
+    wrong = ~side.is_object
+    when = wrong if null_fails else side.present & wrong
     step.fail(when, f"Only Map objects supported in absence of schema for [{purpose}]")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed
+from turnout.spark.record import Record, Step
 from turnout.spark.transforms.compile import compile_transform, need_map
-from turnout.spark.variants import field_or_null, is_object
+from turnout.spark.typed import Object, Typed
+from turnout.spark.variants import get, is_object, without_json_null
 from turnout.transforms.extract_field import ExtractField
 
 __all__: list[str] = []
@@ -23,12 +24,12 @@ def _(transform: ExtractField, record: Record) -> Step:
     if not transform.path:
         step.fail(F.lit(True), "the path is empty", "java.lang.IndexOutOfBoundsException")
         return step
-    if side.schema is None:
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE)
-        step.record = record.with_side(transform.side, Typed(_of_object(transform, side.column, step), None))
-    elif side.schema.type != "struct":
+        step.record = record.with_side(transform.side, Typed(_of_object(transform, side, step), None))
+    elif side.schema is None or side.schema.type != "struct":
         # The field is looked up in the schema, so that a null fails too.
-        step.fail(F.lit(True), f"Cannot look up fields on non-struct type: {side.schema.type}")
+        step.fail(F.lit(True), f"Cannot look up fields on non-struct type: {side.schema and side.schema.type}")
     else:
         found = _of_struct(transform, side, step)
         if found is not None:
@@ -36,12 +37,16 @@ def _(transform: ExtractField, record: Record) -> Step:
     return step
 
 
-def _of_object(transform: ExtractField, value: Column, step: Step) -> Column:
-    *parents, last = transform.path
-    for name in parents:
-        value = field_or_null(value, name)
-        step.fail(value.isNotNull() & ~is_object(value), f"Only Map objects supported for [{_PURPOSE}]: {name}")
-    return field_or_null(value, last)
+def _of_object(transform: ExtractField, side: Object, step: Step) -> Column:
+    parent = ""
+    value: Column | None = None
+    for name in transform.path:
+        if value is not None:
+            step.fail(value.isNotNull() & ~is_object(value), f"Only Map objects supported for [{_PURPOSE}]: {parent}")
+        found = step.bind(side.get(name) if value is None else get(value, name))
+        value, parent = without_json_null(found), name
+    assert value is not None
+    return value
 
 
 def _of_struct(transform: ExtractField, side: Typed, step: Step) -> Typed | None:
@@ -54,7 +59,7 @@ def _of_struct(transform: ExtractField, side: Typed, step: Step) -> Typed | None
             return None
         inner = side.field(name)
         # Inside a null parent nothing has a default.
-        side = Typed(F.when(side.column.isNotNull(), inner.column), inner.schema)
+        side = Typed(F.when(side.present, inner.column), inner.schema)
     if side.schema is None or side.schema.field(last) is None:
         _unknown(transform, step)
         return None
@@ -62,7 +67,7 @@ def _of_struct(transform: ExtractField, side: Typed, step: Step) -> Typed | None
     if found.schema is not None and found.schema.type == "variant":
         return Typed(found.column, None)
     # A null struct has no fields to have a default for.
-    column = F.when(side.column.isNotNull(), found.column)
+    column = F.when(side.present, found.column)
     return Typed(column, found.schema)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed, require, struct_of, with_default
+from turnout.spark.record import Record, Step, require
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
+from turnout.spark.typed import Object, Struct, Typed, with_default
 from turnout.spark.variants import as_map, is_object, kind_of
 from turnout.transforms.flatten import Flatten
 from turnout.transforms.schema import Field, Schema, default_of
@@ -23,11 +24,12 @@ _DEEPEST = 100
 def _(transform: Flatten, record: Record) -> Step:
     side = record.side(transform.side)
     step = Step(record)
-    if side.schema is None:
+    made: Typed
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE)
-        made = Typed(_object(side.column, transform.delimiter, step), None)
+        made = Typed(_object(step.bind(side.column), transform.delimiter, step), None)
     elif need_struct(step, side, _PURPOSE):
-        made = _Struct(transform.delimiter, step, side.column.isNotNull()).flat(side)
+        made = _Struct(transform.delimiter, step, side.present).flat(side)
     else:
         made = side
     step.record = record.with_side(transform.side, made)
@@ -73,34 +75,35 @@ class _Struct:
 
     def flat(self, side: Typed) -> Typed:
         assert side.schema is not None
-        self._collect(side.schema, "", side.column, optional=side.schema.optional, default=side.schema.default)
+        self._collect(side, "", optional=side.schema.optional, default=side.schema.default)
         if self.failed:
             return side
-        return Typed(struct_of(self.columns, ~self.present), side.schema.basics(tuple(self.fields)))
+        return Struct(self.columns, self.present, side.schema.basics(tuple(self.fields)))
 
-    def _collect(self, struct: Schema, prefix: str, column: Column, *, optional: bool, default: object) -> None:
-        inherited = struct.with_(default=default)
-        for field in struct.fields:
+    def _collect(self, struct: Typed, prefix: str, *, optional: bool, default: object) -> None:
+        assert struct.schema is not None
+        inherited = struct.schema.with_(default=default)
+        for field in struct.schema.fields:
             name = f"{prefix}{self.delimiter}{field.name}" if prefix else field.name
             schema = field.schema
-            value = column.getField(field.name)
+            value = struct.stored(field.name)
             fallback = schema.default if schema.default is not None else default_of(inherited, field.name)
             loose = optional or schema.optional
             if schema.type == "struct":
-                self._collect(schema, name, value, optional=loose, default=fallback)
+                self._collect(Typed(value, schema), name, optional=loose, default=fallback)
             elif schema.type == "map":
                 self._fail(f"Flatten transformation does not support MAP for record with schemas (for field {name}).")
             elif not name or any(name == other.name for other in self.fields):
                 self._fail(f'Cannot create field because of field name duplication "{name}"', _BUILDER)
             else:
-                self._leaf(name, schema, value, column, optional=loose, default=fallback)
+                self._leaf(name, schema, value, struct.present, optional=loose, default=fallback)
 
     def _leaf(
-        self, name: str, schema: Schema, value: Column, parent: Column, *, optional: bool, default: object
+        self, name: str, schema: Schema, value: Column, inside: Column, *, optional: bool, default: object
     ) -> None:
         made = schema.with_(optional=optional, default=default)
         # A null struct leaves its leaves null; a leaf's own default is read only inside a struct that is there.
-        read = F.when(parent.isNotNull(), with_default(value, schema)) if schema.default is not None else value
+        read = F.when(inside, with_default(value, schema)) if schema.default is not None else value
         require(self.step, self.present, name, read, made)
         self.fields.append(Field(name, made))
         self.columns.append((name, read))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import functions as F
-
 from turnout.spark.headers import appended
-from turnout.spark.record import Record, Step, Typed, copied, struct_of
+from turnout.spark.record import Record, Step, copied
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import field_or_null, remove
+from turnout.spark.typed import Object, Struct, Typed
+from turnout.spark.variants import without_json_null
 from turnout.transforms.header_from import HeaderFrom
 
 __all__: list[str] = []
@@ -22,16 +21,18 @@ def _(transform: HeaderFrom, record: Record) -> Step:
     side = record.side(transform.side)
     step = Step(record)
     move = transform.operation == "move"
-    if side.schema is None:
+    left: Typed
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE, null_fails=True)
-        values = [Typed(field_or_null(side.column, name), None) for name in transform.fields]
-        left = Typed(remove(side.column, *transform.fields), None)
+        values = [Typed(without_json_null(step.bind(side.get(name))), None) for name in transform.fields]
+        left = side.with_fields(dict.fromkeys(transform.fields))
     else:
+        assert side.schema is not None
         if not need_struct(step, side, _PURPOSE, null_fails=True):
             return step
         unknown = [name for name in transform.fields if side.schema.field(name) is None]
         if unknown:
-            step.fail(side.column.isNotNull(), f"no field {unknown[0]!r}", "java.lang.NullPointerException")
+            step.fail(side.present, f"no field {unknown[0]!r}", "java.lang.NullPointerException")
             return step
         values = [_header_value(transform, side, name, step) for name in transform.fields]
         left = _without(transform, side, step) if move else side
@@ -45,7 +46,7 @@ def _header_value(transform: HeaderFrom, side: Typed, name: str, step: Step) -> 
     assert found.schema is not None
     if not found.schema.optional:
         step.fail(
-            side.column.isNotNull() & found.column.isNull(),
+            side.present & found.column.isNull(),
             f"Invalid value: null used for required field: {name!r}",
         )
     return found
@@ -55,5 +56,4 @@ def _without(transform: HeaderFrom, side: Typed, step: Step) -> Typed:
     assert side.schema is not None
     kept = copied(side, step, lambda name: name not in transform.fields, defaults=transform.replace_null_with_default)
     columns = [(field.name, column) for field, column in kept]
-    made = struct_of(columns, F.isnull(side.column))
-    return Typed(made, side.schema.basics(tuple(field for field, _ in kept)))
+    return Struct(columns, side.present, side.schema.basics(tuple(field for field, _ in kept)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed, require, struct_of
+from turnout.spark.record import Record, Step, require
 from turnout.spark.transforms.compile import compile_transform
-from turnout.spark.variants import null_variant
+from turnout.spark.typed import Struct, Typed, struct_of
+from turnout.spark.variants import or_json_null
 from turnout.transforms.hoist_field import HoistField
 from turnout.transforms.schema import Field, Schema
 
@@ -17,8 +18,9 @@ __all__: list[str] = []
 def _(transform: HoistField, record: Record) -> Step:
     side = record.side(transform.side)
     step = Step(record)
+    made: Typed
     if side.schema is None:
-        inner = F.coalesce(side.column, null_variant())
+        inner = or_json_null(side.column)
         made = Typed(F.to_variant_object(struct_of([(transform.field, inner)])), None)
     else:
         if not transform.field:
@@ -26,8 +28,9 @@ def _(transform: HoistField, record: Record) -> Step:
                 F.lit(True), "fieldName cannot be null.", "org.apache.kafka.connect.errors.SchemaBuilderException"
             )
             return step
-        require(step, F.lit(True), transform.field, side.column, side.schema)
+        column = side.column
+        require(step, F.lit(True), transform.field, column, side.schema)
         schema = Schema("struct", fields=(Field(transform.field, side.schema),))
-        made = Typed(struct_of([(transform.field, side.column)]), schema)
+        made = Struct([(transform.field, column)], None, schema)
     step.record = record.with_side(transform.side, made)
     return step

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed, copied, struct_of
+from turnout.spark.record import Record, Step, copied
 from turnout.spark.schemas import spark_type
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import path_of
+from turnout.spark.typed import Object, Struct, Typed
+from turnout.spark.variants import or_json_null
 from turnout.transforms.insert_field import InsertField, Insertion
 from turnout.transforms.schema import TIMESTAMP, Field, Schema
 
@@ -30,10 +31,10 @@ def _(transform: InsertField, record: Record) -> Step:
     step = Step(record)
     inserted = transform.insertions
     if record.offset is None and any(one.source == "offset" for one in inserted):
-        step.fail(side.column.isNotNull(), "Offset is only available for sink records")
-    if side.schema is None:
+        step.fail(side.present, "Offset is only available for sink records")
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE)
-        step.record = record.with_side(transform.side, Typed(_into_object(transform, record, side.column), None))
+        step.record = record.with_side(transform.side, _into_object(transform, record, side))
     elif need_struct(step, side, _PURPOSE):
         step.record = record.with_side(transform.side, _into_struct(transform, record, side, step))
     return step
@@ -53,16 +54,18 @@ def _value(transform: InsertField, record: Record, insertion: Insertion) -> Colu
             return F.lit(transform.static_value)
 
 
-def _into_object(transform: InsertField, record: Record, value: Column) -> Column:
+def _into_object(transform: InsertField, record: Record, side: Object) -> Object:
     for insertion in transform.insertions:
         new = _value(transform, record, insertion)
         if insertion.source == "timestamp":
             new = F.unix_millis(new)
-        added = F.variant_set(value, path_of(insertion.name), new.cast("variant"))
-        # A null partition or timestamp leaves the object without the key; variant_set gives null for it.
-        never_null = insertion.source in ("topic", "static")
-        value = added if never_null else F.when(new.isNull(), value).otherwise(added)
-    return value
+        variant = new.cast("variant")
+        # A null partition or timestamp leaves the object as it is, a null topic is stored.
+        stored = insertion.source in ("topic", "static")
+        side = side.with_fields(
+            {insertion.name: or_json_null(variant) if stored else F.coalesce(variant, side.get(insertion.name))}
+        )
+    return side
 
 
 def _into_struct(transform: InsertField, record: Record, side: Typed, step: Step) -> Typed:
@@ -76,10 +79,11 @@ def _into_struct(transform: InsertField, record: Record, side: Typed, step: Step
             _cannot_add(step, side, insertion.name)
             return side
         fields.append(Field(insertion.name, schema))
-        columns.append((insertion.name, _value(transform, record, insertion).cast(spark_type(schema))))
-    return Typed(struct_of(columns, side.column.isNull()), side.schema.basics(tuple(fields)))
+        new = _value(transform, record, insertion).cast(spark_type(schema))
+        columns.append((insertion.name, F.when(side.present, new)))
+    return Struct(columns, side.present, side.schema.basics(tuple(fields)))
 
 
 def _cannot_add(step: Step, side: Typed, name: str) -> None:
     problem = f'Cannot create field because of field name duplication "{name}"' if name else "fieldName cannot be null."
-    step.fail(side.column.isNotNull(), problem, "org.apache.kafka.connect.errors.SchemaBuilderException")
+    step.fail(side.present, problem, "org.apache.kafka.connect.errors.SchemaBuilderException")

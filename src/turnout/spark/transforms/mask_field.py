@@ -8,10 +8,11 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed, copied, struct_of
+from turnout.spark.record import Record, Step, copied
 from turnout.spark.schemas import literal, spark_type
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import field_or_null, kind_of, set_field
+from turnout.spark.typed import Object, Struct
+from turnout.spark.variants import kind_of, or_json_null, without_json_null
 from turnout.transforms.mask_field import MaskField
 from turnout.transforms.schema import DECIMAL, Schema
 
@@ -25,13 +26,10 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 def _(transform: MaskField, record: Record) -> Step:
     side = record.side(transform.side)
     step = Step(record)
-    if side.schema is None:
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE, null_fails=True)
-        value = side.column
-        for name in transform.fields:
-            masked = _masked_variant(transform, field_or_null(side.column, name), name, step)
-            value = set_field(value, name, masked)
-        step.record = record.with_side(transform.side, Typed(value, None))
+        masked = {name: _masked_variant(transform, step.bind(side.get(name)), name, step) for name in transform.fields}
+        step.record = record.with_side(transform.side, side.with_fields(masked))
     elif need_struct(step, side, _PURPOSE, null_fails=True):
         columns = []
         for field, column in copied(side, step, defaults=transform.replace_null_with_default):
@@ -39,7 +37,8 @@ def _(transform: MaskField, record: Record) -> Step:
             if field.name in transform.fields:
                 new = _masked(transform, column, field.schema, field.name, step)
             columns.append((field.name, new))
-        step.record = record.with_side(transform.side, Typed(struct_of(columns, side.column.isNull()), side.schema))
+        assert side.schema is not None
+        step.record = record.with_side(transform.side, Struct(columns, side.present, side.schema))
     return step
 
 
@@ -106,7 +105,7 @@ def _zero(schema: Schema) -> Column | None:
 
 def _masked_variant(transform: MaskField, column: Column, name: str, step: Step) -> Column:
     """The masked variant, by the type that the record's own value has."""
-    column = step.bind(column)
+    column = without_json_null(column)
     kind = step.bind(kind_of(column))
     integer, real = kind == "BIGINT", kind.isin("FLOAT", "DOUBLE") | kind.startswith("DECIMAL")
     text = transform.replacement
@@ -136,4 +135,4 @@ def _masked_variant(transform: MaskField, column: Column, name: str, step: Step)
     masked: Column = F.lit(None).cast("variant")
     for when, new in reversed(cases):
         masked = F.when(when, new.cast("variant")).otherwise(masked)
-    return F.when(column.isNotNull(), masked)
+    return or_json_null(F.when(column.isNotNull(), masked))

@@ -9,7 +9,8 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column
 
 from turnout.errors import NotCompilableError
-from turnout.spark.record import Record, Typed
+from turnout.spark.record import Record
+from turnout.spark.typed import Typed
 
 __all__ = ["ColumnTransform", "plugged"]
 
@@ -46,6 +47,6 @@ def plugged(transform: ColumnTransform, record: Record) -> Record:
         partition=after["partition"],
         timestamp=after["timestamp"],
         headers=after["headers"],
-        key=Typed(after["key"], record.key.schema),
-        value=Typed(after["value"], record.value.schema),
+        key=record.key if after["key"] is given["key"] else Typed(after["key"], record.key.schema),
+        value=record.value if after["value"] is given["value"] else Typed(after["value"], record.value.schema),
     )

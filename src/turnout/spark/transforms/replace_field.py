@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed, require, struct_of
+from turnout.spark.record import Record, Step, require
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import as_map, get, remove, set_field
+from turnout.spark.typed import Object, Struct, Typed
 from turnout.transforms.replace_field import ReplaceField
 from turnout.transforms.schema import Field
 
@@ -20,29 +20,30 @@ _PURPOSE = "field replacement"
 def _(transform: ReplaceField, record: Record) -> Step:
     side = record.side(transform.side)
     step = Step(record)
-    if side.schema is None:
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE)
-        step.record = record.with_side(transform.side, Typed(_object(transform, side.column), None))
+        step.record = record.with_side(transform.side, _object(transform, side))
     elif need_struct(step, side, _PURPOSE):
         step.record = record.with_side(transform.side, _struct(transform, side, step))
     return step
 
 
-def _object(transform: ReplaceField, value: Column) -> Column:
+def _object(transform: ReplaceField, side: Object) -> Object:
+    made: dict[str, Column | None] = dict.fromkeys(transform.exclude)
     if transform.include:
-        kept = F.map_filter(as_map(value), lambda name, _: name.isin(*transform.include))
-        made = F.when(value.isNotNull(), F.to_variant_object(kept))
+        kept = [name for name in transform.include if transform.keeps(name)]
+        made |= {name: side.get(name) for name in kept}
+        empty = F.when(side.is_object, F.parse_json(F.lit("{}"))).otherwise(side.base)
+        left = Object(empty, side.is_object)
     else:
-        made = value
-    made = remove(made, *transform.exclude)
+        left = side
     moved = [(old, new) for old, new in transform.renames if transform.keeps(old) and old != new]
-    if not moved:
-        return made
-    made = remove(made, *[old for old, _ in moved])
+    made |= {old: None for old, _ in moved}
     for old, new in moved:
-        found = get(value, old)
-        made = F.when(found.isNull(), made).otherwise(set_field(made, new, found))
-    return made
+        # What has no such field keeps the one of the new name, if there is one.
+        found, there = side.get(old), made[new] if new in made else left.get(new)
+        made[new] = found if there is None else F.coalesce(found, there)
+    return left.with_fields(made)
 
 
 def _struct(transform: ReplaceField, side: Typed, step: Step) -> Typed:
@@ -55,7 +56,7 @@ def _struct(transform: ReplaceField, side: Typed, step: Step) -> Typed:
         new = transform.renamed(field.name)
         if any(new == other.name for other in fields):
             step.fail(
-                side.column.isNotNull(),
+                side.present,
                 f'Cannot create field because of field name duplication "{new}"',
                 "org.apache.kafka.connect.errors.SchemaBuilderException",
             )
@@ -65,7 +66,7 @@ def _struct(transform: ReplaceField, side: Typed, step: Step) -> Typed:
         if read is None:
             return side
         columns.append((new, read))
-    return Typed(struct_of(columns, side.column.isNull()), side.schema.basics(tuple(fields)))
+    return Struct(columns, side.present, side.schema.basics(tuple(fields)))
 
 
 def _read(transform: ReplaceField, side: Typed, step: Step, new: str, field: Field) -> Column | None:
@@ -74,11 +75,11 @@ def _read(transform: ReplaceField, side: Typed, step: Step, new: str, field: Fie
     source = transform.source_of(new)
     schema = side.schema.field(source)
     if schema is None:
-        step.fail(side.column.isNotNull(), f"{source} is not a valid field name")
+        step.fail(side.present, f"{source} is not a valid field name")
         return None
     column = side.field(source, defaults=transform.replace_null_with_default).column
     if schema.bare() != field.schema.bare() or schema.logical != field.schema.logical:
-        step.fail(side.column.isNotNull(), f'Invalid type for field "{new}": {schema.type} from "{source}"')
+        step.fail(side.present, f'Invalid type for field "{new}": {schema.type} from "{source}"')
         return None
-    require(step, side.column.isNotNull(), new, column, field.schema)
+    require(step, side.present, new, column, field.schema)
     return column

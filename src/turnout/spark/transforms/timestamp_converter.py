@@ -8,9 +8,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.spark.java_time import DAY, floor_days, format_millis, parse_millis
-from turnout.spark.record import Record, Step, Typed, copied, struct_of
+from turnout.spark.record import Record, Step, copied
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import field_or_null, kind_of, set_field
+from turnout.spark.typed import Object, Struct, Typed
+from turnout.spark.variants import kind_of, or_json_null, without_json_null
 from turnout.transforms.schema import DATE, TIME, TIMESTAMP, Field, Schema
 from turnout.transforms.timestamp_converter import TimestampConverter
 
@@ -54,15 +55,16 @@ def _whole(transform: TimestampConverter, side: Typed, step: Step) -> Typed:
 
 def _field(transform: TimestampConverter, side: Typed, step: Step) -> Typed:
     name = transform.field
-    if side.schema is None:
+    if isinstance(side, Object):
         need_map(step, side, _PURPOSE)
-        converted = _variant(transform, field_or_null(side.column, name), step)
-        return Typed(set_field(side.column, name, converted), None)
+        converted = _variant(transform, without_json_null(step.bind(side.get(name))), step)
+        return side.with_fields({name: or_json_null(converted)})
     if not need_struct(step, side, _PURPOSE):
         return side
+    assert side.schema is not None
     fields: list[Field] = []
     columns: list[tuple[str, Column]] = []
-    present = side.column.isNotNull()
+    present = side.present
     for field, column in copied(side, step, lambda one: one != name, defaults=transform.replace_null_with_default):
         fields.append(field)
         columns.append((field.name, column))
@@ -78,7 +80,7 @@ def _field(transform: TimestampConverter, side: Typed, step: Step) -> Typed:
         fields.insert(at, Field(name, TARGETS[transform.target_type].with_(optional=found.optional)))
         columns.insert(at, (name, made))
     schema = side.schema.basics(tuple(fields)).with_(optional=side.schema.optional, default=side.schema.default)
-    return Typed(struct_of(columns, side.column.isNull()), schema)
+    return Struct(columns, side.present, schema)
 
 
 def _source_of(schema: Schema) -> str | None:

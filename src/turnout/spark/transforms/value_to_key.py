@@ -7,9 +7,10 @@ from dataclasses import replace
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.record import Record, Step, Typed, require, struct_of
+from turnout.spark.record import Record, Step, require
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
-from turnout.spark.variants import get, null_variant
+from turnout.spark.typed import Object, Struct, Typed, struct_of
+from turnout.spark.variants import or_json_null
 from turnout.transforms.schema import Field, Schema
 from turnout.transforms.value_to_key import ValueToKey
 
@@ -22,10 +23,10 @@ _PURPOSE = "copying fields from value to key"
 def _(transform: ValueToKey, record: Record) -> Step:
     value = record.value
     step = Step(record)
-    if value.schema is None:
+    if isinstance(value, Object):
         need_map(step, value, _PURPOSE, null_fails=True)
         names = dict.fromkeys(transform.fields)
-        parts = [(name, F.coalesce(get(value.column, name), null_variant())) for name in names]
+        parts = [(name, or_json_null(value.get(name))) for name in names]
         step.record = replace(record, key=Typed(F.to_variant_object(struct_of(parts)), None))
     elif need_struct(step, value, _PURPOSE, null_fails=True):
         key = _struct(transform, value, step)
@@ -36,7 +37,7 @@ def _(transform: ValueToKey, record: Record) -> Step:
 
 def _struct(transform: ValueToKey, value: Typed, step: Step) -> Typed | None:
     assert value.schema is not None
-    present = value.column.isNotNull()
+    present = value.present
     fields: list[Field] = []
     columns: list[tuple[str, Column]] = []
     for name in transform.fields:
@@ -52,4 +53,4 @@ def _struct(transform: ValueToKey, value: Typed, step: Step) -> Typed | None:
         require(step, present, name, column, schema)
         fields.append(Field(name, schema))
         columns.append((name, column))
-    return Typed(struct_of(columns), Schema("struct", fields=tuple(fields)))
+    return Struct(columns, None, Schema("struct", fields=tuple(fields)))
