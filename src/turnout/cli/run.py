@@ -59,10 +59,14 @@ def _check(file: Path, *, as_json: bool) -> int:
         else:
             typer.echo(str(wrong), err=True)
         return WRONG_REQUEST
+    notes = route.errors.notes()
     if as_json:
-        typer.echo(json.dumps({"route": str(file), "valid": True, "name": route.name, "mistakes": []}, indent=1))
+        fine = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
+        typer.echo(json.dumps(fine, indent=1))
     else:
         typer.echo(f"{file}: route {route.name} is fine: {route.summary()}")
+        for note in notes:
+            typer.echo(f"note: {note}")
     return DONE
 
 

@@ -53,17 +53,24 @@ class ErrorsPart(Part):
 
     Attributes:
         tolerance: ``all`` sets it aside and goes on, ``none`` stops the run.
-        log: say each failed record on the log.
+        log: say failed records on the log: stage, class, message and place.
+        log_messages: say their keys and values too.
         predicates: ``fail`` (Kafka as released) or ``not-matched`` (the draft of KIP-585).
     """
 
     tolerance: Literal["none", "all"] = "none"
     log: bool = False
+    log_messages: bool = False
     predicates: Literal["fail", "not-matched"] = "fail"
 
     def policy(self) -> ErrorPolicy:
         """The same as a chain knows it."""
-        return ErrorPolicy(tolerance=self.tolerance, log=self.log, failed_predicates=self.predicates)
+        return ErrorPolicy(
+            tolerance=self.tolerance,
+            log=self.log,
+            log_messages=self.log_messages,
+            failed_predicates=self.predicates,
+        )
 
 
 class TriggerPart(Part):

@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from turnout.routes import Route
-from turnout.spark.chain import compile_chain, error_headers
+from turnout.spark.chain import compile_chain, error_headers, logged_error
+from turnout.spark.error_log import observed_failures
 from turnout.spark.matching import Matching
 from turnout.spark.origin import RAW, message_id, with_origin, with_raw
 from turnout.spark.subjects import map_subjects
@@ -115,9 +116,16 @@ def deliveries(route: Route, prepared: DataFrame, matching: Matching | None, obs
         F.count_if(dead).alias("dead_lettered"),
         F.count_if(discarded).alias("discarded"),
         F.count_if(delivered).alias("messages"),
+        *observed_failures(route.errors, logged_error(rows), F.col(_FIRST), _consumed()),
     )
     rows = rows.where(delivered | dead).withColumn("_dead", dead)
     return _messages(route, encode_values(rows, route.value), by_subscription=matching is not None)
+
+
+def _consumed() -> dict[str, Column]:
+    """The parts of the record as it was read."""
+    raw = {name: F.col(RAW[name]) for name in ("topic", "key", "value")}
+    return {**raw, **{name: F.col(name) for name in ("partition", "offset", "timestamp")}}
 
 
 def _messages(route: Route, rows: DataFrame, *, by_subscription: bool) -> DataFrame:

@@ -10,6 +10,9 @@ from turnout.transforms.options import Option, Options
 
 __all__ = ["ErrorPolicy"]
 
+_REPLICATION = 3
+"""Connect's default replication factor of a dead letter topic."""
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
@@ -17,7 +20,8 @@ class ErrorPolicy:
 
     Attributes:
         tolerance: ``none`` stops the run at the first failure, ``all`` sends the record to the dead letters.
-        log: whether each failure is logged, and `log_messages` whether with the record's place.
+        log: whether failures are logged with stage, class, message and place; `log_messages` adds key and value.
+        retry_timeout: read and without effect, as is `retry_delay_max`: see `notes`.
         failed_predicates: ``fail``: a failing predicate is a failure of its stage, as in released Kafka;
             ``not-matched``: the stage is left out and the failure logged, whatever ``negate`` says (KIP-585's draft).
         dead_letter_topic: where failed records go, empty for nowhere.
@@ -29,7 +33,7 @@ class ErrorPolicy:
     retry_timeout: int = 0
     retry_delay_max: int = 60000
     dead_letter_topic: str = ""
-    dead_letter_replication: int = 3
+    dead_letter_replication: int = _REPLICATION
     dead_letter_headers: bool = False
     failed_predicates: str = "fail"
 
@@ -37,6 +41,24 @@ class ErrorPolicy:
     def from_options(cls, options: Options) -> Self:
         """Build one from the parsed ``errors.*`` properties."""
         return cls(**{field: options[option.name] for field, option in zip(_FIELDS, OPTIONS, strict=True)})
+
+    def notes(self) -> tuple[str, ...]:
+        """What was asked for and has no effect here, a sentence for each."""
+        found: list[str] = []
+        if self.retry_timeout != 0:
+            found.append(
+                f"errors.retry.timeout={self.retry_timeout} has no effect: Connect retries only what fails for a "
+                "passing reason, and no transform, predicate or converter here does; a sink that cannot be reached "
+                "fails the micro-batch, which is done again from the checkpoint"
+            )
+        if self.log_messages and not self.log:
+            found.append("errors.log.include.messages=true has no effect without errors.log.enable=true")
+        if self.dead_letter_replication != _REPLICATION:
+            found.append(
+                f"errors.deadletterqueue.topic.replication.factor={self.dead_letter_replication} has no effect: "
+                "the dead letter topic is not created here"
+            )
+        return tuple(found)
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -48,12 +70,17 @@ OPTIONS: tuple[Option, ...] = (
         check=one_of("none", "all"),
         valid="none, all",
     ),
-    Option("errors.log.enable", "BOOLEAN", "Log each failure.", default=False),
-    Option("errors.log.include.messages", "BOOLEAN", "Log the record's place too.", default=False),
-    Option("errors.retry.timeout", "LONG", "Accepted; nothing here is worth a retry.", default=0),
-    Option("errors.retry.delay.max.ms", "LONG", "Accepted; see errors.retry.timeout.", default=60000),
+    Option("errors.log.enable", "BOOLEAN", "Log failures with stage, class, message and place.", default=False),
+    Option("errors.log.include.messages", "BOOLEAN", "Log the record's key and value too.", default=False),
+    Option("errors.retry.timeout", "LONG", "No effect: nothing here fails for a passing reason.", default=0),
+    Option("errors.retry.delay.max.ms", "LONG", "No effect; see errors.retry.timeout.", default=60000),
     Option("errors.deadletterqueue.topic.name", "STRING", "Where failed records go; blank for nowhere.", default=""),
-    Option("errors.deadletterqueue.topic.replication.factor", "SHORT", "Accepted; topics are not made.", default=3),
+    Option(
+        "errors.deadletterqueue.topic.replication.factor",
+        "SHORT",
+        "No effect: topics are not created.",
+        default=_REPLICATION,
+    ),
     Option(
         "errors.deadletterqueue.context.headers.enable",
         "BOOLEAN",
