@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.spark.java_regex import ReplacementError, first_replaced, matches_whole
@@ -21,10 +22,14 @@ PATTERNS = [
     "EEEE MMMM dd, yyyy G",
     "D kk K X XXX z",
     "'o''clock' HH SSSSSS u F",
+    "YYYY-'W'ww-u W",
+    "YY w GGGG YYYYYY",
 ]
 MILLIS = [
     0, -1, 1, 86_400_000, -86_400_000, 1_356_998_400_123, 253_402_300_799_999, 253_402_300_800_000,
     -12_219_292_800_000, -12_219_292_800_001, -62_135_596_800_000, -62_135_769_600_001, 951_782_400_000,
+    1_704_067_200_000, 1_703_980_800_000, 1_735_430_400_000, 1_483_142_400_000, -12_220_156_800_000,
+    -62_167_219_200_000,
 ]  # fmt: skip
 PARSED = {
     "yyyy-MM-dd HH:mm:ss": [
@@ -37,7 +42,33 @@ PARSED = {
     "yyyy-MM-dd HH:mm Z": ["2013-01-01 00:00 +0130", "2013-01-01 00:00 -0800", "2013-01-01 00:00 GMT"],
     "yyyy D": ["2012 366", "2013 366"],
     "h:mm a": ["12:30 am", "12:30 PM", "1:05 pm"],
+    "YYYY-'W'ww-u": ["2024-W01-1", "2025-W01-7", "2020-W53-4", "2020-W00-1", "1582-W41-1", "2024-W10-9", "24-W10-3"],
+    "YY w": ["24 1", "99 52", "124 3"],
+    "yyyy w EEE": ["2024 1 Mon", "2024 10 sunday", "2024 60 Fri", "2024 -1 Sat"],
+    "yyyy w": ["2024 1", "2023 1", "2024 53"],
+    "yyyy MM W E": ["2024 02 1 Thu", "2024 02 5 Mon", "2024 02 0 Mon"],
+    "yyyy MM W": ["2024 02 1", "2024 06 3"],
+    "yyyy MM F EEE": ["2024 02 1 Thu", "2024 02 -1 Mon", "2024 02 0 Mon", "2024 13 2 Wed"],
+    "EEE yyyy MM F": ["Thu 2024 02 3"],
+    "EEE, d MMM yyyy G": ["Mon, 5 Feb 44 BC", "Wed, 5 Feb 2024 ad", "x, 5 Feb 2024 AD"],
+    "EEE MMM yyyy": ["Mon Feb 2024", "Sun Jan 1970"],
+    "d w yyyy EEE": ["17 10 2024 Mon"],
+    "w d yyyy": ["10 17 2024"],
+    "yyyy MM dd D": ["2024 02 03 100"],
+    "D yyyy MM dd": ["100 2024 02 03"],
+    "u yyyy w": ["3 2024 10", "0 2024 10", "8 2024 10"],
 }  # fmt: skip
+
+
+@pytest.fixture
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """No generated code: a hundred expressions over a few rows are not worth a compiler's time."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name in settings:
+        spark.conf.unset(name)
 
 
 def java_format(spark: SparkSession, pattern: str) -> Any:
@@ -47,7 +78,7 @@ def java_format(spark: SparkSession, pattern: str) -> Any:
     return found
 
 
-def test_times_print_as_in_java(spark: SparkSession) -> None:
+def test_times_print_as_in_java(spark: SparkSession, interpreted: None) -> None:
     """Every letter that is built, before and after the calendars changed."""
     rows = spark.createDataFrame([(one,) for one in MILLIS], "millis bigint").coalesce(1)
     found = rows.select(*[format_millis(F.col("millis"), pattern) for pattern in PATTERNS]).collect()
@@ -63,22 +94,21 @@ def test_times_print_as_in_java(spark: SparkSession) -> None:
     assert wanted == [list(row) for row in found]
 
 
-@pytest.mark.parametrize("pattern", PARSED)
-def test_texts_are_read_as_in_java(spark: SparkSession, pattern: str) -> None:
+def test_texts_are_read_as_in_java(spark: SparkSession, interpreted: None) -> None:
     """Leniently: fields roll over, what follows is ignored, and what does not fit is told."""
-    rows = spark.createDataFrame([(text,) for text in PARSED[pattern]], "text string").coalesce(1)
-    parsed = parse_millis(F.col("text"), pattern)
-    found = [
-        None if row["failed"] else row["millis"]
-        for row in rows.select(parsed.millis.alias("millis"), parsed.failed.alias("failed")).collect()
-    ]
+    texts = [(text,) for text in dict.fromkeys(text for group in PARSED.values() for text in group)]
+    rows = spark.createDataFrame(texts, "text string").coalesce(1)
+    parsed = {pattern: parse_millis(F.col("text"), pattern) for pattern in PARSED}
+    columns = [F.when(~one.failed, one.millis).alias(pattern) for pattern, one in parsed.items()]
+    read = {row["text"]: row.asDict() for row in rows.select("text", *columns).collect()}
+    found = {(pattern, text): read[text][pattern] for pattern, group in PARSED.items() for text in group}
 
-    wanted = []
-    for text in PARSED[pattern]:
+    wanted: dict[tuple[str, str], int | None] = {}
+    for pattern, text in found:
         try:
-            wanted.append(java_format(spark, pattern).parse(text).getTime())
+            wanted[pattern, text] = java_format(spark, pattern).parse(text).getTime()
         except Py4JJavaError:
-            wanted.append(None)
+            wanted[pattern, text] = None
 
     assert wanted == found
 
@@ -98,28 +128,40 @@ REPLACED = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "replacement", "text"), REPLACED)
-def test_the_first_find_is_replaced_as_in_java(spark: SparkSession, pattern: str, replacement: str, text: str) -> None:
-    """The whole text decides, the first find is replaced, a bad group fails."""
+def java_replaced(spark: SparkSession, pattern: str, replacement: str, text: str) -> tuple[bool, str | None, str]:
+    """Whether the whole text matches, the replaced text, and the class of what Java throws."""
     jvm: Any = spark._jvm
     matcher = jvm.java.util.regex.Pattern.compile(pattern).matcher(text)
-    rows = spark.createDataFrame([(text,)], "text string")
-
-    whole = rows.select(matches_whole(F.col("text"), pattern)).collect()[0][0]
-    assert matcher.matches() == whole
+    whole = matcher.matches()
     try:
-        wanted, thrown = matcher.replaceFirst(replacement), None
+        return whole, matcher.replaceFirst(replacement), ""
     except Py4JJavaError as error:
-        wanted, thrown = None, error.java_exception.getClass().getName()
+        return whole, None, error.java_exception.getClass().getName()
     except IllegalArgumentException:
         # PySpark translates this one.
-        wanted, thrown = None, "java.lang.IllegalArgumentException"
-    if thrown is not None:
-        with pytest.raises(ReplacementError) as refused:
-            first_replaced(F.col("text"), pattern, replacement)
-        assert thrown == refused.value.exception
-        return
-    if not whole:
-        # The router leaves such a topic alone.
-        return
-    assert wanted == rows.select(first_replaced(F.col("text"), pattern, replacement)).collect()[0][0]
+        return whole, None, "java.lang.IllegalArgumentException"
+
+
+def test_the_first_find_is_replaced_as_in_java(spark: SparkSession, interpreted: None) -> None:
+    """The whole text decides, the first find is replaced, a bad group fails."""
+    wanted = {case: java_replaced(spark, *case) for case in REPLACED}
+
+    texts = F.array(*[F.lit(text) for _, _, text in REPLACED])
+    columns: list[Column] = []
+    for at, (pattern, replacement, text) in enumerate(REPLACED):
+        thrown = wanted[pattern, replacement, text][2]
+        topic = F.col("texts")[at]
+        columns.append(matches_whole(topic, pattern).alias(f"whole{at}"))
+        if thrown:
+            with pytest.raises(ReplacementError) as refused:
+                first_replaced(topic, pattern, replacement)
+            assert thrown == refused.value.exception
+        replaced = F.lit(None).cast("string") if thrown else first_replaced(topic, pattern, replacement)
+        columns.append(replaced.alias(f"replaced{at}"))
+    row = list(spark.range(1).select(texts.alias("texts")).select(*columns).collect()[0])
+    found = dict(zip(REPLACED, zip(row[::2], row[1::2], strict=True), strict=True))
+
+    assert {case: whole for case, (whole, _, _) in wanted.items()} == {case: one[0] for case, one in found.items()}
+    # The router leaves a topic alone that does not match as a whole.
+    routed = [case for case, (whole, _, _) in wanted.items() if whole]
+    assert {case: wanted[case][1] for case in routed} == {case: found[case][1] for case in routed}

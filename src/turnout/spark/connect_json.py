@@ -59,8 +59,7 @@ def to_wire(column: Column, schema: Schema) -> Column:
     if schema.logical == DATE:
         return F.unix_date(column)
     if schema.logical == DECIMAL:
-        unscaled = (column.cast("decimal(38,18)") * F.lit(10**schema.scale)).cast("decimal(38,0)").try_cast("bigint")
-        return F.unhex(F.lpad(F.hex(unscaled), 16, "0"))
+        return _bytes_of(column)
     return _each(column, schema, to_wire)
 
 
@@ -76,16 +75,41 @@ def _each(column: Column, schema: Schema, convert: object) -> Column:
     return F.transform_values(column, lambda _, item: convert(item, inner))
 
 
+_WORD = "18446744073709551616"
+"""2 to the power of 64: a decimal of 38 digits is two words of 64 bits."""
+
+
+def _whole(text: str) -> Column:
+    return F.lit(text).cast("decimal(38,0)")
+
+
+def _bytes_of(column: Column) -> Column:
+    """The unscaled integer of a decimal as ``BigInteger.toByteArray`` writes it: big-endian, as short as can be."""
+    unscaled = F.replace(column.cast("string"), F.lit("."), F.lit("")).cast("decimal(38,0)")
+    low = F.pmod(unscaled, _whole(_WORD))
+    high = ((unscaled - low) / _whole(_WORD)).cast("bigint")
+    signed = F.when(low >= _whole("9223372036854775808"), low - _whole(_WORD)).otherwise(low).cast("bigint")
+    digits = F.concat(*[F.lpad(F.hex(word), 16, "0") for word in (high, signed)])
+    # A leading byte that only repeats the sign of the next one says nothing.
+    return F.unhex(F.regexp_replace(digits, r"\A(?:(?:00)+(?=[0-7].)|(?:FF)+(?=[89A-F].))", ""))
+
+
 def _decimal(column: Column, schema: Schema) -> Column:
-    """The decimal of big-endian bytes, of up to eight of them; more make null."""
+    """The decimal of big-endian bytes; null for one of more than 38 digits."""
+    wanted = spark_type(schema)
+    assert isinstance(wanted, T.DecimalType)
     digits = F.hex(column)
     negative = F.substring(digits, 1, 1).isin(*"89ABCDEF")
-    full = F.lpad(digits, 16, F.when(negative, "F").otherwise("0"))
+    full = F.lpad(digits, 32, F.when(negative, "F").otherwise("0"))
     # conv gives an unsigned number; what is beyond the signed range is negative.
-    unsigned = F.conv(full, 16, 10).cast("decimal(38,0)")
-    signed = F.when(negative, unsigned - F.lit(str(1 << 64)).cast("decimal(38,0)")).otherwise(unsigned)
-    scaled = signed.cast("decimal(20,0)").cast(f"decimal(38,{min(schema.scale, 18)})") / F.lit(10**schema.scale)
-    return F.when(F.length(digits) <= 16, scaled.try_cast(spark_type(schema)))
+    high, low = (F.conv(F.substring(full, at, 16), 16, 10).cast("decimal(38,0)") for at in (1, 17))
+    signed = F.when(negative, high - _whole(_WORD)).otherwise(high)
+    unscaled = F.try_add(F.try_multiply(signed, _whole(_WORD)).cast("decimal(38,0)"), low).cast("decimal(38,0)")
+    text = F.lpad(F.abs(unscaled).cast("string"), 40, "0")
+    scale = wanted.scale
+    point = F.concat(F.substring(text, 1, 40 - scale), F.lit("."), F.substring(text, 41 - scale, scale))
+    plain = F.concat(F.when(negative, F.lit("-")).otherwise(F.lit("")), point)
+    return F.when(F.length(digits) <= 32, plain.try_cast(wanted))
 
 
 def envelope(payload: Column, schema: Schema) -> Column:

@@ -1,6 +1,7 @@
 """``java.text.SimpleDateFormat`` on columns: the lenient parsing and the printing that Connect does, in UTC.
 
-Times are epoch milliseconds. The calendar is Java's: Julian before 1582-10-15.
+Times are epoch milliseconds. The calendar is Java's: Julian before 1582-10-15. The locale is en_US, as in Connect's
+own images: weeks begin on Sunday, the first of a year holds its 1 January.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TypeAlias
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.errors import NotCompilableError
 from turnout.transforms.java_time import Letters, Token, parse_java_time
 
 __all__ = ["DAY", "Bind", "floor_days", "format_millis", "parse_millis"]
@@ -96,15 +96,21 @@ def _date_of(days: Column) -> _Date:
     )
 
 
+def _sunday(days: Column) -> Column:
+    """The Sunday on or before a day, as days since 1970."""
+    return days - F.pmod(days + 4, _long(7))
+
+
+def _on_or_before(days: Column, weekday: Column) -> Column:
+    """The last day up to *days* that is that weekday; 1 is Sunday."""
+    return days - F.pmod(days + 5 - weekday, _long(7))
+
+
 # --- printing -----------------------------------------------------------------------------------------------------
 
 
 def format_millis(millis: Column, pattern: str, bind: Bind = _unbound) -> Column:
-    """The text of the times in *millis*; null where they are null.
-
-    Raises:
-        NotCompilableError: for a letter that is not built (weeks of the year, ``Y``).
-    """
+    """The text of the times in *millis*; null where they are null."""
     tokens = parse_java_time(pattern)
     millis = bind(millis)
     days = bind(floor_days(millis))
@@ -183,10 +189,22 @@ def _printed_date(token: Letters, days: Column) -> Column:
         case "D":
             return _padded(days - _days_of(date.year, _long(1), _long(1), _unbound) + 1, count)
         case "F":
-            # October 1582 had no days from the 5th to the 14th, and they do not count.
-            left_out = F.when(days.between(_CUTOVER_DAY, _CUTOVER_DAY + 16), _long(10)).otherwise(_long(0))
-            return _padded(_div(date.day - left_out - 1, 7) + 1, count)
-    raise NotCompilableError(letter * count, "weeks of a year or month are not printed")
+            return _padded(_div(_of_month(days, date) - 1, 7) + 1, count)
+        case "W":
+            first = days - _of_month(days, date) + 1
+            return _padded(_div(_sunday(days) - _sunday(first), 7) + 1, count)
+    # A week belongs to the year of its Saturday.
+    saturday = _sunday(days) + 6
+    year = _date_of(saturday).year
+    if letter == "Y":
+        return _padded(F.pmod(year, _long(100)), 2) if count == 2 else _padded(year, count)
+    first = _sunday(_days_of(year, _long(1), _long(1), _unbound))
+    return _padded(_div(saturday - 6 - first, 7) + 1, count)
+
+
+def _of_month(days: Column, date: _Date) -> Column:
+    """Which day of its month it is; October 1582 had no days from the 5th to the 14th, and they do not count."""
+    return date.day - F.when(days.between(_CUTOVER_DAY, _CUTOVER_DAY + 16), _long(10)).otherwise(_long(0))
 
 
 # --- parsing ------------------------------------------------------------------------------------------------------
@@ -201,11 +219,7 @@ class Parsed:
 
 
 def parse_millis(text: Column, pattern: str, bind: Bind = _unbound) -> Parsed:
-    """The times that *text* stands for: lenient, what follows is ignored, every field may be missing.
-
-    Raises:
-        NotCompilableError: for a letter that is not built (weeks, eras, names of time zones).
-    """
+    """The times that *text* stands for: lenient, what follows is ignored, every field may be missing."""
     tokens = parse_java_time(pattern)
     quick = _quickly(text, tokens)
     if quick is None:
@@ -251,9 +265,11 @@ def _parsed_leniently(text: Column, tokens: tuple[Token, ...], bind: Bind) -> Pa
     fields: dict[str, Column] = {}
     for at, token in enumerate(letters):
         piece = F.get(pieces, F.lit(at + 1))
+        # The order tells which fields the day is made of, so a letter that comes again moves to the end.
+        fields.pop(token.letter, None)
         fields[token.letter] = _read(token, piece)
-        if token.letter == "y" and token.count <= 2:
-            fields["y"] = _century(piece, fields["y"])
+        if token.letter in "yY" and token.count <= 2:
+            fields[token.letter] = _century(piece, fields[token.letter])
     millis = bind(F.when(~failed, _resolved(fields, bind)))
     return Parsed(millis, F.coalesce(failed | millis.isNull(), F.lit(False)))
 
@@ -285,13 +301,13 @@ def _field_regex(token: Letters, *, abutting: bool) -> str:
         return "(?i:(" + "|".join((*_WEEKDAYS, *(name[:3] for name in _WEEKDAYS))) + "))"
     if token.letter == "a":
         return "(?i:(AM|PM))"
+    if token.letter == "G":
+        return "(?i:(AD|BC))"
     if token.letter == "Z":
         return r"((?i:GMT|UTC|UT)?[+-]\d{2}:?\d{2}|(?i:GMT|UTC|UT))"
     if token.letter == "z":
         return r"((?i:GMT|UTC|UT)[+-]\d{1,2}:?\d{2}|[+-]\d{4}|(?i:GMT|UTC|UT))"
-    if token.letter == "X":
-        return {1: r"(Z|[+-]\d{2})", 2: r"(Z|[+-]\d{4})"}.get(token.count, r"(Z|[+-]\d{2}:\d{2})")
-    raise NotCompilableError(token.letter * token.count, "this letter is not parsed")
+    return {1: r"(Z|[+-]\d{2})", 2: r"(Z|[+-]\d{4})"}.get(token.count, r"(Z|[+-]\d{2}:\d{2})")
 
 
 def _read(token: Letters, piece: Column) -> Column:
@@ -304,14 +320,17 @@ def _read(token: Letters, piece: Column) -> Column:
     if token.letter in "ML":
         names = F.array(*[F.lit(name[:3].upper()) for name in _MONTHS])
         return F.array_position(names, F.upper(F.substring(piece, 1, 3))).cast("bigint")
+    if token.letter == "E":
+        names = F.array(*[F.lit(name[:3].upper()) for name in (_WEEKDAYS[-1], *_WEEKDAYS[:-1])])
+        return F.array_position(names, F.upper(F.substring(piece, 1, 3))).cast("bigint")
+    if token.letter == "G":
+        return F.when(F.upper(piece) == "BC", _long(0)).otherwise(_long(1))
     if token.letter == "a":
         return F.when(F.upper(piece) == "PM", _long(12)).otherwise(_long(0))
-    if token.letter in "zZX":
-        digits = F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 2).try_cast("bigint")
-        minutes = F.coalesce(F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 3).try_cast("bigint"), _long(0))
-        total = F.coalesce(digits, _long(0)) * 60 + minutes
-        return F.when(piece.contains("-"), -total).otherwise(total)
-    return F.lit(None).cast("bigint")
+    digits = F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 2).try_cast("bigint")
+    minutes = F.coalesce(F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 3).try_cast("bigint"), _long(0))
+    total = F.coalesce(digits, _long(0)) * 60 + minutes
+    return F.when(piece.contains("-"), -total).otherwise(total)
 
 
 def _century(piece: Column, year: Column) -> Column:
@@ -328,11 +347,7 @@ def _resolved(fields: dict[str, Column], bind: Bind) -> Column:
     def get(letter: str, otherwise: int) -> Column:
         return fields.get(letter, _long(otherwise))
 
-    month = fields.get("M", fields.get("L", _long(1)))
-    if "D" in fields and "M" not in fields:
-        days = _days_of(get("y", 1970), _long(1), fields["D"], bind)
-    else:
-        days = _days_of(get("y", 1970), month, get("d", 1), bind)
+    days = _day_of(fields, bind)
     if "H" in fields or "k" in fields:
         hours = fields["H"] if "H" in fields else F.when(fields["k"] == 24, _long(0)).otherwise(fields["k"])
     else:
@@ -341,3 +356,65 @@ def _resolved(fields: dict[str, Column], bind: Bind) -> Column:
     zone = next((fields[letter] for letter in "zZX" if letter in fields), _long(0))
     minutes = hours * 60 + get("m", 0) - zone
     return days * DAY + minutes * 60_000 + get("s", 0) * 1000 + get("S", 0)
+
+
+def _day_of(fields: dict[str, Column], bind: Bind) -> Column:
+    """The days since 1970 of the fields: of those that contradict each other the one that comes last counts.
+
+    This is what ``java.util.Calendar`` does (Calendar Fields Resolution); *fields* are in the pattern's order.
+    """
+    at = {letter: place for place, letter in enumerate(fields)}
+    weekdays = sorted((letter for letter in ("E", "u") if letter in at), key=lambda letter: at[letter])
+    by_number = weekdays[-1:] == ["u"]
+    weekday = fields[weekdays[-1]] if weekdays else _long(1)
+    if at.get("Y", -1) > at.get("y", -1):
+        week = fields.get("w", _long(1)) - 1
+        if by_number:
+            # The 8th day of a week is the first of the next one.
+            week, weekday = week + _div(weekday - 1, 7), F.pmod(weekday - 1, _long(7)) + 1
+            weekday = weekday % 7 + 1
+        return _sunday(_first_of(fields["Y"], bind)) + week * 7 + weekday - 1
+    if by_number:
+        # Monday is 1 to the pattern and 2 to the calendar, which takes other numbers as they are.
+        weekday = F.when(weekday.between(1, 7), weekday % 7 + 1).otherwise(weekday)
+    year = fields.get("y", _long(1970))
+    if "G" in fields:
+        year = F.when(fields["G"] == 0, _long(1) - year).otherwise(year)
+    chosen = _chosen(at, at[weekdays[-1]] if weekdays else None)
+    if chosen == "w":
+        return _on_or_before(_sunday(_first_of(year, bind)) + 6, weekday) + (fields["w"] - 1) * 7
+    if chosen == "D":
+        return _days_of(year, _long(1), fields["D"], bind)
+    month = fields.get("M", fields.get("L", _long(1)))
+    if chosen == "d":
+        return _days_of(year, month, fields.get("d", _long(1)), bind)
+    first = bind(_days_of(year, month, _long(1), bind))
+    if chosen == "W":
+        return _on_or_before(_sunday(first) + 6, weekday) + (fields["W"] - 1) * 7
+    place = fields.get("F", _long(1))
+    last = bind(_days_of(year, month + 1, _long(1), bind)) - 1
+    from_end = _on_or_before(last + (place + 1) * 7, weekday)
+    return F.when(place < 0, from_end).otherwise(_on_or_before(first + place * 7 - 1, weekday))
+
+
+def _first_of(year: Column, bind: Bind) -> Column:
+    """The 1 January of a year."""
+    return bind(_days_of(year, _long(1), _long(1), bind))
+
+
+def _chosen(at: dict[str, int], weekday: int | None) -> str:
+    """Which letter gives the day: ``d``, ``D``, ``w``, ``W`` or ``F``; *at* is where each stands in the pattern."""
+    by_week = [letter for letter in "WFw" if letter in at]
+    found = {letter: at[letter] for letter in "dD" if letter in at}
+    if weekday is not None:
+        found |= {letter: max(at[letter], weekday) for letter in by_week}
+    if not found:
+        found = {letter: at[letter] for letter in by_week}
+    if not found:
+        # A weekday alone is looked for from the first day of the month on.
+        return "d" if weekday is None else "F"
+    best = max(found.values())
+    for letter in "dDWFw":
+        if found.get(letter) == best and (letter not in "WF" or at[letter] >= at.get("w", -1)):
+            return "F" if letter == "W" and at.get("F", -1) > at["W"] else letter
+    return "w"

@@ -37,7 +37,6 @@ PARITY: Mapping[str, str] = MappingProxyType(
             "have the new one."
         ),
         "both quotes in a name": "A variant's path cannot name a field with both ' and \" in it.",
-        "weeks and eras in a date pattern": "The letters w, W, Y and, to read, F, G are not built.",
         "range of dates": "Spark's timestamps end in the years 290278 BC and 294246.",
     }
 )
