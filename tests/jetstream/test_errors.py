@@ -12,14 +12,13 @@ import pytest
 
 import nats
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.jetstream import errors
+from turnout.jetstream import _border, errors
+from turnout.jetstream._border import translate, translated
 from turnout.jetstream.errors import (
     NoRespondersError,
     PermissionDeniedError,
     RequestTimeoutError,
     api_error,
-    translate,
-    translated,
 )
 
 
@@ -72,7 +71,7 @@ def test_every_exception_is_translated(kind: type[Exception]) -> None:
 def test_none_falls_through_to_the_base(kind: type[Exception]) -> None:
     """Each class of the core has a row of its own, or an ancestor's; only the base and its deprecated twin have its."""
     base_only = {"Error", "NatsError"}
-    rows = [one for one in kind.__mro__ if one in errors._TABLE]
+    rows = [one for one in kind.__mro__ if one in _border._TABLE]
 
     assert rows
     assert rows[0] is not nats.errors.Error or kind.__name__ in base_only

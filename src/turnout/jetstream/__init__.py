@@ -1,9 +1,20 @@
 """An asynchronous JetStream client that keeps ADR-15 (subscribe workflow) and ADR-19 (API prefixes)."""
 
+try:
+    import nats as _nats  # noqa: F401 - only to say which extra is missing
+except ModuleNotFoundError as missing:
+    if missing.name != "nats":
+        raise
+    from turnout.errors import MissingExtraError as _MissingExtraError
+
+    raise _MissingExtraError("jetstream", "nats") from None
+
+from turnout.jetstream._connect import connect
 from turnout.jetstream.cluster_info import ClusterInfo, PeerInfo
 from turnout.jetstream.consumer import Consumer, PullSubscription
 from turnout.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, ReplayPolicy
-from turnout.jetstream.context import JetStream, connect
+from turnout.jetstream.context import JetStream
+from turnout.jetstream.fetch import Batch
 from turnout.jetstream.kv import KeyValue
 from turnout.jetstream.kv_config import KeyValueConfig
 from turnout.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions
@@ -13,7 +24,7 @@ from turnout.jetstream.objects import ObjectStore
 from turnout.jetstream.ordered import OrderedSubscription
 from turnout.jetstream.prefix import Prefix
 from turnout.jetstream.publish import Expect, PubAck
-from turnout.jetstream.pull import Batch, PullMessages, PullOptions
+from turnout.jetstream.pull import PullMessages, PullOptions
 from turnout.jetstream.reply import JSAck
 from turnout.jetstream.status import Status
 from turnout.jetstream.stream import Stream

@@ -19,14 +19,9 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
+from turnout.jetstream._border import translate, translated
 from turnout.jetstream._frames import FrameParser, Handler
-from turnout.jetstream.errors import (
-    NoRespondersError,
-    PermissionDeniedError,
-    RequestTimeoutError,
-    translate,
-    translated,
-)
+from turnout.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.jetstream.status import NO_RESPONDERS, HeaderInput, Status, encode_headers
 
 __all__ = ["Answer", "Connection", "ErrorCallback", "Interest", "Waiter"]

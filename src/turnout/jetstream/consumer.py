@@ -14,8 +14,9 @@ from turnout.jetstream._mailbox import Callback
 from turnout.jetstream.api import Api
 from turnout.jetstream.consumer_config import AckPolicy, ConsumerInfo
 from turnout.jetstream.errors import RequestTimeoutError, StreamError
+from turnout.jetstream.fetch import Batch, fetch
 from turnout.jetstream.message import Message
-from turnout.jetstream.pull import Batch, PullMessages, PullOptions, fetch
+from turnout.jetstream.pull import PullMessages, PullOptions
 
 __all__ = ["Consumer", "Consuming", "PullSubscription"]
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
-from turnout.jetstream.errors import MessageNotFoundError, StreamError, SubscriptionClosedError
+from turnout.jetstream.errors import MessageNotFoundError, StreamError
 from turnout.jetstream.object_info import (
     DEFAULT_CHUNK,
     DigestMismatchError,
@@ -29,7 +29,7 @@ from turnout.jetstream.object_info import (
     encode_name,
     object_stream,
 )
-from turnout.jetstream.ordered import OrderedSubscription
+from turnout.jetstream.object_watch import ObjectWatcher
 from turnout.jetstream.publish import PubAck
 from turnout.jetstream.stream import Stream
 from turnout.jetstream.stream_config import StreamInfo
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ObjectStore",
-    "ObjectWatcher",
     "create_object_store",
     "delete_object_store",
     "object_store",
@@ -85,52 +84,6 @@ async def _sources(content: BinaryIO | Iterable[bytes] | AsyncIterable[bytes], s
     else:
         for piece in content:
             yield piece
-
-
-class ObjectWatcher:
-    """Objects as they change: the ones that are there first, then `None` once, then updates."""
-
-    def __init__(self, subscription: OrderedSubscription, *, ignore_deletes: bool, updates_only: bool) -> None:
-        self._subscription = subscription
-        self._ignore_deletes = ignore_deletes
-        self._told = updates_only
-        self._over = not subscription.initial_pending
-
-    async def next(self, timeout: float | None = 5.0) -> ObjectInfo | None:
-        """The next object; None, once, after the last that was there at the beginning.
-
-        Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
-            SubscriptionClosedError: it was stopped.
-        """
-        while True:
-            if self._over and not self._told:
-                self._told = True
-                return None
-            message = await self._subscription.next(timeout)
-            self._over = self._over or message.metadata.num_pending == 0
-            info = ObjectInfo.from_json(json.loads(message.data), message.timestamp)
-            if not (info.deleted and self._ignore_deletes):
-                return info
-
-    def __aiter__(self) -> AsyncIterator[ObjectInfo | None]:
-        return self
-
-    async def __anext__(self) -> ObjectInfo | None:
-        try:
-            return await self.next(None)
-        except SubscriptionClosedError:
-            raise StopAsyncIteration from None
-
-    async def stop(self) -> None:
-        """Watch no longer."""
-        await self._subscription.unsubscribe()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        await self.stop()
 
 
 class ObjectStore:

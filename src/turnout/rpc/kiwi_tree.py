@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
+from turnout.errors import StoreUnavailableError
 from turnout.rpc.status import translated
 from turnout.rpc.v1 import kiwi_tree_pb2 as pb
 from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
@@ -47,7 +48,8 @@ class KiwiTreeClient:
     """A `PatternRegistry` behind ``host:port`` or ``http://host:port``, the forms that the original documents."""
 
     def __init__(self, address: str, *, timeout: float = 5.0) -> None:
-        self._channel = grpc.insecure_channel(urlsplit(address).netloc if "://" in address else address)
+        self._address = urlsplit(address).netloc if "://" in address else address
+        self._channel = grpc.insecure_channel(self._address)
         self._stub: Any = ServiceStub(self._channel)
         self._timeout = timeout
 
@@ -72,5 +74,9 @@ class KiwiTreeClient:
         self._channel.close()
 
     def _call(self, method: Any, key: str, pattern: str) -> None:
-        with translated():
-            method(pb.KeyPatternRequest(key=key, pattern=pattern), timeout=self._timeout)
+        try:
+            with translated():
+                method(pb.KeyPatternRequest(key=key, pattern=pattern), timeout=self._timeout)
+        except StoreUnavailableError as failure:
+            # Who called the subscriptions service would take it for the one that is away.
+            raise StoreUnavailableError(f"the kiwi-tree service at {self._address}: {failure}") from failure

@@ -1,0 +1,64 @@
+"""The way in: a connection and the JetStream behind it, for as long as a block lasts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from turnout.jetstream.connection import Connection, ErrorCallback
+from turnout.jetstream.context import JetStream
+from turnout.jetstream.prefix import Prefix
+
+__all__ = ["connect"]
+
+
+@asynccontextmanager
+async def connect(
+    servers: str | Sequence[str] = "nats://127.0.0.1:4222",
+    *,
+    prefix: str | None = None,
+    domain: str | None = None,
+    inbox_prefix: str = "_INBOX",
+    prefix_objects: bool | None = None,
+    error_callback: ErrorCallback | None = None,
+    timeout: float = 5.0,
+    connect_timeout: float = 5.0,
+    max_pending: int = 4000,
+    **options: Any,
+) -> AsyncIterator[JetStream]:
+    """Connect to a JetStream, for as long as the block lasts.
+
+    Args:
+        servers: one address, or several.
+        prefix: the API prefix under which another account's JetStream is imported: ``fromA`` (ADR-19).
+        domain: the domain of the JetStream, behind a leaf node: ``hub``.
+        inbox_prefix: where answers and pushed messages are received; an account import needs one that it exports.
+        prefix_objects: whether object writes carry the prefix; see `Prefix`.
+        error_callback: told of every error that belongs to no call, plain or asynchronous; logged if not given.
+        timeout: seconds that a request may take, where its call does not say otherwise.
+        connect_timeout: seconds that connecting may take, over all servers and attempts.
+        max_pending: how many asynchronous publishes may be unconfirmed.
+        options: further options of nats-py's ``connect``: user, password, tls, name, ...
+
+    Raises:
+        ConnectionLostError: no server was reached in time, or it refused the credentials.
+        ConfigError: a prefix and a domain, or one that cannot be.
+    """
+    where = Prefix.of(prefix=prefix, domain=domain, prefix_objects=prefix_objects)
+    connection = Connection(error_callback)
+    settings: dict[str, Any] = {
+        "connect_timeout": connect_timeout,
+        "flush_timeout": timeout,
+        "max_reconnect_attempts": -1,
+        "ping_interval": 20,
+        "reconnect_time_wait": 0.25,
+        **options,
+    }
+    addresses = servers if isinstance(servers, str) else list(servers)
+    await connection.open(addresses, timeout=connect_timeout, inbox_prefix=inbox_prefix, **settings)
+    js = JetStream(connection, where, timeout=timeout, max_pending=max_pending)
+    try:
+        yield js
+    finally:
+        await js.close()
