@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import time
@@ -14,7 +15,17 @@ from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import Connection, Published, Publisher, create_stream, delete_stream, stream_info, subject_counts
+from turnout.wire import (
+    Connection,
+    Published,
+    Publisher,
+    PullReader,
+    Range,
+    create_stream,
+    delete_stream,
+    stream_info,
+    subject_counts,
+)
 from turnout.wire._chunks import Counted, Messages, Numbered
 from turnout.wire.packing import id_lines
 
@@ -283,3 +294,20 @@ def test_no_server_comes_back() -> None:
         publisher.publish("s", b"x")
         with pytest.raises(ConnectionLostError):
             publisher.flush()
+
+
+def test_a_clock_that_steps(nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for the time of day: a clock that is set back and forth changes neither waits nor results."""
+    steps = itertools.cycle([0.0, 4e9, 1e9])
+    monkeypatch.setattr(time, "time", lambda: next(steps))
+    count = 2000
+    with CuttingProxy(nats_server.port, 20_011, -1, 100_003) as proxy, Connection.open(proxy.url) as cut:
+        publisher = Publisher(cut, window=500)
+        for n in range(count):
+            publisher.publish(f"{stream}.x", b"%d" % n, message_id=f"c{n}")
+        publisher.flush()
+    with CuttingProxy(nats_server.port, 30_011) as proxy, Connection.open(proxy.url) as cut:
+        batches = list(PullReader(cut, Range(stream, 1, count + 1)).batches())
+
+        assert proxy.cuts == 1
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"%d" % n for n in range(count)]
