@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -12,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from tests.integration.nats_socket import NatsSocket
-from tests.subjects import generate
+from tests.subjects import strategies
 from tests.vectors.mappings import config_of
 from tests.vectors.subject_transform import name_of
 
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import find_nats_server
 from turnout.errors import SubjectError
-from turnout.subjects import MappingTable, SubjectTransform, has_wildcard, is_publishable, mappings_in, parse_config
+from turnout.subjects import MappingTable, SubjectTransform, is_publishable, mappings_in, parse_config
 from turnout.subjects.tokens import decode, encode
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
-GENERATED = 400
 MESSAGES = 1_000
 
 
@@ -90,18 +90,18 @@ def test_streams_store_every_vector_as_the_library_says(jetstream: NatsSocket) -
     assert compared > 180
 
 
-def test_streams_store_generated_transforms_as_the_library_says(jetstream: NatsSocket) -> None:
-    """400 transforms by chance, with characters of several bytes cut through."""
-    rng = random.Random(2100)
+@settings(max_examples=10, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(cases=st.lists(strategies.cases(chance=False), min_size=50, max_size=50))
+def test_streams_store_generated_transforms_as_the_library_says(
+    jetstream: NatsSocket, cases: list[strategies.Case]
+) -> None:
+    """500 transforms, ten lists of 50, with characters of several bytes cut through."""
     differences = []
-    for _ in range(GENERATED):
-        source = generate.source(rng)
-        destination = generate.destination(rng, source, chance=False)
-        subject = generate.subject(rng, source)
-        theirs = _stored_as(jetstream, {"src": source, "dest": destination}, subject)
-        ours = _ours(source, destination, subject)
+    for case in cases:
+        theirs = _stored_as(jetstream, {"src": case.source, "dest": case.destination}, case.subject)
+        ours = _ours(case.source, case.destination, case.subject)
         if ours != theirs:
-            differences.append((source, destination, subject, ours, theirs))
+            differences.append((case, ours, theirs))
 
     assert differences == []
 
@@ -127,29 +127,24 @@ def _delivered(port: int, account: int, subject: str, messages: int = 1) -> Coun
     return found
 
 
-def test_accounts_deliver_generated_mappings_as_the_library_says() -> None:
-    """250 accounts with one mapping each: where a published message arrives."""
-    rng = random.Random(2101)
-    cases: list[tuple[dict[str, Any], str]] = []
-    while len(cases) < 250:
-        source = generate.source(rng)
-        destination = generate.destination(rng, source, chance=False)
-        # The server hashes nothing, or the subject, for a literal source: it depends on the order of mappings.
-        if has_wildcard(source) or "artition" not in destination:
-            cases.append(({source: destination}, generate.subject(rng, source)))
-    text = _accounts([table for table, _ in cases])
+@settings(max_examples=6, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(cases=st.lists(strategies.mapping_cases(), min_size=50, max_size=50))
+def test_accounts_deliver_generated_mappings_as_the_library_says(cases: list[strategies.Case]) -> None:
+    """300 accounts with one mapping each, 50 to a server: where a published message arrives."""
+    tables: list[dict[str, Any]] = [{case.source: case.destination} for case in cases]
+    text = _accounts(tables)
     differences = []
     with NatsServer(config=text, jetstream=False) as server:
-        for number, (table, subject) in enumerate(cases):
-            expected = MappingTable.from_config(table).apply(subject)
+        for number, (table, case) in enumerate(zip(tables, cases, strict=True)):
+            expected = MappingTable.from_config(table).apply(case.subject)
             # A mapped subject with an empty token is delivered to nobody; one with a "*" that split() cut free is.
             ours = "" if expected is None or "" in expected.split(".") else expected
-            theirs = _delivered(server.port, number, subject)
+            theirs = _delivered(server.port, number, case.subject)
             if theirs != Counter({ours: 1}):
-                differences.append((table, subject, ours, theirs))
+                differences.append((case, ours, theirs))
 
     assert differences == []
-    assert [mappings_in(parse_config(text), f"A{n}") for n in range(len(cases))] == [table for table, _ in cases]
+    assert [mappings_in(parse_config(text), f"A{n}") for n in range(len(cases))] == tables
 
 
 @pytest.mark.parametrize("cluster", ["", "west", "south"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import random
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.subjects import generate
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.interpreted import interpreted
+from tests.subjects import strategies
 from tests.vectors import mappings, subject_match, subject_transform
 
 from turnout.errors import ConfigError, NotCompilableError, SubjectError
@@ -24,24 +26,37 @@ if TYPE_CHECKING:
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "subjects"
 
+# Each example is a Spark job that serves hundreds of cases, and a failure names all that differ: nothing to shrink.
+MANY = settings(max_examples=4, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
 
 def _frame(spark: SparkSession, subjects: list[str]) -> DataFrame:
+    """The subjects as rows of a scan: neither Python workers nor constants that the optimizer would work out."""
+    import pyarrow as pa
     from pyspark.sql import functions as F
 
-    rows = [(number, bytearray(encode(subject))) for number, subject in enumerate(subjects)]
-    return spark.createDataFrame(rows, "id long, data binary").withColumn("s", F.col("data").cast("string"))
+    rows = pa.table(
+        {"id": pa.array(range(len(subjects)), pa.int64()), "data": [encode(subject) for subject in subjects]}
+    )
+    return spark.createDataFrame(rows).withColumn("s", F.col("data").cast("string")).localCheckpoint()
+
+
+def _values(frame: DataFrame, columns: list[Column]) -> list[list[Any]]:
+    """The columns' values row by row, in the order of the rows."""
+    named = [column.alias(f"c{number}") for number, column in enumerate(columns)]
+    return [list(row)[1:] for row in sorted(frame.select("id", *named).collect(), key=lambda row: row["id"])]
 
 
 def _texts(frame: DataFrame, columns: list[Column]) -> list[list[str | None]]:
-    """The columns' values row by row, with the bytes that are not UTF-8 as surrogate escapes."""
-    rows = frame.orderBy("id").select(*[c.cast("binary").alias(f"c{n}") for n, c in enumerate(columns)]).collect()
+    """As `_values`, with the bytes that are not UTF-8 as surrogate escapes."""
+    rows = _values(frame, [column.cast("binary") for column in columns])
     return [[None if value is None else decode(bytes(value)) for value in row] for row in rows]
 
 
 def _draws(frame: DataFrame) -> list[float]:
     from turnout.spark.subjects.draws import draw_bits, draw_of
 
-    return [row[0] for row in frame.orderBy("id").select(draw_of(draw_bits(["id"], what=""))).collect()]
+    return [row[0] for row in _values(frame, [draw_of(draw_bits(["id"], what=""))])]
 
 
 @pytest.mark.parametrize(
@@ -54,95 +69,139 @@ def _draws(frame: DataFrame) -> list[float]:
 )
 def test_every_vector_gives_the_same_in_spark(spark: SparkSession, module: Any, file: str) -> None:
     """What the server does with each vector, the columns do too."""
-    outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
+    with interpreted(spark):
+        outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
 
     assert len(outcomes) > 40
     assert [outcome for outcome in outcomes if outcome.status != "passed"] == []
 
 
-def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession) -> None:
-    """40 transforms, each on its own subjects, on those of others, and on subjects that are not valid."""
+def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform], subjects: list[str]) -> list[Any]:
+    """Every transform on every subject: where the column and the library differ."""
     from turnout.spark.subjects import transform_subject
 
-    rng = random.Random(20260730)
-    transforms: list[SubjectTransform] = []
-    subjects = generate.odd_subjects()
-    while len(transforms) < 40:
-        source = generate.source(rng)
-        transforms.append(SubjectTransform.parse(source, generate.destination(rng, source)))
-        subjects += [generate.subject(rng, source) for _ in range(2)]
     frame = _frame(spark, subjects)
     draws = _draws(frame)
+    found = _texts(frame, [transform_subject(t, "s", seed=["id"]) for t in transforms])
     differences = []
-    for start in range(0, len(transforms), 10):
-        part = transforms[start : start + 10]
-        found = _texts(frame, [transform_subject(t, "s", seed=["id"]) for t in part])
-        for subject, draw, values in zip(subjects, draws, found, strict=True):
-            for transform, value in zip(part, values, strict=True):
-                try:
-                    expected: str | None = transform.apply(subject, draw)
-                except SubjectError:
-                    expected = None
-                if value != expected:
-                    differences.append((str(transform), subject, expected, value))
+    for subject, draw, values in zip(subjects, draws, found, strict=True):
+        for transform, value in zip(transforms, values, strict=True):
+            try:
+                expected: str | None = transform.apply(subject, draw)
+            except SubjectError:
+                expected = None
+            if value != expected:
+                differences.append((str(transform), subject, expected, value))
+    return differences
+
+
+@MANY
+@given(cases=st.lists(strategies.cases(), min_size=40, max_size=40))
+def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession, cases: list[strategies.Case]) -> None:
+    """40 transforms at once, each on its own subject, on those of others, and on subjects that are not valid."""
+    transforms = [SubjectTransform.parse(case.source, case.destination) for case in cases]
+    with interpreted(spark):
+        differences = _different_transforms(
+            spark, transforms, [*(case.subject for case in cases), *strategies.ODD_SUBJECTS]
+        )
 
     assert differences == []
 
 
-def test_generated_tables_are_equal_to_the_pure_ones(spark: SparkSession) -> None:
-    """Overlapping sources, weights, clusters, losses and random(): every choice is the same for the same draw."""
+def test_every_function_is_equal_to_the_pure_one_when_compiled(spark: SparkSession) -> None:
+    """Interpreted and compiled expressions are two implementations; routes run the second."""
+    calls = ["wildcard(2)", "partition(7,2,1)", "partition(5)", "split(2,-)", "split(2,)", "random(9)"]
+    calls += [f"{name}(2,3)" for name in strategies.CUTS]
+    transforms = [SubjectTransform.parse("a.*.*", f"x.$1.{{{{{call}}}}}") for call in calls]
+    transforms += [SubjectTransform.parse("a.*.>", "{{left(1,2)}}.y.>"), SubjectTransform.parse("a.b", "c.d")]
+    subjects = [f"a.{one}.{two}" for one in ("b", "é-日", "\udcff--") for two in ("--x-é-", "abcdefgh", "日本語-")]
+
+    assert _different_transforms(spark, transforms, [*subjects, "a.b", "a.b.c.d", *strategies.ODD_SUBJECTS]) == []
+
+
+def _different_mappings(spark: SparkSession, table: MappingTable, subjects: list[str]) -> list[Any]:
+    """Every subject through both forms of the table, in two clusters: where columns and library differ."""
     from turnout.spark.subjects import map_subject, map_subjects
 
-    rng = random.Random(20260731)
-    tables = [MappingTable.from_config(generate.table(rng, count)) for count in (1, 3, 12, 40)]
-    subjects = generate.odd_subjects()
-    for table in tables:
-        subjects += [generate.subject(rng, m.source) for m in table.mappings for _ in range(3)]
-        subjects += [m.source for m in table.mappings]
     frame = _frame(spark, subjects)
     draws = _draws(frame)
+    clusters = (None, "west", "west")
+    mapped = map_subjects(frame, table, "s", "m0", None, ["id"])
+    mapped = map_subjects(mapped, table, "s", "m1", "west", ["id"])
+    found = _texts(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
     differences = []
-    for table in tables:
-        clusters = (None, "west", "west")
-        mapped = map_subjects(frame, table, "s", "m0", None, ["id"])
-        mapped = map_subjects(mapped, table, "s", "m1", "west", ["id"])
-        found = _texts(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
-        for subject, draw, values in zip(subjects, draws, found, strict=True):
-            for cluster, value in zip(clusters, values, strict=True):
-                expected = table.apply(subject, cluster, draw)
-                if value != expected:
-                    differences.append((len(table), cluster, subject, expected, value, str(table.find(subject))))
+    for subject, draw, values in zip(subjects, draws, found, strict=True):
+        for cluster, value in zip(clusters, values, strict=True):
+            expected = table.apply(subject, cluster, draw)
+            if value != expected:
+                differences.append((len(table), cluster, subject, expected, value, str(table.find(subject))))
+    return differences
+
+
+@MANY
+@given(case=strategies.tables_with_subjects(min_size=1, max_size=30))
+def test_generated_tables_are_equal_to_the_pure_ones(
+    spark: SparkSession, case: tuple[dict[str, Any], list[str]]
+) -> None:
+    """Overlapping sources, weights, clusters, losses and random(): every choice is the same for the same draw."""
+    config, subjects = case
+    with interpreted(spark):
+        differences = _different_mappings(
+            spark, MappingTable.from_config(config), [*subjects, *strategies.ODD_SUBJECTS]
+        )
 
     assert differences == []
 
 
-def test_partition_hashes_keys_of_every_length(spark: SparkSession) -> None:
+def test_a_table_is_equal_to_the_pure_one_when_compiled(spark: SparkSession) -> None:
+    """Every kind of source and every way to look one up, with the choices and the functions in one table."""
+    config: dict[str, Any] = {f"static.{n}": f"s.{n % 3}" for n in range(40)}
+    config |= {f"tenant{n}.*.x": f"t.{n}.$1.{{{{partition(10,1)}}}}" for n in range(20)}
+    config |= {f"a.{n}.*.{n % 2}": f"{{{{split(1,-)}}}}.{n}" for n in range(20)}
+    config |= {"a.*x": "starred", "few.*.>": "f.{{sliceFromLeft(1,2)}}.>", "lost": {"dest": "lost", "weight": 30}}
+    config |= {
+        "w.*": [
+            {"dest": "w.$1.{{random(3)}}", "weight": 40},
+            {"dest": "k.{{partition(9)}}.{{partition(5,1)}}", "weight": 20},
+            {"dest": "west.$1", "weight": 100, "cluster": "west"},
+        ]
+    }
+    subjects = [f"static.{n}" for n in range(45)] + [f"tenant{n}.é{n}.x" for n in range(25)] + ["lost"] * 40
+    subjects += [f"a.{n}.x-y--é.{m}" for n in range(22) for m in (0, 1)] + ["a.zz", "few.abcdé.b.c", "few.a", "a.*"]
+    subjects += [f"w.{n}-a-token-that-is-longer-than-sixteen" for n in range(30)]
+
+    assert _different_mappings(spark, MappingTable.from_config(config), [*subjects, *strategies.ODD_SUBJECTS]) == []
+
+
+@MANY
+@given(keys=st.lists(strategies.keys, min_size=200, max_size=200))
+def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[bytes]) -> None:
     """Straight-line code, loop and empty key agree with FNV-1a, for any bytes."""
     from turnout.spark.subjects.partition import fnv1a
 
-    rng = random.Random(7)
-    keys = [bytes(rng.randrange(256) for _ in range(length)) for length in range(40) for _ in range(5)]
-    keys += ["abcdefghijklmnopqrstuvwxyz"[:length].encode() for length in range(26)]
+    keys = [*keys, *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)], *[b"\xff" * n for n in range(40)]]
     frame = _frame(spark, [decode(key) for key in keys])
-    found = [row[0] for row in frame.orderBy("id").select(fnv1a(frame["s"])).collect()]
+    found = [row[0] for row in _values(frame, [fnv1a(frame["s"])])]
 
     assert found == [fnv1a_of_bytes(key) for key in keys]
 
 
-def test_matching_agrees_on_filters_and_subjects(spark: SparkSession) -> None:
+@MANY
+@given(cases=st.lists(strategies.cases(), min_size=30, max_size=30))
+def test_matching_agrees_on_filters_and_subjects(spark: SparkSession, cases: list[strategies.Case]) -> None:
     """subject_matches is matches(), null-free, on generated filters and on subjects that are not valid."""
     from turnout.spark.subjects import subject_matches
 
-    rng = random.Random(3)
-    filters = [generate.source(rng) for _ in range(30)] + ["a..b", "", ">", "a.>.b", "*x", "a.*", "a.b.c"]
-    subjects = generate.odd_subjects() + [generate.subject(rng, filter_) for filter_ in filters]
-    frame = _frame(spark, subjects)
-    rows = frame.orderBy("id").select(*[subject_matches(f, "s").alias(f"f{n}") for n, f in enumerate(filters)])
-    found = {
-        (filter_, subject): row[n]
-        for subject, row in zip(subjects, rows.collect(), strict=True)
-        for n, filter_ in enumerate(filters)
-    }
+    filters = [case.source for case in cases] + ["a..b", "", ">", "a.>.b", "*x", "a.*", "a.b.c"]
+    subjects = [case.subject for case in cases] + list(strategies.ODD_SUBJECTS)
+    with interpreted(spark):
+        frame = _frame(spark, subjects)
+        rows = _values(frame, [subject_matches(filter_, "s") for filter_ in filters])
+        found = {
+            (filter_, subject): value
+            for subject, row in zip(subjects, rows, strict=True)
+            for filter_, value in zip(filters, row, strict=True)
+        }
 
     assert found == {(f, s): matches(f, s) for f in filters for s in subjects}
 

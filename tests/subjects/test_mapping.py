@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
-import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from tests.subjects import generate
+from tests.subjects import strategies
 from tests.vectors.mappings import python_outcomes
 
 from turnout.errors import ConfigError
@@ -85,20 +83,24 @@ def test_the_first_source_written_wins() -> None:
     assert [m.source for m in MappingTable.from_config(dict(pairs)).matching("o.y")] == ["o.*", "o.>", ">"]
 
 
-@given(st.integers(0, 10**9), st.floats(0, 1, exclude_max=True))
-def test_the_index_finds_what_trying_one_by_one_finds(seed: int, draw: float) -> None:
+@given(strategies.tables_with_subjects(), strategies.draws)
+def test_the_index_finds_what_trying_one_by_one_finds(case: tuple[dict[str, Any], list[str]], draw: float) -> None:
     """Shapes and dictionaries are only a faster way to the first match in order."""
-    rng = random.Random(seed)
-    table = MappingTable.from_config(generate.table(rng, 12))
-    subjects = [generate.subject(rng, m.source) for m in table.mappings] + generate.odd_subjects()
-    for subject in subjects:
+    config, subjects = case
+    table = MappingTable.from_config(config)
+    again = pickle.loads(pickle.dumps(table))
+    for subject in [*subjects, *strategies.ODD_SUBJECTS]:
         tokens = subject.split(".")
         slow = next(
             (m for m in table.mappings if m.source == subject or covers_tokens(tokens, m.source.split("."))), None
         )
+        for cluster in (None, "west", "nowhere"):
+            share = slow.choose(cluster, draw) if slow else None
+            expected = share.transform.apply_tokens(tokens, draw) if share else None if slow else subject
 
+            assert table.apply(subject, cluster, draw) == expected
+            assert again.apply(subject, cluster, draw) == expected
         assert table.find(subject) is slow
-        assert table.apply(subject, "west", draw) == pickle.loads(pickle.dumps(table)).apply(subject, "west", draw)
 
 
 def test_shares_without_a_draw_follow_the_weights() -> None:

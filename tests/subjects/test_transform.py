@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.subjects import generate
+from tests.subjects import strategies
 from tests.vectors.subject_transform import python_outcomes
 
 from turnout.errors import SubjectError
@@ -79,18 +78,16 @@ def test_a_subject_that_does_not_match_is_told_from_one_that_is_not_valid() -> N
     assert (failure.value.text, failure.value.source) == ("c.d", "a.*")
 
 
-@given(st.integers(0, 10**9))
-def test_generated_transforms_do_not_fail_on_subjects_that_match(seed: int) -> None:
+@given(strategies.cases(), strategies.draws)
+def test_generated_transforms_do_not_fail_on_subjects_that_match(case: strategies.Case, draw: float) -> None:
     """Whatever is accepted works, for the same draw in the same way, and keeps its number of literal dots."""
-    rng = random.Random(seed)
-    source = generate.source(rng)
-    transform = SubjectTransform.parse(source, generate.destination(rng, source))
-    subject = generate.subject(rng, source)
-    found = transform.apply(subject, 0.25)
+    transform = SubjectTransform.parse(case.source, case.destination)
+    found = transform.apply(case.subject, draw)
 
-    assert transform.apply(subject, 0.25) == found
+    assert transform.apply(case.subject, draw) == found
+    assert transform.apply_tokens(case.subject.split("."), draw) == found
     assert decode(encode(found)) == found
-    assert found.count(".") >= transform.destination.count(".") - subject.count(".")
+    assert found.count(".") >= transform.destination.count(".") - case.subject.count(".")
 
 
 @given(st.permutations([1, 2, 3, 4]), st.lists(st.text("abü-", min_size=1), min_size=4, max_size=4))

@@ -12,7 +12,7 @@ from tests.vectors.outcome import Outcome
 from turnout.errors import SubjectError
 from turnout.subjects import MappingTable, mappings_in, parse_config
 
-_MESSAGES = 20_000
+_MESSAGES = 5_000
 REFUSED = "refused on purpose: the server accepts an empty destination and crashes on the first message"
 
 

@@ -14,7 +14,7 @@ from turnout.spark.subjects.text import as_bytes, literal
 
 __all__ = ["constant", "number_of"]
 
-_FEW = 3
+_FEW = 8
 
 
 def constant(value: object, ddl: str) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 from turnout.spark.subjects.draws import draw_bits, percent, random_below
 from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.lookup import constant, number_of
-from turnout.spark.subjects.matching import is_literal
-from turnout.spark.subjects.partition import fnv1a, hash_by_loop
+from turnout.spark.subjects.partition import fnv1a
 from turnout.spark.subjects.program import KEPT, LOST, Form, Program
-from turnout.spark.subjects.text import split_tokens
+from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
 from turnout.subjects.index import FIXED, STAR, Shape
 from turnout.subjects.mapping import MappingTable
@@ -44,13 +43,7 @@ def map_subjects(
     tokens, bits, target = (F.col(name) for name in names)
     staged = df.withColumns({names[0]: split_tokens(subject), names[1]: _bits(program, seed)})
     staged = staged.withColumn(names[2], _target(program, subject, tokens, bits))
-    hashes: list[Column] = []
-    for number, key in enumerate(_keys(program, target, subject, tokens)):
-        key_name, hash_name = f"__turnout_key{number}", f"__turnout_hash{number}"
-        staged = staged.withColumn(key_name, key).withColumn(hash_name, fnv1a(F.col(key_name)))
-        names += [key_name, hash_name]
-        hashes.append(F.col(hash_name))
-    return staged.withColumn(into, _result(program, target, subject, tokens, bits, hashes)).drop(*names)
+    return staged.withColumn(into, _result(program, target, subject, tokens, bits)).drop(*names)
 
 
 def map_subject(
@@ -82,20 +75,10 @@ def map_subject(
         return subject
 
     def mapped(tokens: Column, bits: Column) -> Column:
-        def with_target(target: Column) -> Column:
-            keys = list(_keys(program, target, subject, tokens))
-            # In a lambda Spark shares nothing, so the loop, which is small, and not the straight-line hash.
-            hashes = [hash_by_loop(key) for key in keys]
-            return _result(program, target, subject, tokens, bits, hashes)
+        chosen = _target(program, subject, tokens, bits)
+        return let(chosen, lambda target: _result(program, target, subject, tokens, bits))
 
-        return _let(_target(program, subject, tokens, bits), with_target)
-
-    return _let(split_tokens(subject), lambda tokens: _let(_bits(program, seed), lambda bits: mapped(tokens, bits)))
-
-
-def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """*body* of *value*, which is computed once: a column has no other way to name a part of itself."""
-    return F.get(F.transform(F.array(value), body), F.lit(0))
+    return let(split_tokens(subject), lambda tokens: let(_bits(program, seed), lambda bits: mapped(tokens, bits)))
 
 
 def _bits(program: Program, seed: Sequence[Column | str]) -> Column:
@@ -111,32 +94,12 @@ def _target(program: Program, subject: Column, tokens: Column, bits: Column) -> 
     return F.get(targets, _chosen(program, _rule(program, subject, tokens), bits))
 
 
-def _result(
-    program: Program, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
-) -> Column:
+def _result(program: Program, target: Column, subject: Column, tokens: Column, bits: Column) -> Column:
     """What the chosen destination gives, one branch for each form."""
-    nothing = target["f"].isNull()
-    for hashed in hashes:
-        # Always true where there is no target. Used a second time, the hash is not moved into a branch below,
-        # where Spark would not share what repeats in it.
-        nothing = nothing & hashed.isNull()
-    result = F.when(nothing, F.lit(None).cast("string"))
+    result = F.when(target["f"].isNull(), F.lit(None).cast("string"))
     for number, form in enumerate(program.forms):
-        value = _Branch(form, target, subject, tokens, bits, hashes).value()
-        result = result.when(target["f"] == number, value)
+        result = result.when(target["f"] == number, _Branch(form, target, subject, tokens, bits).value())
     return result
-
-
-def _keys(program: Program, target: Column, subject: Column, tokens: Column) -> list[Column]:
-    """What the first, second … ``partition`` of the chosen destination hashes, whatever its form; else null."""
-    keys: list[Column | None] = []
-    for number, form in enumerate(program.forms):
-        for place, key in enumerate(_Branch(form, target, subject, tokens, subject, []).keys()):
-            keys += [None] * (place + 1 - len(keys))
-            before = keys[place]
-            chosen = target["f"] == number
-            keys[place] = F.when(chosen, key) if before is None else before.when(chosen, key)
-    return [key for key in keys if key is not None]
 
 
 def _chosen(program: Program, rule: Column, bits: Column) -> Column:
@@ -149,32 +112,39 @@ def _chosen(program: Program, rule: Column, bits: Column) -> Column:
 
 def _rule(program: Program, subject: Column, tokens: Column) -> Column:
     """The number of the first rule that matches; 0 where none does."""
-    clean = is_literal(tokens)
     found = [number_of(subject, program.literals)] if program.literals else []
-    found += [_rule_of(shape, numbers, tokens, clean) for shape, numbers in program.shapes.items()]
+    found += [_rule_of(shape, numbers, tokens) for shape, numbers in program.shapes.items()]
     first = F.least(*found) if len(found) > 1 else found[0]
     return F.coalesce(first, F.lit(0))
 
 
-def _rule_of(shape: Shape, numbers: dict[str, int], tokens: Column, clean: Column) -> Column:
+def _rule_of(shape: Shape, numbers: dict[str, int], tokens: Column) -> Column:
     """The rule among the sources of one shape; null where none matches."""
     count = len(shape.kinds)
     fits = F.size(tokens) > count if shape.full else F.size(tokens) == count
-    wild = [(index, kind) for index, kind in enumerate(shape.kinds) if kind != FIXED]
-    if wild:
-        each = F.lit(True)
-        for index, kind in wild:
-            token = F.get(tokens, F.lit(index))
-            refused = [literal for literal in ("", FULL, PARTIAL) if kind != STAR or literal != PARTIAL]
-            each = each & ~token.isin(*refused)
-        fits = fits & (clean | each)
-    if not shape.fixed:
+    for index, kind in enumerate(shape.kinds):
+        if kind != FIXED:
+            # A "*" covers a "*", also in a subject that is none; what only starts with a star does not.
+            refused = ("", FULL) if kind == STAR else ("", FULL, PARTIAL)
+            fits = fits & ~F.get(tokens, F.lit(index)).isin(*refused)
+    # Tokens that all sources of the shape share are compared, and only the others are looked up: a key of several
+    # tokens has to be put together, which costs more than finding it.
+    keys = [key.split(".") for key in numbers] if shape.fixed else []
+    shared = [len({key[n] for key in keys}) == 1 for n in range(len(shape.fixed))]
+    for n, index in enumerate(shape.fixed):
+        if shared[n]:
+            fits = fits & (F.get(tokens, F.lit(index)) == literal(keys[0][n]))
+    telling = [n for n, same in enumerate(shared) if not same]
+    if not telling:
         return F.when(fits, F.lit(min(numbers.values())))
-    parts: list[Column] = []
-    for index in shape.fixed:
-        parts += [F.lit("."), F.get(tokens, F.lit(index))]
-    key = F.concat(*parts[1:]) if len(parts) > 2 else parts[1]
-    return F.when(fits, number_of(key, numbers))
+    parts: list[Column | str] = [F.get(tokens, F.lit(shape.fixed[n])) for n in telling]
+    pieces = [literal(piece) if isinstance(piece, str) else piece for piece in join(parts)]
+    key = F.concat(*pieces) if len(pieces) > 1 else pieces[0]
+    told = {
+        ".".join(tokens_of[n] for n in telling): number
+        for tokens_of, number in zip(keys, numbers.values(), strict=True)
+    }
+    return F.when(fits, number_of(key, told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +156,6 @@ class _Branch:
     subject: Column
     tokens: Column
     bits: Column
-    hashes: Sequence[Column]
-
-    def keys(self) -> Iterator[Column]:
-        """What each ``partition`` of the form hashes."""
-        index = 0
-        for name, reads in self.form.functions:
-            if name == "partition":
-                named = [F.get(self.tokens, self._number(index + read).cast("int")) for read in range(reads)]
-                yield F.concat(*named) if len(named) > 1 else named[0] if named else self.subject
-            index += reads + 2
 
     def value(self) -> Column:
         if self.form == KEPT:
@@ -203,13 +163,12 @@ class _Branch:
         if self.form == LOST:
             return F.lit(None).cast("string")
         index = 0
-        partitions = iter(self.hashes)
         delimiters = self._delimiters()
         parts = [self._text(0)]
         for place, (name, reads) in enumerate(self.form.functions):
             number, at = self._number(index + reads), self._number(index + reads + 1)
             if name == "partition":
-                value = (next(partitions) % number).cast("string")
+                value = (fnv1a(self._hashed(index, reads)) % number).cast("string")
             elif name == "random":
                 value = random_below(self.bits, at, number).cast("string")
             else:
@@ -220,6 +179,11 @@ class _Branch:
         if self.form.tail:
             parts.append(tail_of(self.subject, self.tokens, self._number(index).cast("int")))
         return F.concat(*parts) if len(parts) > 1 else parts[0]
+
+    def _hashed(self, index: int, reads: int) -> Column:
+        """What a ``partition`` hashes whose token places start at *index* of the numbers."""
+        named = [F.get(self.tokens, self._number(index + read).cast("int")) for read in range(reads)]
+        return F.concat(*named) if len(named) > 1 else named[0] if named else self.subject
 
     def _text(self, index: int) -> Column:
         return F.get(self.target["t"], F.lit(index))

@@ -6,12 +6,14 @@ replaces bytes that are not UTF-8; here such strings take a second way, as Latin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.subjects.tokens import encode
 
-__all__ = ["as_bytes", "as_latin1", "bytes_of", "from_bytes", "from_latin1", "join", "literal", "split_tokens"]
+__all__ = ["as_bytes", "as_latin1", "bytes_of", "from_bytes", "from_latin1", "join", "let", "literal", "split_tokens"]
 
 _LATIN1 = "ISO-8859-1"
 
@@ -23,6 +25,11 @@ def literal(text: str) -> Column:
     except UnicodeEncodeError:
         return from_bytes(F.lit(bytearray(encode(text))))
     return F.lit(text)
+
+
+def let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """*body* of *value*, which is computed once: a column has no other way to name a part of itself."""
+    return F.get(F.transform(F.array(value), body), F.lit(0))
 
 
 def as_bytes(text: Column) -> Column:
@@ -57,14 +64,14 @@ def split_tokens(text: Column) -> Column:
     return F.when(F.is_valid_utf8(text), whole).otherwise(bytewise)
 
 
-def join(parts: list[Column | str]) -> Column:
-    """Parts joined by dots, neighbouring texts as one literal."""
+def join(parts: Sequence[Column | str]) -> list[Column | str]:
+    """Parts with dots between them, neighbouring texts as one: each piece of a concatenation costs a copy."""
     merged: list[Column | str] = []
     for index, part in enumerate(parts):
         for piece in [".", part] if index else [part]:
-            if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-                merged[-1] += piece
+            last = merged[-1] if merged else None
+            if isinstance(piece, str) and isinstance(last, str):
+                merged[-1] = last + piece
             else:
                 merged.append(piece)
-    columns = [literal(piece) if isinstance(piece, str) else piece for piece in merged]
-    return columns[0] if len(columns) == 1 else F.concat(*columns)
+    return merged

@@ -55,18 +55,31 @@ def transform_subject(
     if transform.tail is not None:
         parts.append(tail_of(subject, tokens, F.lit(transform.tail)))
     # Not CASE WHEN matches THEN parts: Spark shares repeated parts of an expression only outside branches.
-    found = F.concat(F.when(_matches(transform.source, subject, tokens), F.lit("")), join(parts))
+    head, *others = join(parts)
+    matches = _matches(transform.source, subject, tokens)
+    if isinstance(head, str):
+        head = F.when(matches, literal(head))
+    else:
+        others = [head, *others]
+        head = F.when(matches, F.lit(""))
+    found = F.concat(head, *[literal(part) if isinstance(part, str) else part for part in others]) if others else head
     return found if unmatched is None else F.coalesce(found, F.when(subject.isNotNull(), unmatched))
 
 
 def _matches(source: str, subject: Column, tokens: Column) -> Column:
     """Whether a literal subject matches the source, quirks included."""
-    shape = shape_of(source)
-    if shape.is_literal:
+    if shape_of(source).is_literal:
         return subject == literal(source)
     # A token that only starts with a star matches as a star does (of literal subjects).
     wanted = [PARTIAL if token.startswith(PARTIAL) else token for token in source.split(".")]
-    return tokens_fit(tokens, wanted) & is_literal(tokens)
+    fits = tokens_fit(tokens, wanted)
+    if wanted[-1] == FULL:
+        return fits & is_literal(tokens)
+    # What is equal to a token of the source is literal: only the other tokens are left to look at.
+    for index, want in enumerate(wanted):
+        if want == PARTIAL:
+            fits = fits & ~F.get(tokens, F.lit(index)).isin("", PARTIAL, FULL)
+    return fits
 
 
 def tail_of(subject: Column, tokens: Column, skipped: Column) -> Column:
