@@ -156,3 +156,16 @@ class Proxy:
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             return
+
+
+async def unbound(stream: Stream, name: str) -> bool:
+    """Whether nobody is subscribed to a push consumer any more."""
+    return not (await stream.consumer_info(name)).push_bound
+
+
+def forge(js: object, subject: str, code: int, text: str, headers: dict[str, str], reply: bytes = b"") -> None:
+    """Send a status as the server would: clients may send anything but a JSAck as reply."""
+    block = b"NATS/1.0 %d %b\r\n" % (code, text.encode())
+    block += b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items()) + b"\r\n"
+    frame = b"HPUB %b %b %d %d\r\n%b\r\n" % (subject.encode(), reply, len(block), len(block), block)
+    js.connection._enqueue(frame)  # type: ignore[attr-defined]
