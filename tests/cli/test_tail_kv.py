@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.certificates import make_certificates
 from tests.jetstream.support import fresh
 from turnout.cli.app import build_app
 from turnout.cli.tail import start
@@ -122,3 +124,25 @@ def test_kv(nats_server: NatsServer) -> None:
     assert call(*kv, "watch", bucket, "--updates-only", "--wait", "0.1").stdout == ""
     call(*kv, "delete-bucket", bucket)
     assert bucket not in call(*kv, "buckets").stdout.split()
+
+
+def test_tls(tmp_path: Path) -> None:
+    """With the server's authority, and our own certificate where the server asks for one."""
+    pems = make_certificates(tmp_path)
+    names = {"cert_file": "server.pem", "key_file": "server.key", "ca_file": "ca.pem"}
+    files = ", ".join(f'{name}: "{pems / file}"' for name, file in names.items())
+    own = ("--tls-cert", str(pems / "client.pem"), "--tls-key", str(pems / "client.key"))
+    with NatsServer(config=f"tls {{ {files}, verify: true }}") as server:
+        there = ("-s", f"tls://localhost:{server.port}", "--tls-ca", str(pems / "ca.pem"), *own)
+        call("kv", *there, "create-bucket", "secured")
+        call("kv", *there, "put", "secured", "k", "v")
+        told = lines(call("tail", "$KV.secured.>", "--from", "all", "-n", "1", "--json", *there))
+
+        assert [line["data"] for line in told] == ["v"]
+
+
+def test_tls_files_that_cannot_be(tmp_path: Path) -> None:
+    """A certificate without its key, and a file that is none, are mistakes in the request."""
+    (tmp_path / "no.pem").write_text("nothing")
+    for wrong in (["--tls-cert", "c.pem"], ["--tls-ca", str(tmp_path / "no.pem")], ["--tls-ca", "nowhere.pem"]):
+        call("kv", *wrong, "put", "b", "k", "v", fails=ConfigError)

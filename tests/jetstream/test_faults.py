@@ -425,3 +425,15 @@ async def test_pause_resume_reset(nats_server: NatsServer) -> None:
         await message.double_ack()
         await consumer.reset(2)
         assert [m.sequence for m in await consumer.fetch(2, timeout=1)] == [2, 3]
+
+
+@asynchronous
+async def test_unpin(nats_server: NatsServer) -> None:
+    """A priority group that the consumer has can be unpinned; another one is an error of the server's."""
+    async with connect(nats_server.url) as js:
+        stream, _ = await stream_of_messages(js, 1)
+        groups = {"priority_groups": ["g"], "priority_policy": "pinned_client"}
+        consumer = await stream.create_consumer(ConsumerConfig(durable_name="C", extra=groups))
+        await consumer.unpin("g")
+        with pytest.raises(StreamError):
+            await consumer.unpin("other")

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from turnout.errors import ConfigError, Mistake
+
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
 
-__all__ = ["Creds", "Domain", "InboxPrefix", "Prefix", "Server", "Timeout", "open_jetstream", "run", "show"]
+__all__ = [
+    "Access",
+    "Ca",
+    "Cert",
+    "Creds",
+    "Domain",
+    "InboxPrefix",
+    "KeyFile",
+    "Prefix",
+    "Server",
+    "Timeout",
+    "run",
+    "show",
+]
 
 T = TypeVar("T")
 
@@ -23,25 +41,58 @@ Prefix = Annotated[str | None, typer.Option(help="API prefix of another account'
 Domain = Annotated[str | None, typer.Option(help="Domain of the JetStream, behind a leaf node.")]
 InboxPrefix = Annotated[str, typer.Option(help="Where answers come; an account import needs one that it exports.")]
 Creds = Annotated[str | None, typer.Option(envvar="NATS_CREDS", help="Credentials file.")]
+Ca = Annotated[Path | None, typer.Option("--tls-ca", envvar="NATS_CA", help="Authority of the server (PEM).")]
+Cert = Annotated[Path | None, typer.Option("--tls-cert", envvar="NATS_CERT", help="Our certificate (PEM).")]
+KeyFile = Annotated[Path | None, typer.Option("--tls-key", envvar="NATS_KEY", help="Its private key (PEM).")]
 Timeout = Annotated[float, typer.Option(help="Seconds that a request may take.")]
 
 
-def open_jetstream(
-    server: str, *, prefix: str | None, domain: str | None, inbox_prefix: str, creds: str | None, timeout: float
-) -> AbstractAsyncContextManager[JetStream]:
-    """A connection as the options say; its errors go to standard error."""
-    from turnout.jetstream import connect
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where the JetStream is, and how to get there: the options that its commands share."""
 
-    options: dict[str, Any] = {"user_credentials": creds} if creds else {}
-    return connect(
-        server,
-        prefix=prefix,
-        domain=domain,
-        inbox_prefix=inbox_prefix,
-        timeout=timeout,
-        error_callback=lambda failure: show(str(failure)),
-        **options,
-    )
+    server: str
+    prefix: str | None
+    domain: str | None
+    inbox_prefix: str
+    creds: str | None
+    ca: Path | None
+    cert: Path | None
+    key: Path | None
+    timeout: float
+
+    def open(self) -> AbstractAsyncContextManager[JetStream]:
+        """A connection; its errors go to standard error.
+
+        Raises:
+            ConfigError: the certificates cannot be read.
+        """
+        from turnout.jetstream import connect
+
+        options: dict[str, Any] = {"user_credentials": self.creds} if self.creds else {}
+        if self.ca or self.cert or self.key:
+            options["tls"] = self._tls()
+        return connect(
+            self.server,
+            prefix=self.prefix,
+            domain=self.domain,
+            inbox_prefix=self.inbox_prefix,
+            timeout=self.timeout,
+            error_callback=lambda failure: show(str(failure)),
+            **options,
+        )
+
+    def _tls(self) -> ssl.SSLContext:
+        if bool(self.cert) != bool(self.key):
+            raise ConfigError([Mistake("--tls-cert", "a certificate and its key belong together")])
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as failure:
+            # ssl.SSLError is one too: a file that is not there, or that is no certificate.
+            raise ConfigError([Mistake("--tls-ca, --tls-cert, --tls-key", str(failure))]) from failure
+        return context
 
 
 def show(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._jetstream import Creds, Domain, InboxPrefix, Prefix, Server, Timeout, open_jetstream, run
+from turnout.cli._jetstream import Access, Ca, Cert, Creds, Domain, InboxPrefix, KeyFile, Prefix, Server, Timeout, run
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
@@ -27,30 +27,17 @@ Ttl = Annotated[float | None, typer.Option(help="Seconds after which it goes, wh
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
-    """The options of ``turnout kv`` itself, which all its commands share."""
+class _Work:
+    """What ``turnout kv`` itself was told, which all its commands share."""
 
-    server: str
-    prefix: str | None
-    domain: str | None
-    inbox_prefix: str
-    creds: str | None
-    timeout: float
+    access: Access
     as_json: bool
 
     def do(self, work: Callable[[JetStream], Awaitable[None]]) -> None:
         """Connect, work, and close."""
 
         async def whole() -> None:
-            access = open_jetstream(
-                self.server,
-                prefix=self.prefix,
-                domain=self.domain,
-                inbox_prefix=self.inbox_prefix,
-                creds=self.creds,
-                timeout=self.timeout,
-            )
-            async with access as js:
+            async with self.access.open() as js:
                 await work(js)
 
         run(whole())
@@ -95,11 +82,25 @@ def _options(
     domain: Domain = None,
     inbox_prefix: InboxPrefix = "_INBOX",
     creds: Creds = None,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: KeyFile = None,
     timeout: Timeout = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
 ) -> None:
     """Read, write and watch key-value buckets."""
-    context.obj = _Access(server, prefix, domain, inbox_prefix, creds, timeout, as_json)
+    access = Access(
+        server=server,
+        prefix=prefix,
+        domain=domain,
+        inbox_prefix=inbox_prefix,
+        creds=creds,
+        ca=tls_ca,
+        cert=tls_cert,
+        key=tls_key,
+        timeout=timeout,
+    )
+    context.obj = _Work(access, as_json)
 
 
 def create_bucket(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._jetstream import Creds, Domain, InboxPrefix, Prefix, Server, Timeout, open_jetstream, run
+from turnout.cli._jetstream import Access, Ca, Cert, Creds, Domain, InboxPrefix, KeyFile, Prefix, Server, Timeout, run
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -90,19 +90,30 @@ def register(app: typer.Typer) -> None:
         domain: Domain = None,
         inbox_prefix: InboxPrefix = "_INBOX",
         creds: Creds = None,
+        tls_ca: Ca = None,
+        tls_cert: Cert = None,
+        tls_key: KeyFile = None,
         timeout: Timeout = 5.0,
     ) -> None:
         """Follow a stream with an ordered consumer: every message once, in order, over faults too."""
         from turnout.jetstream.errors import RequestTimeoutError
 
         config = start(from_, datetime.now(UTC))
+        access = Access(
+            server=server,
+            prefix=prefix,
+            domain=domain,
+            inbox_prefix=inbox_prefix,
+            creds=creds,
+            ca=tls_ca,
+            cert=tls_cert,
+            key=tls_key,
+            timeout=timeout,
+        )
         show = json_line if as_json else pretty
 
         async def follow() -> None:
-            access = open_jetstream(
-                server, prefix=prefix, domain=domain, inbox_prefix=inbox_prefix, creds=creds, timeout=timeout
-            )
-            async with access as js, await js.ordered(subject, stream=stream, config=config) as messages:
+            async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
                 seen = 0
                 while count is None or seen < count:
                     try:
