@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.harness import Options, Result
 from turnout.embedded import NatsServer
+from turnout.errors import RunError
 from turnout.wire import Connection, purge_stream
 
 RATE = 1000
@@ -88,9 +89,12 @@ def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
 def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
     import psutil
 
-    _traffic(server, _WARM_UP)
-    told = _traffic(server, seconds)
     query = spark.streams.active[0]
+    try:
+        _traffic(server, _WARM_UP)
+        told = _traffic(server, seconds)
+    except RunError as failure:
+        raise RunError(f"{case}: {query.exception() or failure}") from failure
     batches = [one for one in query.recentProgress if one.numInputRows][-50:]
     parts = {
         f"{name}_ms": statistics.median(one.durationMs.get(name, 0) for one in batches)
@@ -139,7 +143,9 @@ def _cpu(process: Any) -> float:
 def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:
     """Messages at a steady rate for some seconds; what the other process says of them."""
     command = [sys.executable, "-m", "benchmarks._latency", server.url, str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    if done.returncode != 0:
+        raise RunError("the latency was not measured: " + done.stderr.strip()[-500:])
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 
@@ -148,21 +154,24 @@ def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:
 
 
 def _main(url: str, seconds: int) -> None:
+    count = seconds * RATE
     taken: list[float] = []
     ended = threading.Event()
-    listener = threading.Thread(target=_listen, args=(url, seconds * RATE, taken, ended))
+    listener = threading.Thread(target=_listen, args=(url, count, taken, ended))
     listener.start()
     time.sleep(0.2)
     with Connection.open(url) as connection:
         begun = time.monotonic()
         # Two messages every two milliseconds: no bursts that a batch would take as a whole.
-        for tick in range(seconds * RATE // 2):
+        for tick in range(count // 2):
             time.sleep(max(0.0, begun + tick * 2 / RATE - time.monotonic()))
             for _ in range(2):
                 connection.publish("in.x", repr(time.time()).encode())
         connection.ping()
     ended.set()
     listener.join()
+    if not taken:
+        raise SystemExit(f"of {count:,} messages none was delivered")
     p50, p90, p99, most = np.percentile(taken, [50, 90, 99, 100]) * 1000
     ms = {"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": most}
     sys.stdout.write(json.dumps({"count": len(taken), "ms": ms}))

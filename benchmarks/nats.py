@@ -21,7 +21,7 @@ from turnout.embedded import NatsServer
 from turnout.spark.session import build_session
 from turnout.spark.sources.latency import low_latency_session
 from turnout.spark.sources.nats import register
-from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, purge_stream
+from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, purge_stream
 from turnout.wire.packing import id_lines
 
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
@@ -38,8 +38,7 @@ def run(options: Options) -> list[Result]:
     with NatsServer() as server, tempfile.TemporaryDirectory() as folder:
         with Connection.open(server.url) as connection:
             for name in ("IN", "OUT"):
-                config = {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "file", "num_replicas": 1}
-                create_stream(connection, config)
+                create_stream(connection, _config(name))
         for size, share in SIZES:
             count = max(2000, int(rows * share))
             results += list(_reading(spark, server, count, size, options, Path(folder)))
@@ -47,6 +46,17 @@ def run(options: Options) -> list[Result]:
         results += list(latencies(spark, server, Path(folder), options))
     spark.stop()
     return results
+
+
+def _config(name: str) -> dict[str, Any]:
+    return {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "file", "num_replicas": 1}
+
+
+def _anew(connection: Connection, count: int) -> None:
+    """Check that OUT holds *count* messages and make it anew: a purged stream would still know all their ids."""
+    assert connection.api("STREAM.INFO.OUT")["state"]["messages"] == count
+    delete_stream(connection, "OUT")
+    create_stream(connection, _config("OUT"))
 
 
 def _fill(server: NatsServer, count: int, size: int) -> None:
@@ -153,12 +163,10 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
         )
 
         def write(rows: Any = rows) -> None:
-            # New ids each time: a message that is known already would be acknowledged without being stored.
             named = rows.withColumn("stream", F.lit(f"{size}-{next(runs)}"))
             named.write.format("nats").options(servers=server.url, stream="OUT").mode("append").save()
             with Connection.open(server.url) as connection:
-                assert connection.api("STREAM.INFO.OUT")["state"]["messages"] == count
-                purge_stream(connection, "OUT")
+                _anew(connection, count)
 
         seconds, spread = _median(write)
         ratio = count / seconds / baseline if baseline else None
@@ -174,7 +182,7 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 ids = id_lines(pa.array([f"{run_number}:{n}" for n in range(count)]))
                 publisher.publish_columns(subjects, payloads, ids)
                 assert publisher.flush().stored == count
-                purge_stream(connection, "OUT")
+                _anew(connection, count)
 
         if payloads is not None:
             seconds, spread = _median(publish)
