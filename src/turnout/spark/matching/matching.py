@@ -73,6 +73,7 @@ class Matching:
         self._paths = dict(metadata or {})
         self._how = how
         self._size = BatchSize(spark)
+        self._columns: dict[str, tuple[tuple[Layout, bool], Column]] = {}
         # Records and index together have many fields, and an operator that therefore is not compiled as a part of its
         # stage would copy the whole index for each record.
         if int(spark.conf.get(_MAX_FIELDS) or 0) < _ENOUGH_FIELDS:
@@ -182,10 +183,22 @@ class Matching:
         if self._overlay_table is not None:
             rows = rows.crossJoin(F.broadcast(self._overlay_table))
             gone = F.col(f"{_OVERLAY}gone") if self._overlay.gone else None
-        wanted = wanted_by(metadata, self._base_layout, prefix=_BASE, gone=gone)
+        wanted = self._wanted_by(self._base_layout, _BASE, gone)
         if self._overlay_table is not None:
-            wanted = F.concat(wanted, wanted_by(metadata, self._overlay_layout, prefix=_OVERLAY))
+            wanted = F.concat(wanted, self._wanted_by(self._overlay_layout, _OVERLAY))
         return rows.select(*columns, F.when(metadata.isNotNull(), wanted).alias(_WANTED))
+
+    def _wanted_by(self, layout: Layout, prefix: str, gone: Column | None = None) -> Column:
+        """Who wants a record, by one of the tables; the same column as long as the layout is the same.
+
+        Each new lambda has a name of its own, which stands in the code that Spark generates: a column that is made
+        anew for each micro-batch is compiled anew, by Java and then by the JVM, at the price of many thousand records.
+        """
+        asked = (layout, gone is not None)
+        known = self._columns.get(prefix)
+        if known is None or known[0] != asked:
+            known = self._columns[prefix] = (asked, wanted_by(F.col(_METADATA), layout, prefix=prefix, gone=gone))
+        return known[1]
 
     def _resident(self, rows: DataFrame) -> DataFrame:
         if self._file is None:
