@@ -1,9 +1,8 @@
-"""What surrounds the services: health, reflection, tokens, TLS, limits, metrics, logs, and strangers' bytes."""
+"""What surrounds the services: health, reflection, tokens, TLS, limits, metrics and logs."""
 
 from __future__ import annotations
 
 import json
-import random
 import threading
 import urllib.request
 from dataclasses import replace
@@ -12,29 +11,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.certificates import make_certificates
 from tests.contracts.store import subscription
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
 from turnout.rpc.client import Channel, RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.settings import OPTIONS, ServerSettings
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.subscriptions import open_store
-from turnout.subscriptions.address import store_url
-
-
-def raw(server, method: str, data: bytes) -> tuple[str, str]:
-    """Send these bytes as a request, and give the status."""
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        call = channel.unary_unary(method, request_serializer=None, response_deserializer=None)
-        try:
-            call(data, timeout=10)
-        except grpc.RpcError as refused:
-            return refused.code().name, refused.details()
-        return "OK", ""
 
 
 def health(channel, service: str = "") -> int:
@@ -250,246 +234,6 @@ def test_logs(backing, settings, capsys):
     assert (failed["level"], failed["code"], failed["problem"]) == ("error", "INTERNAL", "the secret")
     assert "ZeroDivisionError" in failed["exception"]
     assert failed["ms"] >= 0
-
-
-METHODS = [
-    f"/{service}/{method}"
-    for service, methods in {
-        "subscriptions.Service": ("Create", "Read", "Delete", "SearchByCondition", "SearchByMetadata"),
-        "turnout.subscriptions.v1.Matching": ("Match", "Explain"),
-        "turnout.subscriptions.v1.Storage": ("Revision",),
-    }.items()
-    for method in methods
-]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_not_a_message(server, method):
-    """Bytes that are no message are the caller's mistake."""
-    code, details = raw(server, method, b"\xff\xff\xff\xff")
-
-    assert code == "INVALID_ARGUMENT"
-    assert "not a message" in details
-
-
-def test_not_a_message_in_a_stream(server, backing):
-    """The same where requests are a stream, and nothing of the stream is stored."""
-    good = pb.Subscription(id="x", data={"route": {"destinations": ["d"]}})
-    good.data.route.condition.existsCondition.key = "k"
-    sent = [good.SerializeToString(), b"\xff\xff\xff\xff"]
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as refused:
-            channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany")(iter(sent), timeout=10)
-        assert "not a message" in refused.value.details()
-        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
-            list(channel.stream_stream("/turnout.subscriptions.v1.Matching/MatchStream")(iter(sent[1:]), timeout=10))
-        with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT"):
-            list(channel.unary_stream("/turnout.subscriptions.v1.Matching/Watch")(sent[1], timeout=10))
-    assert len(backing.snapshot()) == 0
-
-
-def test_a_stream_that_breaks_off(server, backing):
-    """A bulk whose client goes away in the middle stores nothing."""
-    good = pb.Subscription(data={"route": {"destinations": ["d"]}})
-    good.data.route.condition.existsCondition.key = "k"
-    gone = threading.Event()
-
-    def some():
-        for _ in range(100):
-            yield good.SerializeToString()
-        gone.set()
-        threading.Event().wait(1)
-
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        call = channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany").future(some(), timeout=10)
-        gone.wait(10)
-        call.cancel()
-    server.stop()
-
-    assert backing.revision() == 0
-
-
-def test_no_such_method(server):
-    """An unknown method is unimplemented."""
-    assert raw(server, "/subscriptions.Service/Update", b"")[0] == "UNIMPLEMENTED"
-
-
-def test_deep_nesting(server):
-    """Groups a thousand deep are refused, whether the parser or a rule does it."""
-    for depth in (42, 49, 60, 1_000, 20_000):
-        data = pb.ConditionInput(kiwiTreeCondition=pb.KiwiTreeConditionInput(key="k", pattern="p"))
-        encoded = data.SerializeToString()
-        for _ in range(depth):
-            encoded = _field(1, _field(3, encoded) + _field(3, data.SerializeToString()))
-        request = _field(2, _field(1, b"d") + _field(2, encoded))
-        code, _ = raw(server, "/subscriptions.Service/Create", request)
-
-        assert code == "INVALID_ARGUMENT", depth
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
-    length, size = b"", len(content)
-    while True:
-        length += bytes([size & 0x7F | (0x80 if size > 0x7F else 0)])
-        size >>= 7
-        if not size:
-            return bytes([number << 3 | 2]) + length + content
-
-
-def test_fuzzed_bytes(server):
-    """Thousands of requests, random or almost right, never make the server fail: it says what is wrong."""
-    good = {
-        "Create": pb.SubscriptionDataInput(
-            metadata={"a": "b"},
-            route=pb.RouteInput(
-                destinations=["d"],
-                condition=pb.ConditionInput(
-                    groupCondition=pb.GroupConditionInput(
-                        logic=pb.Or,
-                        group=[
-                            pb.ConditionInput(kiwiTreeCondition=pb.KiwiTreeConditionInput(key="k", pattern="p*")),
-                            pb.ConditionInput(compareCondition=pb.CompareConditionInput(key="n", op="<", number=1.5)),
-                            pb.ConditionInput(cidrCondition=pb.CidrConditionInput(key="c", network="10.0.0.0/8")),
-                        ],
-                    )
-                ),
-            ),
-        ).SerializeToString(),
-        "SearchByCondition": pb.SearchByConditionRequest(
-            limit=3, kiwiConditionQuery=pb.KiwiConditionQuery(key="k", pattern="p*")
-        ).SerializeToString(),
-        "Match": b"\n\x06\n\x01k\x12\x01p",
-    }
-    rolls = random.Random(30)
-    allowed = {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        calls = {method: channel.unary_unary(method) for method in METHODS}
-        pending = []
-        for number in range(4_000):
-            method = METHODS[number % len(METHODS)]
-            data = bytearray(good.get(method.rpartition("/")[2], b"\n\x01x"))
-            for _ in range(rolls.randint(1, 6)):
-                data[rolls.randrange(len(data))] = rolls.randrange(256)
-            if number % 5 == 0:
-                data = bytearray(rolls.randbytes(rolls.randint(0, 60)))
-            pending.append((method, bytes(data), calls[method].future(bytes(data), timeout=60)))
-            if len(pending) == 200 or number == 3_999:
-                for sent_to, sent, call in pending:
-                    assert call.code().name in allowed, (sent_to, sent, call.details())
-                pending.clear()
-        assert health(channel) == health_pb2.HealthCheckResponse.SERVING
-
-
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
-KIWI = st.builds(
-    lambda negated, key, pattern, partial: {"not": negated, "key": key, "pattern": pattern, "partial": partial},
-    st.booleans(),
-    TEXTS,
-    TEXTS,
-    st.booleans(),
-)
-
-
-@given(
-    TEXTS,
-    st.lists(TEXTS, max_size=3),
-    st.dictionaries(TEXTS, TEXTS, max_size=3),
-    st.lists(KIWI, max_size=3),
-    st.integers(min_value=-(2**31), max_value=2**31 - 1),
-)
-def test_any_message_is_converted_or_refused(id_, destinations, metadata, kiwis, logic):
-    """Whatever a message holds, it becomes a subscription that comes back the same, or it is refused."""
-    from turnout.errors import SubscriptionInvalidError
-    from turnout.rpc.convert import subscription_from, subscription_to
-
-    message = pb.Subscription(id=id_)
-    message.data.metadata.update(metadata)
-    message.data.route.destinations.extend(destinations)
-    group = message.data.route.condition.groupCondition
-    group.logic = logic
-    for kiwi in kiwis:
-        group.group.add(kiwiCondition=pb.KiwiConditionOutput(**kiwi))
-    try:
-        found = subscription_from(message)
-    except SubscriptionInvalidError as problem:
-        refused = str(problem)
-    else:
-        refused = None
-
-    assert "route.condition" in refused if refused is not None else subscription_to(found) == message
-
-
-def test_settings_from_the_environment(tmp_path):
-    """The variables are read, and what is given on the command line comes first."""
-    tokens = tmp_path / "tokens"
-    tokens.write_text("s3cret\n\n other \n")
-    environment = {
-        "API_PORT": "9000",
-        "API_WORKERS": "4",
-        "API_TOKENS_FILE": str(tokens),
-        "API_GRACE_SECONDS": "1.5",
-        "LOG_LEVEL": "WARNING",
-        "API_HOST": "",
-    }
-    read = ServerSettings.from_environment(environment, port=9001, workers=None)
-
-    assert (read.port, read.workers, read.tokens, read.grace_seconds) == (9001, 4, ("s3cret", "other"), 1.5)
-    assert (read.log_level, read.host) == ("warning", "[::]")
-    assert "s3cret" not in repr(read)
-
-
-def test_every_wrong_variable_is_listed():
-    """One error names all of them."""
-    wrong = {"API_PORT": "grpc", "API_WORKERS": "0", "API_GRACE_SECONDS": "-1", "API_TOKENS_FILE": "/nowhere/tokens"}
-    with pytest.raises(ConfigError) as refused:
-        ServerSettings.from_environment(wrong)
-
-    assert sorted(mistake.path for mistake in refused.value.mistakes) == sorted(wrong)
-
-
-def test_every_variable_is_documented():
-    """Each option's variable and text are in the page about the service."""
-    from pathlib import Path
-
-    page = (Path(__file__).parents[2] / "docs" / "subscriptions.md").read_text("utf-8")
-    for option in OPTIONS:
-        assert f"| `{option.variable}` | {option.doc} |" in page
-
-
-@pytest.mark.parametrize(
-    ("environment", "url"),
-    [
-        ({}, "sqlite:///subscriptions.db"),
-        ({"DB_URI": "sqlite:////data/s.db", "DB_NAME": "ignored"}, "sqlite:////data/s.db"),
-        (
-            {"DB_URI": "mongodb://h/?retryWrites=true&w=majority", "DB_NAME": "subs", "DB_TABLE_NAME": "t x"},
-            "mongodb://h/subs?retryWrites=true&w=majority&table=t%20x",
-        ),
-        ({"DB_URI": "mongodb+srv://u:p@h", "DB_TABLE_NAME": "t"}, "mongodb+srv://u:p@h/?table=t"),
-    ],
-)
-def test_store_url(environment, url):
-    """The original's variables name the store."""
-    assert store_url(environment, "sqlite:///subscriptions.db") == url
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"tls_certificate": "x.pem"}, "both"),
-        ({"tls_client_ca": "x.pem"}, "client certificates need"),
-        ({"workers": 1}, "expected 2 or more"),
-        ({"log_level": "loud"}, "expected one of debug, info"),
-    ],
-)
-def test_settings_that_cannot_be(fields, words, tmp_path):
-    """What does not fit together is refused when the settings are made."""
-    from pathlib import Path
-
-    paths = {name: Path(value) if isinstance(value, str) and "tls" in name else value for name, value in fields.items()}
-    with pytest.raises(ConfigError, match=words):
-        ServerSettings(**paths)
 
 
 def test_port_taken(server, settings, tmp_path):
