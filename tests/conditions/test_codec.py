@@ -64,6 +64,9 @@ KIWI = {"key": "k", "pattern": "v"}
         ),
         ({"compareCondition": {"key": "k", "op": "~", "number": 1}}, "no comparison is written '~'"),
         ({"compareCondition": {"key": "k", "op": "<", "number": "1"}}, "condition.number: expected"),
+        ({"compareCondition": {"key": "k", "op": "<", "number": 10**400}}, "condition: expected a finite number"),
+        ({"compareCondition": {"key": "k", "op": "<", "number": True}}, "condition.number: expected a whole number or"),
+        ({"groupCondition": {"group": [{"kiwiCondition": {"key": "k", "pattern": None}}]}}, "pattern: expected text"),
         ({"cidrCondition": {"key": "k", "network": "10.0.0.1/8"}}, "has host bits set"),
     ],
 )

@@ -62,6 +62,10 @@ def test_a_create_body_is_a_line(store):
         ('{"route": {"destinations": ["d"], "condition": {"kiwi": {}}}}', "unknown kind 'kiwi'"),
         (GOOD.replace('["d"]', "[]"), "route.destinations: at least one"),
         (GOOD.replace('"key"', '"not": true, "key"'), "LIM-1"),
+        (GOOD.replace('["d"]', r'["\ud800"]'), "half of a surrogate pair"),
+        (GOOD.replace('{"route', r'{"metadata": {"a\udfff": "b"}, "route'), "half of a surrogate pair"),
+        (GOOD.replace('{"route', r'{"id": "\ud800", "route'), "half of a surrogate pair"),
+        (GOOD + " " + GOOD, "Extra data"),
     ],
 )
 def test_bad_lines(store, line, words):
@@ -81,6 +85,18 @@ def test_existing_ids(store):
 
     assert import_lines(store, lines, existing="skip", batch=3) == Imported(6, 4)
     assert len(store.snapshot()) == 10
+
+
+def test_a_byte_order_mark(store):
+    """What some editors put in front of a file is no part of its first line."""
+    assert import_lines(store, [b"\xef\xbb\xbf" + GOOD.encode(), GOOD]) == Imported(2, 0)
+
+
+def test_an_id_twice_in_a_batch(store):
+    """The first one is stored, the others are there already."""
+    line = json.dumps({"id": "same", **json.loads(GOOD)})
+
+    assert import_lines(store, [line, GOOD, line], existing="skip") == Imported(2, 1)
 
 
 def test_progress(store):

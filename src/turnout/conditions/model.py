@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_network
-from math import isfinite
+from math import inf, isfinite
 from typing import TypeAlias
 
 from turnout.conditions.pattern import check_pattern
@@ -108,7 +108,11 @@ class Compare:
             raise ConditionError(
                 f"no comparison is written {self.op!r}; there are {known}", text=str(self.op)
             ) from None
-        number = float(self.number)
+        try:
+            number = float(self.number)
+        except OverflowError:
+            # A whole number of more than 308 digits.
+            number = inf
         if not isfinite(number):
             raise ConditionError(f"expected a finite number to compare with, found {number}", text=str(number))
         object.__setattr__(self, "number", number)

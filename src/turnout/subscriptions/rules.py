@@ -5,6 +5,7 @@ The model knows what can be said at all; these say what makes sense to store.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from turnout.conditions import Condition, Group, leaves
@@ -26,6 +27,18 @@ def _destinations(subscription: Subscription) -> Iterator[str]:
     for number, destination in enumerate(subscription.destinations):
         if not destination.strip():
             yield f"route.destinations[{number}]: a destination cannot be blank"
+
+
+def _is_unicode(subscription: Subscription) -> Iterator[str]:
+    """JSON can say half of a surrogate pair; no store and no wire can take it. Conditions refuse it themselves."""
+    texts = [subscription.id, *subscription.destinations, *subscription.metadata, *subscription.metadata.values()]
+    # Nearly all text is ASCII, which is known without looking at it.
+    for text in texts:
+        if not text.isascii() and _SURROGATE.search(text):
+            yield f"{text!r} has half of a surrogate pair: that is no Unicode text"
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _root_is_not_negated(subscription: Subscription) -> Iterator[str]:
@@ -75,6 +88,7 @@ def _places(condition: Condition, place: str) -> Iterator[tuple[str, Group]]:
 
 RULES: tuple[Callable[[Subscription], Iterator[str]], ...] = (
     _destinations,
+    _is_unicode,
     _root_is_not_negated,
     _size,
     _groups,
