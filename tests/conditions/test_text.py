@@ -78,6 +78,7 @@ def test_reads_the_tree_dialect():
         ("a:", 2, "a pattern"),
         ("price>ten", 6, "a number"),
         ("price:[1 5]", 6, "a range"),
+        ("price:[5 TO 1]", 6, "the range is empty"),
         ("ip in 10.0.0.0.0/8", 5, "not a network"),
         ("k:t:a*b", 2, "kiwi bird"),
         ("AND a:1", 0, "a key"),
@@ -92,6 +93,19 @@ def test_says_where(text, position, says):
     assert says in str(caught.value)
     if says != "kiwi bird":
         assert position == caught.value.position
+
+
+@pytest.mark.parametrize(
+    "text", ["a:1 ?", "a:1 AND " * 500 + "?", "a:1\nAND ?\nOR b:2", "b:2 AND\n" * 50 + "?" + " x" * 500]
+)
+def test_shows_where(text):
+    """The mark stands under the place, also in a long text and in one of several lines."""
+    with pytest.raises(ConditionError) as caught:
+        parse(text)
+    _, shown, mark = str(caught.value).split("\n")
+
+    assert shown[mark.index("^")] == "?"
+    assert len(shown) < 130
 
 
 def multiple(condition) -> bool:

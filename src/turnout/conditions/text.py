@@ -56,6 +56,10 @@ def parse(text: str) -> Condition:
     return condition
 
 
+_SHOWN = 60
+"""Characters of the text on each side of a mistake."""
+
+
 class _Reader:
     """Reads from left to right; *at* is the next character."""
 
@@ -92,7 +96,10 @@ class _Reader:
         return self.wrong(f"expected {what}, found {repr(rest) if rest else 'the end'}", place)
 
     def wrong(self, problem: str, at: int) -> ConditionError:
-        return ConditionError(f"{problem} (at {at})\n  {self.text}\n  {' ' * at}^", text=self.text, position=at)
+        # Of a long text, and of one with several lines, only what is around the place.
+        begin = max(self.text.rfind("\n", 0, at) + 1, at - _SHOWN)
+        shown = self.text[begin : at + _SHOWN].partition("\n")[0]
+        return ConditionError(f"{problem} (at {at})\n  {shown}\n  {' ' * (at - begin)}^", text=self.text, position=at)
 
     # Conditions
 
@@ -165,7 +172,10 @@ class _Reader:
         found = self.take(_RANGE)
         if found is None:
             raise self.expected("a range, as in [1 TO 5]", begin - 1)
-        return between(key, self.number(found.group(1), found.start(1)), self.number(found.group(2), found.start(2)))
+        low, high = self.number(found.group(1), found.start(1)), self.number(found.group(2), found.start(2))
+        if low > high:
+            raise self.wrong("the range is empty: its first number is larger than its last", begin - 1)
+        return between(key, low, high)
 
     def number(self, written: str, at: int) -> float:
         try:
