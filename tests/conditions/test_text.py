@@ -96,7 +96,7 @@ def test_says_where(text, position, says):
 
 
 @pytest.mark.parametrize(
-    "text", ["a:1 ?", "a:1 AND " * 500 + "?", "a:1\nAND ?\nOR b:2", "b:2 AND\n" * 50 + "?" + " x" * 500]
+    "text", ["a:1 )", "a:1 AND " * 500 + ")", "a:1\nAND )\nOR b:2", "b:2 AND\n" * 50 + ")" + " x" * 500]
 )
 def test_shows_where(text):
     """The mark stands under the place, also in a long text and in one of several lines."""
@@ -104,7 +104,7 @@ def test_shows_where(text):
         parse(text)
     _, shown, mark = str(caught.value).split("\n")
 
-    assert shown[mark.index("^")] == "?"
+    assert shown[mark.index("^")] == ")"
     assert len(shown) < 130
 
 
