@@ -45,16 +45,18 @@ spark.stop()
 class Pipeline:
     """A driver in a process of its own, which copies the stream IN to OUT and can be killed and started again."""
 
-    def __init__(self, work: Path, server: NatsServer, per_trigger: int, url: str = "") -> None:
+    def __init__(
+        self, work: Path, server: NatsServer, per_trigger: int, url: str = "", checkpoint: Path | None = None
+    ) -> None:
         self.work, self.server, self.per_trigger = work, server, per_trigger
         self.url = url or server.url
+        self.checkpoint = checkpoint or work / "checkpoint"
         self.process: subprocess.Popen[bytes] | None = None
         self.kills = 0
 
     def start(self, partitions: int = 2) -> None:
         command = [
-            sys.executable, "-c", DRIVER, self.url, str(self.work / "checkpoint"),
-            str(self.per_trigger), str(partitions),
+            sys.executable, "-c", DRIVER, self.url, str(self.checkpoint), str(self.per_trigger), str(partitions),
         ]  # fmt: skip
         with (self.work / "driver.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -132,12 +134,12 @@ def test_the_driver_is_killed_and_the_layout_changes(tmp_path: Path, server: Nat
 
     The checkpoint is the one of the low-latency settings.
     """
-    count = 40_000
+    count = 24_000
     fill(server, count)
-    pipeline = Pipeline(tmp_path, server, per_trigger=4000)
+    pipeline = Pipeline(tmp_path, server, per_trigger=3000)
     pipeline.start(2)
     wait_until(lambda: stored(server) > 2000, 90, pipeline)
-    time.sleep(random.uniform(0, 1.0))
+    time.sleep(random.uniform(0, 0.5))
     pipeline.kill()
     between = stored(server)
     pipeline.start(3)
@@ -149,7 +151,7 @@ def test_the_driver_is_killed_and_the_layout_changes(tmp_path: Path, server: Nat
 
 def test_the_server_restarts_pauses_and_cuts(tmp_path: Path, server: NatsServer) -> None:
     """One run of the driver sees all of it and ends well."""
-    count = 60_000
+    count = 30_000
     fill(server, count)
     with CuttingProxy(server.port) as proxy:
         pipeline = Pipeline(tmp_path, server, per_trigger=3000, url=proxy.url)
@@ -169,11 +171,52 @@ def pause(server: NatsServer, seconds: float) -> None:
     server.resume()
 
 
-def test_a_checkpoint_that_cannot_be_written(tmp_path: Path, server: NatsServer) -> None:
-    """The query fails before it has written anything, instead of writing what it would write again."""
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of its own for the checkpoint, mounted with the options that it is called with, and again."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = False
+
+    def mount(options: str) -> Path:
+        nonlocal mounted
+        again = "remount," if mounted else ""
+        command = ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+        mounted = True
+        return place
+
+    yield mount
+    if mounted:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_full(tmp_path: Path, server: NatsServer, small_disk: Callable[[str], Path]) -> None:
+    """Without room for its progress the query fails; with room again it goes on, and nothing is lost or twice."""
+    count = 20_000
+    fill(server, count)
+    pipeline = Pipeline(tmp_path, server, per_trigger=1000, checkpoint=small_disk("size=96k") / "checkpoint")
+    pipeline.start()
+    failed = pipeline.finish(120)
+    words, before = pipeline.last_words(), stored(server)
+    small_disk("size=8m")
+    pipeline.start()
+
+    assert failed != 0
+    assert "No space left on device" in words
+    assert 0 < before < count
+    assert pipeline.finish(120) == 0, pipeline.last_words()
+    check(server, count)
+
+
+def test_a_checkpoint_that_cannot_be_written(
+    tmp_path: Path, server: NatsServer, small_disk: Callable[[str], Path]
+) -> None:
+    """On a read-only disk the query fails before it has written anything it would have to write again."""
     fill(server, 100)
-    (tmp_path / "checkpoint").write_text("a file, not a folder")
-    pipeline = Pipeline(tmp_path, server, per_trigger=50)
+    pipeline = Pipeline(tmp_path, server, per_trigger=50, checkpoint=small_disk("ro,size=8m") / "checkpoint")
     pipeline.start()
 
     assert pipeline.finish(120) != 0
