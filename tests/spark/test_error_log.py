@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -11,9 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from turnout.routes import Route
 from turnout.spark import error_log
 from turnout.spark.chain import compile_chain, logged_error
 from turnout.spark.error_log import log_failures, observed_failures
+from turnout.spark.job import run
 from turnout.spark.values import decode_values
 from turnout.transforms import Chain, ErrorPolicy, ValueFormat, registry
 
@@ -103,3 +106,38 @@ def test_a_predicate_that_is_passed_over_is_logged(spark: SparkSession, caplog: 
 
     assert "with class 'org.apache.kafka.connect.transforms.Filter'" in line
     assert line.endswith("java.lang.RuntimeException: odd: thrown")
+
+
+def test_a_route_logs_what_its_micro_batch_could_not_handle(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """``errors: {log: true}`` in a route file is enough; the dead letter says the same in its headers."""
+    source, sink = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    lines = [
+        {"topic": "flights", "partition": 0, "offset": n, "value": json.dumps({"a": v})} for n, v in enumerate("1x")
+    ]
+    (source / "records.json").write_text("\n".join(map(json.dumps, lines)))
+    text = f"""
+name: logged
+source: {{format: json, path: {source}}}
+value: {{format: json}}
+transforms: [{{name: number, type: Cast$Value, spec: "a:int32"}}]
+sink: {{format: json, path: {sink}}}
+deadLetter: {{topic: dead}}
+errors: {{tolerance: all, log: true}}
+"""
+
+    with caplog.at_level(logging.ERROR, logger="turnout.errors"):
+        result = run(Route.parse(text), spark)
+
+    assert (result.counts.delivered, result.counts.dead_lettered) == (1, 1)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "route logged: " in line
+    assert "{topic='flights', partition='0', offset='1'}" in line
+    (dead,) = spark.read.json(str(sink)).where("topic = 'dead'").collect()
+    headers = {header["key"].removeprefix("__connect.errors."): header["value"] for header in dead["headers"]}
+    assert set(headers) == {
+        "topic", "partition", "offset", "connector.name", "task.id", "stage", "class.name", "exception.class.name",
+        "exception.message", "exception.stacktrace",
+    }  # fmt: skip

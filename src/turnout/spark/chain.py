@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from turnout.spark.headers import TYPED_HEADER
 from turnout.spark.merge import Merge
 from turnout.spark.predicates import compile_predicate
-from turnout.spark.record import Failure, Record, Step
+from turnout.spark.record import Failure, Record, Step, names_of_columns
 from turnout.spark.schemas import metadata_of, schema_of
 from turnout.spark.transforms import compile_transform
 from turnout.spark.typed import Object, Struct, Typed, opened
@@ -58,7 +58,6 @@ ERROR_TYPE: Final = T.StructType(
 
 Tolerance = Literal["none", "all"]
 
-_APPLIES, _FAILURE = "_applies", "_failure"
 _SIDES = ("key", "value")
 
 
@@ -140,6 +139,7 @@ class ChainCompiler:
     def __init__(self, records: DataFrame, policy: ErrorPolicy) -> None:
         self.policy = policy
         self.frame = _complete(records)
+        self.names = names_of_columns()
         self.made: list[str] = []
         self.given = {name: self._opened(F.col(name), schema_of(self.frame.schema[name])) for name in _SIDES}
         self.sides = dict(self.given)
@@ -166,21 +166,33 @@ class ChainCompiler:
         applies, failed_guards = self._applies(stage, record)
         step = compile_transform(stage.transform, record)
         failures = [*failed_guards, *step.failures]
-        always = applies is None
+        where: Column | None = None
+        beside: dict[str, Column] = {}
         if applies is not None:
-            self.frame = self.frame.withColumn(_APPLIES, applies)
+            where = self._beside(applies, beside)
         for name, column in step.bound:
-            self.frame = self.frame.withColumn(name, column if always else F.when(F.col(_APPLIES), column))
+            beside[name] = column if where is None else F.when(where, column)
+            self.made.append(name)
+        failure: Column | None = None
         if failures:
-            self.frame = self.frame.withColumn(_FAILURE, self._failure(stage, failures, always=always))
-        self._change(record, step, always=always, can_fail=bool(failures), guarded=bool(stage.guards))
+            failure = self._beside(self._failure(stage, failures, where), beside)
+        if beside:
+            # In one select, where each may refer to those before it: Spark analyses a frame anew for every call.
+            self.frame = self.frame.select("*", *[column.alias(name) for name, column in beside.items()])
+        self._change(record, step, where, failure, guarded=bool(stage.guards))
+
+    def _beside(self, column: Column, columns: dict[str, Column]) -> Column:
+        """The column under a name of its own, among those to be added."""
+        name = self._name()
+        columns[name] = column
+        return F.col(name)
 
     def record(self) -> Record:
         """The record as the stages so far have left it."""
         offset = None if self.source else F.col("offset")
         return Record(
             F.col("topic"), F.col("partition"), offset, F.col("timestamp"), self.sides["key"], self.sides["value"],
-            F.col("headers"), self.typed_headers,
+            F.col("headers"), self.typed_headers, self.names,
         )  # fmt: skip
 
     def _applies(self, stage: Stage, record: Record) -> tuple[Column | None, list[Failure]]:
@@ -213,12 +225,12 @@ class ChainCompiler:
         """Keep the first failure of a predicate that counts as not matched, for the log."""
         if not self.policy.log:
             return
-        found = self._failure(stage, failures, always=True)
+        found = self._failure(stage, failures, None)
         live = F.col(ERROR).isNull() & ~F.col(DROPPED)
         noted = F.coalesce(F.col(NOTED), F.when(live, found)) if NOTED in self.frame.columns else F.when(live, found)
         self.frame = self.frame.withColumn(NOTED, noted)
 
-    def _failure(self, stage: Stage, failures: list[Failure], *, always: bool) -> Column:
+    def _failure(self, stage: Stage, failures: list[Failure], where: Column | None) -> Column:
         found = F.lit(None).cast(ERROR_TYPE)
         for failure in reversed(failures):
             error = F.struct(
@@ -228,12 +240,14 @@ class ChainCompiler:
                 F.concat(F.lit(f"{stage.name}: "), failure.message).alias("message"),
             )
             found = F.when(failure.when, error).otherwise(found)
-        return found if always else F.when(F.col(_APPLIES), found)
+        return found if where is None else F.when(where, found)
 
-    def _change(self, before: Record, step: Step, *, always: bool, can_fail: bool, guarded: bool) -> None:
-        done: Column | None = None if always else F.col(_APPLIES)
-        if can_fail:
-            fine = F.col(_FAILURE).isNull()
+    def _change(
+        self, before: Record, step: Step, where: Column | None, failure: Column | None, *, guarded: bool
+    ) -> None:
+        done = where
+        if failure is not None:
+            fine = failure.isNull()
             done = fine if done is None else done & fine
         after = step.record
         merge = Merge(done, self._name, guarded=guarded)
@@ -242,14 +256,13 @@ class ChainCompiler:
             if new is not old:
                 merge.columns[name] = new if done is None else F.when(done, new).otherwise(old)
         merged = {name: merge.side(self.sides[name], getattr(after, name)) for name in _SIDES}
-        if can_fail:
-            merge.columns[ERROR] = F.coalesce(F.col(ERROR), F.col(_FAILURE))
+        if failure is not None:
+            merge.columns[ERROR] = F.coalesce(F.col(ERROR), failure)
         if step.drops:
             merge.columns[DROPPED] = F.lit(True) if done is None else F.col(DROPPED) | done
-        self.can_die = self.can_die or can_fail or step.drops
+        self.can_die = self.can_die or failure is not None or step.drops
         if merge.columns:
             self.frame = self.frame.withColumns(merge.columns)
-        self.frame = self.frame.drop(_APPLIES, _FAILURE, *[name for name, _ in step.bound])
         for name, side in merged.items():
             in_parts = side is self.sides[name] or isinstance(side, Struct | Object)
             self.sides[name] = side if in_parts else self._opened(side.column, side.schema)
@@ -264,8 +277,9 @@ class ChainCompiler:
         return side
 
     def _name(self) -> str:
-        self.made.append(f"_made{len(self.made)}")
-        return self.made[-1]
+        name = next(self.names)
+        self.made.append(name)
+        return name
 
 
 def _any(conditions: list[Column]) -> Column:
@@ -336,4 +350,4 @@ def error_headers(error: Column, topic: Column, partition: Column, offset: Colum
         )
         for key, text in texts
     ]
-    return F.filter(F.array(*headers), lambda header: header.isNotNull())
+    return F.array_compact(F.array(*headers))

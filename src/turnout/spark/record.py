@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,7 +15,7 @@ from turnout.transforms.schema import Field, Schema
 
 DATA_EXCEPTION = "org.apache.kafka.connect.errors.DataException"
 
-__all__ = ["DATA_EXCEPTION", "Failure", "Record", "Step", "copied", "require"]
+__all__ = ["DATA_EXCEPTION", "Failure", "Record", "Step", "copied", "names_of_columns", "require"]
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,18 @@ class Failure:
     message: Column
 
 
+def names_of_columns() -> Iterator[str]:
+    """Names that no column of a record has, one after the other."""
+    return (f"_made{number}" for number in count())
+
+
 @dataclass(frozen=True)
 class Record:
     """The record before or after a stage.
 
     Attributes:
         offset: None for records of a source connector.
+        names: for columns that hold what is made on the way.
         headers: typed headers carry (key, variant, schema text); the others (key, bytes).
     """
 
@@ -48,6 +55,7 @@ class Record:
     value: Typed
     headers: Column
     typed_headers: bool = False
+    names: Iterator[str] = field(default_factory=names_of_columns, compare=False)
 
     def side(self, side: Side) -> Typed:
         """The key or the value."""
@@ -73,7 +81,7 @@ class Step:
         Without this an expression that uses a part twice, of a part that uses a part twice, doubles at each level.
         Bound columns are computed only where the stage applies, but before its failures are looked at.
         """
-        name = f"_let{len(self.bound)}"
+        name = next(self.record.names)
         self.bound.append((name, column))
         return F.col(name)
 

@@ -49,7 +49,13 @@ def as_map(value: Column) -> Column:
 
 def get(value: Column, name: str) -> Column:
     """The field's variant; null where it is missing, the JSON null where it is that."""
+    if not _has_path(name):
+        return F.try_element_at(as_map(value), F.lit(name))
     return F.try_variant_get(value, path_of(name), "variant")
+
+
+def _has_path(name: str) -> bool:
+    return not ('"' in name and "'" in name)
 
 
 def without_json_null(value: Column) -> Column:
@@ -69,6 +75,8 @@ def or_json_null(value: Column) -> Column:
 
 def with_fields(value: Column, changed: Mapping[str, Column | None]) -> Column:
     """The object with these fields: variants, null or None where there shall be none."""
+    if not all(map(_has_path, changed)):
+        return _rebuilt(value, changed)
     gone = [path_of(name) for name, column in changed.items() if column is None]
     made = F.variant_delete(value, *gone) if gone else value
     maybe: list[Column] = []
@@ -78,6 +86,20 @@ def with_fields(value: Column, changed: Mapping[str, Column | None]) -> Column:
             # A null path deletes nothing.
             maybe.append(F.when(column.isNull(), F.lit(path_of(name))))
     return F.variant_delete(made, *maybe) if maybe else made
+
+
+def _rebuilt(value: Column, changed: Mapping[str, Column | None]) -> Column:
+    """The object taken apart, and put together with the changed fields at its end: slower, but for any names."""
+    kept = F.map_filter(as_map(value), lambda name, _: ~name.isin(*changed))
+    entries = F.map_entries(kept)
+    new = [
+        F.when(column.isNotNull(), F.struct(F.lit(name).alias("key"), column.alias("value")))
+        for name, column in changed.items()
+        if column is not None
+    ]
+    if new:
+        entries = F.concat(entries, F.array_compact(F.array(*new)))
+    return F.to_variant_object(F.map_from_entries(entries))
 
 
 def kind_of(value: Column) -> Column:

@@ -36,7 +36,9 @@ PARITY: Mapping[str, str] = MappingProxyType(
             "A column has one schema: where a stage changes it, nulls that Connect would pass under their old schema "
             "have the new one."
         ),
-        "both quotes in a name": "A variant's path cannot name a field with both ' and \" in it.",
+        "time zones by name": (
+            "The letter z reads GMT, UTC, UT and offsets; a text with another zone's name (PST) is a failure."
+        ),
         "range of dates": "Spark's timestamps end in the years 290278 BC and 294246.",
     }
 )
