@@ -6,8 +6,11 @@ import contextlib
 import io
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -76,6 +79,22 @@ def test_every_vector_gives_the_same_in_spark(spark: SparkSession, module: Any, 
     assert [outcome for outcome in outcomes if outcome.status != "passed"] == []
 
 
+@contextmanager
+def _small_plans(spark: SparkSession) -> Iterator[None]:
+    """Interpreted, and with the small one of the two hashes: the other is thousands of nodes for each ``partition``.
+
+    That other one has tests of its own, on every length of key, in every vector and in the compiled queries.
+    """
+    from turnout.spark.subjects.partition import hash_by_loop
+
+    with (
+        interpreted(spark),
+        patch("turnout.spark.subjects.transform.fnv1a", hash_by_loop),
+        patch("turnout.spark.subjects.mapping.fnv1a", hash_by_loop),
+    ):
+        yield
+
+
 def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform], subjects: list[str]) -> list[Any]:
     """Every transform on every subject: where the column and the library differ."""
     from turnout.spark.subjects import transform_subject
@@ -100,7 +119,7 @@ def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform
 def test_generated_transforms_are_equal_to_the_pure_ones(spark: SparkSession, cases: list[strategies.Case]) -> None:
     """40 transforms at once, each on its own subject, on those of others, and on subjects that are not valid."""
     transforms = [SubjectTransform.parse(case.source, case.destination) for case in cases]
-    with interpreted(spark):
+    with _small_plans(spark):
         differences = _different_transforms(
             spark, transforms, [*(case.subject for case in cases), *strategies.ODD_SUBJECTS]
         )
@@ -145,7 +164,7 @@ def test_generated_tables_are_equal_to_the_pure_ones(
 ) -> None:
     """Overlapping sources, weights, clusters, losses and random(): every choice is the same for the same draw."""
     config, subjects = case
-    with interpreted(spark):
+    with _small_plans(spark):
         differences = _different_mappings(
             spark, MappingTable.from_config(config), [*subjects, *strategies.ODD_SUBJECTS]
         )

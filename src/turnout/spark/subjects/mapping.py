@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from turnout.spark.subjects.draws import draw_bits, percent, random_below
 from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.lookup import constant, number_of
-from turnout.spark.subjects.partition import fnv1a
+from turnout.spark.subjects.partition import fnv1a, hash_by_loop
 from turnout.spark.subjects.program import KEPT, LOST, Form, Program
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
@@ -43,7 +43,13 @@ def map_subjects(
     tokens, bits, target = (F.col(name) for name in names)
     staged = df.withColumns({names[0]: split_tokens(subject), names[1]: _bits(program, seed)})
     staged = staged.withColumn(names[2], _target(program, subject, tokens, bits))
-    return staged.withColumn(into, _result(program, target, subject, tokens, bits)).drop(*names)
+    hashes: list[Column] = []
+    for number, key in enumerate(_keys(program, target, subject, tokens)):
+        key_name, hash_name = f"__turnout_key{number}", f"__turnout_hash{number}"
+        staged = staged.withColumn(key_name, key).withColumn(hash_name, fnv1a(F.col(key_name)))
+        names += [key_name, hash_name]
+        hashes.append(F.col(hash_name))
+    return staged.withColumn(into, _result(program, target, subject, tokens, bits, hashes)).drop(*names)
 
 
 def map_subject(
@@ -75,8 +81,13 @@ def map_subject(
         return subject
 
     def mapped(tokens: Column, bits: Column) -> Column:
-        chosen = _target(program, subject, tokens, bits)
-        return let(chosen, lambda target: _result(program, target, subject, tokens, bits))
+        def with_target(target: Column) -> Column:
+            keys = list(_keys(program, target, subject, tokens))
+            # In a lambda Spark shares nothing, so the loop, which is small, and not the straight-line hash.
+            hashes = [hash_by_loop(key) for key in keys]
+            return _result(program, target, subject, tokens, bits, hashes)
+
+        return let(_target(program, subject, tokens, bits), with_target)
 
     return let(split_tokens(subject), lambda tokens: let(_bits(program, seed), lambda bits: mapped(tokens, bits)))
 
@@ -94,12 +105,32 @@ def _target(program: Program, subject: Column, tokens: Column, bits: Column) -> 
     return F.get(targets, _chosen(program, _rule(program, subject, tokens), bits))
 
 
-def _result(program: Program, target: Column, subject: Column, tokens: Column, bits: Column) -> Column:
+def _result(
+    program: Program, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
+) -> Column:
     """What the chosen destination gives, one branch for each form."""
-    result = F.when(target["f"].isNull(), F.lit(None).cast("string"))
+    nothing = target["f"].isNull()
+    for hashed in hashes:
+        # Always true where there is no target. Used a second time, the hash is not moved into a branch below,
+        # where Spark would not share what repeats in it.
+        nothing = nothing & hashed.isNull()
+    result = F.when(nothing, F.lit(None).cast("string"))
     for number, form in enumerate(program.forms):
-        result = result.when(target["f"] == number, _Branch(form, target, subject, tokens, bits).value())
+        value = _Branch(form, target, subject, tokens, bits, hashes).value()
+        result = result.when(target["f"] == number, value)
     return result
+
+
+def _keys(program: Program, target: Column, subject: Column, tokens: Column) -> list[Column]:
+    """What the first, second … ``partition`` of the chosen destination hashes, whatever its form; else null."""
+    keys: list[Column | None] = []
+    for number, form in enumerate(program.forms):
+        for place, key in enumerate(_Branch(form, target, subject, tokens, subject, []).keys()):
+            keys += [None] * (place + 1 - len(keys))
+            before = keys[place]
+            chosen = target["f"] == number
+            keys[place] = F.when(chosen, key) if before is None else before.when(chosen, key)
+    return [key for key in keys if key is not None]
 
 
 def _chosen(program: Program, rule: Column, bits: Column) -> Column:
@@ -156,6 +187,16 @@ class _Branch:
     subject: Column
     tokens: Column
     bits: Column
+    hashes: Sequence[Column]
+
+    def keys(self) -> Iterator[Column]:
+        """What each ``partition`` of the form hashes."""
+        index = 0
+        for name, reads in self.form.functions:
+            if name == "partition":
+                named = [F.get(self.tokens, self._number(index + read).cast("int")) for read in range(reads)]
+                yield F.concat(*named) if len(named) > 1 else named[0] if named else self.subject
+            index += reads + 2
 
     def value(self) -> Column:
         if self.form == KEPT:
@@ -163,12 +204,13 @@ class _Branch:
         if self.form == LOST:
             return F.lit(None).cast("string")
         index = 0
+        partitions = iter(self.hashes)
         delimiters = self._delimiters()
         parts = [self._text(0)]
         for place, (name, reads) in enumerate(self.form.functions):
             number, at = self._number(index + reads), self._number(index + reads + 1)
             if name == "partition":
-                value = (fnv1a(self._hashed(index, reads)) % number).cast("string")
+                value = (next(partitions) % number).cast("string")
             elif name == "random":
                 value = random_below(self.bits, at, number).cast("string")
             else:
@@ -179,11 +221,6 @@ class _Branch:
         if self.form.tail:
             parts.append(tail_of(self.subject, self.tokens, self._number(index).cast("int")))
         return F.concat(*parts) if len(parts) > 1 else parts[0]
-
-    def _hashed(self, index: int, reads: int) -> Column:
-        """What a ``partition`` hashes whose token places start at *index* of the numbers."""
-        named = [F.get(self.tokens, self._number(index + read).cast("int")) for read in range(reads)]
-        return F.concat(*named) if len(named) > 1 else named[0] if named else self.subject
 
     def _text(self, index: int) -> Column:
         return F.get(self.target["t"], F.lit(index))

@@ -2,8 +2,8 @@
 
 FNV-1a needs the bytes as numbers, and Spark SQL has no function that gives them cheaply. But CRC-32 of four
 bytes is one-to-one and linear: four table look-ups turn it back into the four bytes, as one number. So a key is
-padded *in front* with zero bytes to whole words and hashed a word at a time; a start value that the padding's steps
-turn into FNV's own offset undoes the padding. docs/decisions/0002 has the figures.
+padded *in front* with zero bytes to a fixed length, which makes the hash straight-line arithmetic; a start value
+that the padding's steps turn into FNV's own offset undoes the padding. docs/decisions/0002 has the figures.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.spark.subjects.lookup import constant
-from turnout.spark.subjects.text import as_bytes, let
+from turnout.spark.subjects.text import as_bytes, as_latin1
 from turnout.subjects._fnv import OFFSET, PRIME
 
-__all__ = ["fnv1a"]
+__all__ = ["STRAIGHT", "fnv1a", "hash_by_loop"]
+
+STRAIGHT = 16
+"""Keys of at most so many bytes are hashed by straight-line code, longer ones by a loop.
+
+More would be faster for longer keys, but a generated method of more than 8,000 bytes of bytecode is never
+compiled by the JVM, and everything in it then runs fifty times slower (seen with 16 and 32 side by side).
+"""
 
 _MASK = 2**32 - 1
 _WORD = 4
@@ -27,38 +34,36 @@ _WORD = 4
 def fnv1a(text: Column) -> Column:
     """The hash of a string's bytes, a long from 0 to 2**32 - 1; null for null.
 
-    Everything that is used twice is the variable of a lambda, so it is computed once wherever this expression
-    stands, also inside a CASE, where Spark shares nothing.
+    Spark shares the parts of this expression that repeat only where it is sure to evaluate them: keep it out of
+    the branches of a CASE, or a row costs several times as much.
     """
-    return let(text, _hash)
+    # greatest() skips nulls and, unlike coalesce(), is sure to evaluate every argument.
+    return F.greatest(_straight(text), hash_by_loop(F.when(F.octet_length(text) > STRAIGHT, text)))
 
 
-def _hash(text: Column) -> Column:
-    size = F.octet_length(text)
-    padding = F.pmod(-size, F.lit(_WORD))
-    zeros = F.substring(F.lit(bytearray(_WORD - 1)), F.lit(1), padding)
+def _straight(text: Column) -> Column:
+    """The hash of a string of at most `STRAIGHT` bytes; null for a longer one."""
     backwards = pow(PRIME, -1, _MASK + 1)
-    starts = [OFFSET * pow(backwards, count, _MASK + 1) % (_MASK + 1) for count in range(_WORD)]
-    numbers = F.transform(_crcs(F.concat(zeros, as_bytes(text)), size), _number)
-    hashed = F.aggregate(numbers, F.get(constant(starts, "array<bigint>"), padding), _four_steps)
-    return F.when(size > 0, hashed).when(size == 0, F.lit(OFFSET).cast("long"))
-
-
-def _crcs(data: Column, size: Column) -> Column:
-    """The CRC-32 of each word of *data*, which has at least one byte and *size* without its padding."""
-    places = F.sequence(F.lit(1), size, F.lit(_WORD))
-    return let(data, lambda padded: F.transform(places, lambda at: F.crc32(F.substring(padded, at, F.lit(_WORD)))))
-
-
-def _four_steps(state: Column, four: Column) -> Column:
-    for shift in range(0, 8 * _WORD, 8):
-        byte = F.shiftright(four, shift).bitwiseAND(F.lit(255))
-        state = (state.bitwiseXOR(byte) * F.lit(PRIME)).bitwiseAND(F.lit(_MASK))
+    starts = [OFFSET * pow(backwards, STRAIGHT - n, _MASK + 1) % (_MASK + 1) for n in range(STRAIGHT + 1)]
+    # Past the end of the start values there is null, and so for longer keys.
+    state = F.get(constant(starts, "array<bigint>"), F.octet_length(text))
+    known = F.coalesce(text, F.lit(""))
+    zeros = F.substring(F.lit(bytearray(STRAIGHT)), F.lit(1), F.lit(STRAIGHT) - F.octet_length(known))
+    data = F.concat(zeros, as_bytes(known))
+    for word in range(0, STRAIGHT, _WORD):
+        four = _number(F.substring(data, word + 1, _WORD))
+        for shift in range(0, 8 * _WORD, 8):
+            state = _step(state, F.shiftright(four, shift).bitwiseAND(F.lit(255)))
     return state
 
 
-def _number(crc: Column) -> Column:
+def _step(state: Column, byte: Column) -> Column:
+    return (state.bitwiseXOR(byte) * F.lit(PRIME)).bitwiseAND(F.lit(_MASK))
+
+
+def _number(four: Column) -> Column:
     """Four bytes as a number, the first one lowest: the inverse of their CRC-32."""
+    crc = F.crc32(four)
     number: Column | None = None
     for index, table in enumerate(_inverse_tables()):
         place = F.shiftright(crc, 8 * index).bitwiseAND(F.lit(255)).cast("int")
@@ -93,3 +98,13 @@ def _inverse_tables() -> tuple[list[int], ...]:
     tables = tuple([inverse(byte << (8 * index)) for byte in range(256)] for index in range(_WORD))
     tables[0][:] = [word ^ inverse(nothing) for word in tables[0]]
     return tables
+
+
+def hash_by_loop(text: Column) -> Column:
+    """The hash of a string of any length, one character at a time."""
+    is_ascii = F.is_valid_utf8(text) & (F.octet_length(text) == F.char_length(text))
+    characters = F.split(F.when(is_ascii, text).otherwise(as_latin1(text)), "")
+    start = F.lit(OFFSET).cast("long")
+    hashed = F.aggregate(characters, start, lambda state, character: _step(state, F.ascii(character).cast("long")))
+    # The empty string splits into one empty piece, which is no byte.
+    return F.when(F.octet_length(text) == 0, start).otherwise(hashed)
