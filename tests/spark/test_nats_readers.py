@@ -255,3 +255,22 @@ def test_no_reply_subject_is_stored(fill: Fill, make: Make, connection: Connecti
 
     assert rows == [{"headers": [{"key": "A", "value": b"b"}]}]
     assert set(stored) == {"subject", "seq", "hdrs", "data", "time"}
+
+
+def test_a_first_micro_batch_that_is_done_again(fill: Fill, make: Make) -> None:
+    """The latest does not move while messages come in, nor by a restart before the first commit: nothing is skipped."""
+    stream = fill(10)
+    reader = make(stream, start="latest")
+    begun = reader.initialOffset()
+    fill(5, stream)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    fill(5, stream)
+    asked_again = reader.initialOffset()
+    restarted = make(stream, start="latest")
+    rows = read(restarted, restarted.partitions(restarted.initialOffset(), end))
+    second = reader.latestOffset(end, ReadAllAvailable())
+
+    assert begun == asked_again == {stream: 11}
+    assert [offset for offset, _ in rows[0]] == [11, 12, 13, 14, 15]
+    assert second == {stream: 21}
+    assert [offset for offset, _ in read(reader, reader.partitions(end, second))[0]] == [16, 17, 18, 19, 20]

@@ -36,7 +36,8 @@ __all__ = ["NatsStreamReader"]
 _log = logging.getLogger(__name__)
 
 Offsets = dict[str, int]
-"""For each stream the sequence that comes next; what a checkpoint holds."""
+"""For each stream the sequence that comes next; what a checkpoint holds. A stream's name has no dot, so that
+``STREAM.from`` beside it can say where a query's first micro-batch began."""
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,6 +47,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = ArrowColumns(schema)
         self._connection: Connection | None = None
+        self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._released: Offsets = {}
@@ -66,12 +68,15 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Spark's names
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        """Where a query without a checkpoint begins."""
-        options = self._options
-        if options.ack_consumer is not None:
-            floors = {name: self._acknowledger(name).floor for name in options.streams}
-            return {name: max(state.first, floors[name]) for name, state in self._states().items()}
-        return {name: resolve(self._server(), name, options.start) for name in options.streams}
+        """Where a query without a checkpoint begins; Spark asks more than once, and ``latest`` must not move."""
+        if self._initial is None:
+            options = self._options
+            if options.ack_consumer is not None:
+                floors = {name: self._acknowledger(name).floor for name in options.streams}
+                self._initial = {name: max(state.first, floors[name]) for name, state in self._states().items()}
+            else:
+                self._initial = {name: resolve(self._server(), name, options.start) for name in options.streams}
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit that the options name."""
@@ -109,10 +114,15 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {stream: max(0, end - starts[stream]) for stream, end in ends.items()}
         total = sum(waiting.values())
         admitted = self._admitted(limit, states, total)
-        return {
+        offsets = {
             stream: starts[stream] + (_share(admitted, count, total) if count else 0)
             for stream, count in waiting.items()
         }
+        if total and start == self._initial:
+            # No checkpoint has the place where a query begins. One that dies in its first micro-batch does it again
+            # from here, and not from what is the latest by then.
+            offsets |= {f"{stream}.from": place for stream, place in starts.items()}
+        return offsets
 
     def _wait(self, starts: Offsets, states: dict[str, StreamState]) -> dict[str, StreamState]:
         """The states once there is something new, or a while later."""
@@ -161,7 +171,10 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         parts: list[InputPartition] = []
         for stream, stop in end.items():
-            begin = self._present(stream, self._start(start, stream), int(stop))
+            if "." in stream:
+                continue
+            begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
+            begin = self._present(stream, begin, int(stop))
             parts += split(self._options, stream, begin, int(stop))
         return parts or [Split(self._options.streams[0], 0, 0)]
 
