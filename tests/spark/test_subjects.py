@@ -62,6 +62,23 @@ def _draws(frame: DataFrame) -> list[float]:
     return [row[0] for row in _values(frame, [draw_of(draw_bits(["id"], what=""))])]
 
 
+@contextmanager
+def _small_plans(spark: SparkSession) -> Iterator[None]:
+    """Interpreted, and with the small one of the two hashes: the other is thousands of nodes for each ``partition``.
+
+    That other one has a test of its own, on every length of key, and is in the compiled queries; `python -m tests.vectors`
+    runs the vectors with it.
+    """
+    from turnout.spark.subjects.partition import hash_by_loop
+
+    with (
+        interpreted(spark),
+        patch("turnout.spark.subjects.transform.fnv1a", hash_by_loop),
+        patch("turnout.spark.subjects.mapping.fnv1a", hash_by_loop),
+    ):
+        yield
+
+
 @pytest.mark.parametrize(
     ("module", "file"),
     [
@@ -72,27 +89,11 @@ def _draws(frame: DataFrame) -> list[float]:
 )
 def test_every_vector_gives_the_same_in_spark(spark: SparkSession, module: Any, file: str) -> None:
     """What the server does with each vector, the columns do too."""
-    with interpreted(spark):
+    with _small_plans(spark):
         outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
 
     assert len(outcomes) > 40
     assert [outcome for outcome in outcomes if outcome.status != "passed"] == []
-
-
-@contextmanager
-def _small_plans(spark: SparkSession) -> Iterator[None]:
-    """Interpreted, and with the small one of the two hashes: the other is thousands of nodes for each ``partition``.
-
-    That other one has tests of its own, on every length of key, in every vector and in the compiled queries.
-    """
-    from turnout.spark.subjects.partition import hash_by_loop
-
-    with (
-        interpreted(spark),
-        patch("turnout.spark.subjects.transform.fnv1a", hash_by_loop),
-        patch("turnout.spark.subjects.mapping.fnv1a", hash_by_loop),
-    ):
-        yield
 
 
 def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform], subjects: list[str]) -> list[Any]:
