@@ -66,8 +66,8 @@ def _draws(frame: DataFrame) -> list[float]:
 def _small_plans(spark: SparkSession) -> Iterator[None]:
     """Interpreted, and with the small one of the two hashes: the other is thousands of nodes for each ``partition``.
 
-    That other one has a test of its own, on every length of key, and is in the compiled queries; `python -m tests.vectors`
-    runs the vectors with it.
+    That other one has a test of its own, on every length of key, and is in the compiled queries. The vector runner by
+    itself takes it too.
     """
     from turnout.spark.subjects.partition import hash_by_loop
 
