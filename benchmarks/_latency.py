@@ -44,9 +44,13 @@ def latencies(spark: Any, server: NatsServer, folder: Path, options: Options) ->
             with Connection.open(server.url) as connection:
                 for stream in ("IN", "OUT"):
                     purge_stream(connection, stream)
-            with start(spark, server, folder):
-                yield _measure(spark, server, f"{case}, {RATE:,} messages/s", seconds)
-    if options.wants("idle micro-batch"):
+            try:
+                with start(spark, server, folder):
+                    yield _measure(spark, server, f"{case}, {RATE:,} messages/s", seconds)
+            except RunError as failure:
+                # The other cases took minutes: they are worth printing.
+                sys.stderr.write(f"bench nats: {failure}\n")
+    if options.wants("latency idle micro-batch"):
         yield _idle(spark, server, folder)
 
 
@@ -127,7 +131,9 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
     finally:
         spark.conf.unset(name)
     p50, p99 = np.percentile(taken, [50, 99])
-    return Result("idle micro-batch", len(taken), 1000 / max(1.0, float(p50)), extra={"p50_ms": p50, "p99_ms": p99})
+    return Result(
+        "latency idle micro-batch", len(taken), 1000 / max(1.0, float(p50)), extra={"p50_ms": p50, "p99_ms": p99}
+    )
 
 
 def _cpu(process: Any) -> float:
