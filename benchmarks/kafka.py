@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import Options, Result, best_of
 from turnout.errors import TurnoutError
 from turnout.spark.session import build_session
 from turnout.spark.sources.kafka import kafka_properties
 
-SIZES = ((60, 1.0), (1024, 0.2))
+SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 
 
 def run(options: Options) -> list[Result]:
@@ -19,7 +21,7 @@ def run(options: Options) -> list[Result]:
     from tests.integration.kafka_broker import KafkaBroker
 
     rows = options.rows(500_000, 20_000)
-    results = []
+    results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
             properties, made = kafka_properties(), KafkaBroker(Path(folder))
@@ -29,19 +31,29 @@ def run(options: Options) -> list[Result]:
         with made as broker:
             spark = build_session("turnout-bench", master="local[2]", conf=properties)
             for size, share in SIZES:
-                count = max(1000, int(rows * share))
-                topic = f"bench-{size}"
-                frame = spark.range(count).selectExpr(
-                    f"'{topic}' topic", f"rpad(cast(id as string), {size}, 'x') value"
-                )
-                kafka = {"kafka.bootstrap.servers": broker.servers}
-                if options.wants(f"write {size} B"):
-                    seconds = best_of(3, lambda f=frame, k=kafka: f.write.format("kafka").options(**k).save())
-                    results.append(Result(f"write {size} B", count, count / seconds))
-                if options.wants(f"read {size} B"):
-                    loaded = spark.read.format("kafka").options(**kafka, subscribe=topic).load()
-                    total = loaded.count()
-                    seconds = best_of(3, lambda d=loaded: d.write.format("noop").mode("append").save())
-                    results.append(Result(f"read {size} B", total, total / seconds))
+                for partitions in (1, 2):
+                    count = max(1000, int(rows * share))
+                    results += _one(spark, broker, size, count, partitions, options)
             spark.stop()
     return results
+
+
+def _one(spark: Any, broker: Any, size: int, count: int, partitions: int, options: Options) -> Iterator[Result]:
+    """One size and one number of partitions, out and in again."""
+    write, read = (f"{verb} {size} B partitions={partitions}" for verb in ("write", "read"))
+    if not (options.wants(write) or options.wants(read)):
+        return
+    topic = f"bench-{size}-{partitions}"
+    broker.topics("--create", "--topic", topic, "--partitions", str(partitions))
+    kafka = {"kafka.bootstrap.servers": broker.servers}
+    frame = spark.range(count, numPartitions=partitions).selectExpr(
+        f"'{topic}' topic", f"rpad(cast(id as string), {size}, 'x') value"
+    )
+    seconds = best_of(3, lambda: frame.write.format("kafka").options(**kafka).save())
+    if options.wants(write):
+        yield Result(write, count, count / seconds)
+    if options.wants(read):
+        loaded = spark.read.format("kafka").options(**kafka, subscribe=topic).load()
+        total = loaded.count()
+        seconds = best_of(3, lambda: loaded.write.format("noop").mode("append").save())
+        yield Result(read, total, total / seconds)
