@@ -38,7 +38,8 @@ def run(options: Options) -> list[Result]:
     operations = 300 if options.quick else 3_000
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder:
         results = [*_sqlite(Path(folder), size, operations, options)]
-        if options.wants("grpc"):
+        # "grpc Match" asks for some of its cases, "grpc" for all of them.
+        if options.wants("grpc") or any("grpc" in part for part in options.cases):
             results += _grpc(Path(folder), size, operations, options)
     return results
 
