@@ -227,7 +227,9 @@ def test_a_checkpoint_that_cannot_be_written(
 @pytest.mark.timeout(1500)
 def test_ten_minutes_of_everything(tmp_path: Path, server: NatsServer) -> None:
     """A million messages through kills of driver and workers, restarts, pauses and cuts, at random."""
-    count, minutes = 1_000_000, float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
+    count, minutes = (
+        int(os.environ.get("TURNOUT_SOAK_MESSAGES", "1000000")), float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
+    )  # fmt: skip
     seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
     print(f"seed {seed}")
     random.seed(seed)
