@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 
@@ -17,7 +19,7 @@ import turnout
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 from turnout.spark.java import find_java
-from turnout.wire import Connection, Publisher, create_stream, subject_counts
+from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
 SOURCE = Path(turnout.__file__).parent.parent
 SPARK = Path(pyspark.__file__).parent
@@ -71,6 +73,17 @@ class Cluster:
             time.sleep(0.2)
         raise AssertionError("the cluster did not come up: " + "\n".join(logs))
 
+    def kill_an_executor(self) -> int:
+        """kill -9 of one executor's JVM; its process id."""
+        for worker in self.processes[1:]:
+            for child in psutil.Process(worker.pid).children(recursive=True):
+                # Some of them end while they are looked at.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                        child.kill()
+                        return child.pid
+        raise AssertionError("there is no executor")
+
     def stop(self) -> None:
         for process in self.processes:
             process.terminate()
@@ -101,7 +114,7 @@ spark.sparkContext.addPyFile(sys.argv[3])
 from turnout.spark.sources.nats import register
 register(spark)
 options = {"servers": sys.argv[1], "stream": "IN", "includeStream": "true", "partitions": "2"}
-loaded = spark.readStream.format("nats").options(**options).option("maxRecordsPerTrigger", "30000").load()
+loaded = spark.readStream.format("nats").options(**options).option("maxRecordsPerTrigger", "10000").load()
 (loaded.withColumn("topic", F.regexp_replace("topic", "^in", "out")).drop("key")
     .writeStream.format("nats").options(servers=sys.argv[1], stream="OUT")
     .option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start().awaitTermination())
@@ -124,7 +137,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_a_stream_on_two_workers(cluster: Cluster, tmp_path: Path) -> None:
-    """turnout reaches the executors as a zip; both read and write, and every message arrives once."""
+    """turnout reaches the executors as a zip; both read and write, one is killed at it; every message arrives once."""
     archive = shutil.make_archive(str(tmp_path / "turnout"), "zip", SOURCE, "turnout")
     (tmp_path / "job.py").write_text(JOB, encoding="utf-8")
     count = 60_000
@@ -145,16 +158,33 @@ def test_a_stream_on_two_workers(cluster: Cluster, tmp_path: Path) -> None:
             "--conf", f"spark.executorEnv.PYTHONPATH={archive}",
             str(tmp_path / "job.py"), server.url, str(tmp_path / "checkpoint"), archive,
         ]  # fmt: skip
-        done = subprocess.run(
-            command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
-        )
+        log = tmp_path / "job.log"
+        with log.open("wb") as file:
+            job = subprocess.Popen(command, env=cluster.environment, cwd=tmp_path, stdout=file, stderr=file)
+        try:
+            # In the middle of the second micro-batch.
+            deadline = time.monotonic() + 120
+            while (before := stored(connection)) < 11_000 and job.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            killed = cluster.kill_an_executor()
+            ended = job.wait(180)
+        finally:
+            job.kill()
+            job.wait(30)
+        told = log.read_text(errors="replace")
 
-        assert done.returncode == 0, _first_error(done.stderr)
-        assert "PARTITIONS 2 EXECUTORS 2" in done.stdout
-        files = next(line for line in done.stdout.splitlines() if line.startswith("FROM ")).split()[1:]
+        assert ended == 0, _first_error(told)
+        assert 11_000 <= before < count
+        assert "Lost executor" in told, f"process {killed} was killed without being missed"
+        assert "PARTITIONS 2 EXECUTORS 2" in told
+        files = next(line for line in told.splitlines() if line.startswith("FROM ")).split()[1:]
         # Each executor has it from its own working folder, not from ours.
         assert all(Path(file).is_relative_to(cluster.work) for file in files), files
         assert subject_counts(connection, "OUT") == {f"out.{n}": count // 4 for n in range(4)}
+
+
+def stored(connection: Connection) -> int:
+    return int(stream_info(connection, "OUT")["state"]["messages"])
 
 
 def _first_error(log: str) -> str:
