@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -41,11 +42,19 @@ def run(options: Options) -> list[Result]:
                 create_stream(connection, _config(name))
         for size, share in SIZES:
             count = max(2000, int(rows * share))
-            results += list(_reading(spark, server, count, size, options, Path(folder)))
-            results += list(_writing(spark, server, count, size, options))
-        results += list(latencies(spark, server, Path(folder), options))
+            _take(results, _reading(spark, server, count, size, options, Path(folder)))
+            _take(results, _writing(spark, server, count, size, options))
+        _take(results, latencies(spark, server, Path(folder), options))
     spark.stop()
     return results
+
+
+def _take(results: list[Result], measured: Iterator[Result]) -> None:
+    """Keep what is measured, and say it at once: the whole takes minutes."""
+    for result in measured:
+        results.append(result)
+        more = ", ".join(f"{name} {value:,.3g}" for name, value in result.extra.items())
+        sys.stderr.write(f"{result.case}: {result.rows_per_second:,.0f}/s, {more}\n")
 
 
 def _config(name: str) -> dict[str, Any]:
@@ -90,7 +99,7 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
     if options.wants(f"read {size} B nats-py"):
         some = min(count, 100_000)
         with clock() as seconds:
-            asyncio.run(_fetch(server.url, some))
+            asyncio.run(_fetch(server.url, some, size))
         baseline = some / seconds()
         yield Result(f"read {size} B nats-py fetch", some, baseline)
     for partitions in (1, 2):
@@ -125,7 +134,7 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
         yield Result(case, count, count / seconds, extra={"spread_s": spread})
 
 
-async def _fetch(url: str, count: int) -> None:
+async def _fetch(url: str, count: int, size: int) -> None:
     from nats.js.api import AckPolicy, ConsumerConfig
 
     import nats
@@ -135,8 +144,10 @@ async def _fetch(url: str, count: int) -> None:
         "in.>", stream="IN", config=ConsumerConfig(ack_policy=AckPolicy.NONE)
     )
     taken = 0
+    # The server cuts off a client that has more than 64 MB to take.
+    at_once = max(1, min(5000, (16 << 20) // size))
     while taken < count:
-        messages = await subscription.fetch(min(5000, count - taken), timeout=30)
+        messages = await subscription.fetch(min(at_once, count - taken), timeout=30)
         taken += len(messages)
     await client.close()
 
