@@ -307,3 +307,53 @@ def test_rows_of_one_batch_may_have_different_fields(records: Records) -> None:
     )
 
     assert found == [{"b": 1}, {"b": {"ü": [1, None]}, "neu": "x"}, {}, None]
+
+
+def test_a_name_with_both_kinds_of_quotes(records: Records) -> None:
+    """Spark's paths cannot say it, a schemaless object may have it."""
+    odd = 'it\'s "it"'
+    chain = Chain.from_route(
+        [
+            {"type": "ReplaceField$Value", "renames": f"{odd}:plain,other:{odd}"},
+            {"type": "InsertField$Value", "topic.field": "here"},
+        ]
+    )
+
+    found = values(compile_chain(chain, records({odd: 1, "other": None}, {"other": [2]}, {}, None), "all"))
+
+    topic = {"here": "flights.JFK"}
+    assert found == [{"plain": 1, odd: None, **topic}, {odd: [2], **topic}, topic, None]
+
+
+def test_what_a_tombstone_lacks_is_lacking_for_later_stages(records: Records) -> None:
+    """A field that a stage inserts is not there where there is no value to insert it in."""
+    chain = Chain.from_route(
+        [
+            {"type": "InsertField$Value", "topic.field": "route", "static.field": "s", "static.value": "x"},
+            {"type": "Filter", "predicate": {"when": {"key": "value.route", "exists": True}}},
+        ]
+    )
+
+    for codec in (DDL, {}):
+        rows = compile_chain(chain, records(FLIGHT, None, **codec), "all").orderBy("offset").collect()
+
+        assert [(row["_dropped"], row["value"] is None) for row in rows] == [(True, False), (False, True)]
+
+
+def test_a_record_that_has_failed_or_was_not_matched_keeps_its_value(records: Records) -> None:
+    """In parts as a whole: what a stage has not done to a record, nobody sees in it."""
+    chain = Chain.from_route(
+        [
+            {"type": "InsertField$Value", "static.field": "one", "static.value": "1"},
+            {"type": "Cast$Value", "spec": "carrier:int32", "predicate": {"when": {"key": "value.distance", ">": 9}}},
+            {"type": "ReplaceField$Value", "include": "carrier,one", "renames": "one:two"},
+            {"type": "HoistField$Value", "field": "in", "predicate": {"when": {"key": "value.carrier", "equals": "7"}}},
+        ]
+    )
+    given = [{**FLIGHT, "carrier": "7"}, {**FLIGHT, "carrier": "7", "distance": 1}, FLIGHT]
+
+    rows = compile_chain(chain, records(*given), "all")
+
+    failed = {**FLIGHT, "one": "1"}
+    assert values(rows) == [{"in": {"carrier": 7, "two": "1"}}, {"in": {"carrier": "7", "two": "1"}}, failed]
+    assert [row["_error"] is None for row in rows.orderBy("offset").collect()] == [True, True, False]

@@ -21,7 +21,9 @@ def compile_transform(transform: Transform, record: Record) -> Step:
         NotCompilableError: for a transform that has no Spark form.
     """
     if isinstance(transform, ColumnTransform):
-        return Step(plugged(transform, record))
+        step = Step(record)
+        step.record = plugged(transform, record, step.bind)
+        return step
     raise NotCompilableError(transform, f"{type(transform).__name__} has neither a rule nor a method 'columns'")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -27,15 +27,15 @@ class ColumnTransform(Protocol):
         ...
 
 
-def plugged(transform: ColumnTransform, record: Record) -> Record:
-    """The record after a plug-in's transform."""
+def plugged(transform: ColumnTransform, record: Record, bind: Callable[[Column], Column]) -> Record:
+    """The record after a plug-in's transform; *bind* lets it use its key and value as often as it likes."""
     given = {
         "topic": record.topic,
         "partition": record.partition,
         "timestamp": record.timestamp,
         "headers": record.headers,
-        "key": record.key.column,
-        "value": record.value.column,
+        "key": bind(record.key.column),
+        "value": bind(record.value.column),
     }
     after = {**given, **transform.columns(given)}
     unknown = after.keys() - given.keys()
