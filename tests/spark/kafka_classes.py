@@ -89,12 +89,15 @@ class KafkaClasses:
             arguments[at] = value
         return longest.newInstance(arguments)
 
-    def run(self, config: Mapping[str, str], topic: str, text: str, offset: int, millis: int, *, schemas: bool) -> Any:
+    def run(
+        self, config: Mapping[str, str], topic: str, text: str | None, offset: int, millis: int, *, schemas: bool
+    ) -> Any:
         """(topic, value) after the transform, None where it drops, the word ``error`` where it fails."""
         from py4j.protocol import Py4JJavaError
 
         converter = self.converter(schemas=schemas)
-        record = self.record(topic, converter.toConnectData(topic, text.encode()), offset, millis)
+        body = None if text is None else text.encode()
+        record = self.record(topic, converter.toConnectData(topic, body), offset, millis)
         try:
             after = self.transform(config).apply(record)
             if after is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -54,6 +56,72 @@ SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
+CONNECT = "org.apache.kafka.connect.data."
+RICH: dict[str, Any] = {
+    "type": "struct", "optional": True, "name": "Rich", "version": 3, "doc": "with everything",
+    "fields": [
+        {"field": "ünï çødé.名", "type": "string", "optional": True},
+        {"field": "price", "type": "bytes", "optional": True, "name": CONNECT + "Decimal", "version": 1,
+         "parameters": {"scale": "2"}},
+        {"field": "day", "type": "int32", "optional": True, "name": CONNECT + "Date", "version": 1},
+        {"field": "at", "type": "int64", "optional": True, "name": CONNECT + "Timestamp", "version": 1},
+        {"field": "level", "type": "int32", "optional": True, "default": 7},
+        {"field": "list", "type": "array", "optional": True, "items":
+            {"type": "struct", "optional": True, "fields": [
+                {"field": "x", "type": "int32", "optional": True},
+                {"field": "tags", "type": "map", "optional": True, "keys": {"type": "string", "optional": False},
+                 "values": {"type": "int64", "optional": True}}]}},
+        {"field": "map", "type": "map", "optional": True, "keys": {"type": "string", "optional": False},
+         "values": {"type": "string", "optional": True}},
+        {"field": "empty", "type": "struct", "optional": True, "fields": []},
+    ],
+}  # fmt: skip
+RICH_CONFIGS: list[dict[str, str]] = [
+    {"type": T + "Cast$Value", "spec": "price:string,day:int64,at:string,level:float32"},
+    {"type": T + "Cast$Value", "spec": "price:int32,list:string"},
+    {"type": T + "Flatten$Value"},
+    {"type": T + "InsertField$Value", "timestamp.field": "seen", "static.field": "ß?", "static.value": "ü"},
+    {"type": T + "MaskField$Value", "fields": "level", "replacement": "300"},
+    {"type": T + "ReplaceField$Value", "exclude": "map,price", "renames": "ünï çødé.名:plain,list:ungewöhnlich"},
+    {"type": T + "ReplaceField$Value", "include": "empty"},
+    {"type": T + "ExtractField$Value", "field": "list"},
+    {"type": T + "ExtractField$Value", "field": "empty"},
+    {"type": T + "ExtractField$Value", "field": "`ünï çødé.名`", "field.syntax.version": "V2"},
+    {"type": T + "SetSchemaMetadata$Value", "schema.name": "Näme", "schema.version": "9"},
+    {"type": T + "TimestampConverter$Value", "field": "at", "target.type": "string", "format": "YYYY-'W'ww-u HH"},
+    {"type": T + "TimestampConverter$Value", "field": "day", "target.type": "unix", "unix.precision": "seconds"},
+    {"type": T + "HeaderFrom$Value", "fields": "level", "headers": "x", "operation": "move"},
+]
+
+
+def rich(seed: int) -> list[dict[str, Any] | None]:
+    """Records with nested arrays and maps, decimals, dates, empty structs and nulls; tombstones among them."""
+    draw = random.Random(seed)
+    prices = [0, 5, -1250, 12345678901234567890123, None]
+
+    def price() -> str | None:
+        cents = draw.choice(prices)
+        return None if cents is None else base64.b64encode(cents.to_bytes(12, "big", signed=True)).decode()
+
+    def item() -> dict[str, Any] | None:
+        tags = draw.choice([None, {}, {"a": 1, "ä": None}])
+        return draw.choice([None, {"x": draw.choice([None, 1]), "tags": tags}])
+
+    return [
+        None if n % 8 == 7 else {
+            "ünï çødé.名": draw.choice([None, "", "日本", "\U0001f680"]),
+            "price": price(),
+            "day": draw.choice([None, 0, -1, 19000]),
+            "at": draw.choice([None, 0, -1, MILLIS]),
+            "level": draw.choice([None, 1]),
+            "list": draw.choice([None, [], [item(), item()]]),
+            "map": draw.choice([None, {}, {"k": None, "ü": "v"}]),
+            "empty": draw.choice([None, {}]),
+        }
+        for n in range(16)
+    ]  # fmt: skip
+
+
 def generated(seed: int) -> list[dict[str, Any]]:
     """Records of the schema, nulls and odd texts among them."""
     draw = random.Random(seed)
@@ -87,7 +155,7 @@ def kafka(spark: SparkSession) -> KafkaClasses:
         pytest.skip(str(reason))
 
 
-def ours(spark: SparkSession, config: dict[str, str], texts: list[str], codec: ValueFormat) -> list[Any]:
+def ours(spark: SparkSession, config: dict[str, str], texts: Sequence[str | None], codec: ValueFormat) -> list[Any]:
     stage = {f"transforms.t.{name}": value for name, value in config.items()}
     chain = Chain.from_config({"transforms": "t", **stage}, strict=True)
     rows = spark.createDataFrame(
@@ -115,6 +183,33 @@ def test_the_same_records_come_out(
 
     wanted = [kafka.run(config, "some.topic", text, n, MILLIS, schemas=schemas) for n, text in enumerate(texts)]
     assert [_plain(one) for one in wanted] == [_plain(one) for one in found]
+
+
+@pytest.mark.parametrize("schemas", [True, False], ids=["with schema", "schemaless"])
+@pytest.mark.parametrize("config", RICH_CONFIGS)
+def test_nested_and_odd_records_too(
+    spark: SparkSession, kafka: KafkaClasses, config: dict[str, str], schemas: bool
+) -> None:
+    """Arrays of structs, maps, decimals, dates, empty structs, names in other scripts, nulls and tombstones."""
+    records = rich(len(config))
+    bodies = [{"schema": RICH, "payload": record} if schemas else record for record in records]
+    texts = [
+        None if record is None else json.dumps(body, ensure_ascii=False)
+        for record, body in zip(records, bodies, strict=True)
+    ]
+    format_ = {"format": "connect-json", "schema": RICH} if schemas else {"format": "json"}
+
+    found = ours(spark, config, texts, ValueFormat.from_config(format_))
+
+    wanted = [kafka.run(config, "some.topic", text, n, MILLIS, schemas=schemas) for n, text in enumerate(texts)]
+    assert [_value(one) for one in wanted] == [_value(one) for one in found]
+
+
+def _value(outcome: Any) -> Any:
+    """What is compared: of a record without a value no schema, because a column has one for all its rows."""
+    found = _plain(outcome)
+    envelope = isinstance(found, list) and isinstance(found[1], dict) and found[1].keys() == {"schema", "payload"}
+    return [found[0], None] if envelope and found[1]["payload"] is None else found
 
 
 def _plain(outcome: Any) -> Any:
