@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -59,35 +59,6 @@ def test_a_value_with_its_schema_is_read_and_written(spark: SparkSession) -> Non
     assert again["schema"] == SCHEMA
     assert (again["payload"]["id"], again["payload"]["at"], again["payload"]["day"]) == (7, 1_000, 1)
     assert int.from_bytes(base64.b64decode(again["payload"]["price"]), "big", signed=True) == -1250
-
-
-def test_decimals_of_any_size_keep_their_bytes(spark: SparkSession) -> None:
-    """BigInteger's own bytes, as short as can be, of up to 38 digits; beyond that there is no Spark decimal."""
-    schema = {
-        "type": "bytes",
-        "optional": True,
-        "name": CONNECT + "Decimal",
-        "version": 1,
-        "parameters": {"scale": "3"},
-    }
-    codec = ValueFormat.from_config({"format": "connect-json", "schema": schema})
-    held = [0, 1, -1, 127, 128, -128, -129, 32768, 2**63 - 1, 2**63, -(2**63), -(2**64), 10**38 - 1, 1 - 10**38]
-    wide = [10**38, -(2**127)]
-    payloads = [
-        base64.b64encode(n.to_bytes((8 + (n + (n < 0)).bit_length()) // 8, "big", signed=True)).decode()
-        for n in held + wide
-    ]
-
-    rows = decode_values(
-        frame(spark, *[json.dumps({"schema": schema, "payload": p}).encode() for p in payloads]), codec
-    )
-
-    assert [row["value"] for row in rows.orderBy("offset").collect()] == [
-        *[Decimal(n).scaleb(-3, Context(prec=40)) for n in held],
-        None,
-        None,
-    ]
-    assert [one and one["payload"] for one in encoded(rows, codec)[: len(held)]] == payloads[: len(held)]
 
 
 def test_an_envelope_of_unknown_schema_gives_its_payload(spark: SparkSession) -> None:
