@@ -280,7 +280,7 @@ def test_pairs_stand_where_one_anchor_lets_too_much_through(spark):
         (("carrier", Kind("=")), ("day", Kind("^", 2))),
         (("flight", Kind("=")),),
     )
-    assert layout.features.ops == ()
+    assert layout.ops == ()
     messages = [{"carrier": "C1", "day": f"D{n % 9}0", "flight": str(n)} for n in range(100)]
     records = spark.createDataFrame(
         [record(n, **one) for n, one in enumerate(messages)],
@@ -296,8 +296,30 @@ def test_a_slot_that_is_not_worth_its_probes_is_done_without():
     sample = [{"subject": f"ops.jfk.LAX.{'AS' if n % 9 else 'UA'}.{n}", "day": str(n % 30)} for n in range(300)]
 
     def kinds(wanted):
-        return {str(kind) for slot in Layout.of(Base(snapshot(*wanted), sample).placed).slots for _, kind in slot}
+        layout = Layout.of(Base(snapshot(*wanted), sample).placed)
+        return {str(kind) for slot in (*layout.slots, *layout.many) for _, kind in slot}
 
     assert "~" not in kinds(few[1:])
     many = [kiwi("subject", f"*.{n:03}.*") for n in range(100)]
     assert "~" in kinds(few + many)
+
+
+def test_later_micro_batches_compile_nothing(spark):
+    """The plan of one micro-batch after the other becomes the same code, also when subscriptions have changed."""
+    store = MemoryStore(Subscription(["d"], kiwi("k", f"v{n}"), id=f"s{n}") for n in range(5))
+    matching = Matching(spark, store)
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+
+    def run():
+        records = spark.createDataFrame([record(n, k=f"v{n}") for n in range(7)], SCHEMA)
+        return sorted(row.subscription_id for row in matching.match(records).collect())
+
+    store.create(Subscription(["d"], kiwi("k", "v5"), id="s5"))
+    matching.refresh()
+    run()
+    before = compiled.getCount()
+    assert len(run()) == 6
+    store.create(Subscription(["d"], kiwi("k", "v6"), id="s6"))
+    matching.refresh()
+    assert len(run()) == 7
+    assert compiled.getCount() == before

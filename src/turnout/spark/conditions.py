@@ -1,59 +1,52 @@
-r"""Checks as Spark columns: the same truth as `turnout.conditions.check` tells, on a column of values.
+r"""Checks as Spark columns: the same truth as `turnout.conditions.check` tells, on columns of values.
 
-A check may be a row of data, so that thousands of conditions share one expression, or a literal, which makes a
-single condition a column of its own (`to_column`). What no check of an index asks for stays out of the plan.
+What a check compares is a *fact* of the record: a text, a number, a list of words. A condition can be a column of its
+own (`to_column`); thousands of them are rows of data that one expression verifies (`turnout.spark.matching`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import and_, or_
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from turnout.conditions import Condition, Group, Logic
-from turnout.conditions.check import Check, check_of
+from turnout.conditions.check import COMPARISONS, Check, check_of
 from turnout.conditions.evaluate import NUMBER
 from turnout.conditions.pattern import Wildcard, fold, parse_pattern
-from turnout.subscriptions.entries import Tree
 
-__all__ = ["Features", "check_text", "folded", "holds", "lexemes", "to_column"]
+__all__ = ["TEXT_TESTS", "address_text", "check_text", "folded", "lexemes", "number_of", "passes", "to_column"]
 
-_TEXT = ("=", "^", "$", "~", "glob")
-_COMPARISONS = ("n<", "n<=", "n=", "n>=", "n>")
+TEXT_TESTS: Mapping[str, Callable[[Column, Column], Column]] = {
+    "=": lambda value, text: value == text,
+    "^": lambda value, text: value.startswith(text),
+    "$": lambda value, text: value.endswith(text),
+    "~": lambda value, text: F.contains(value, text),
+    "glob": lambda value, text: F.rlike(value, text),
+}
+"""Operation → whether a text passes, given what `check_text` says of the check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """What the checks of an index use.
+def passes(op: str, value: Column, check: Column | Mapping[str, Column]) -> Column:
+    """Whether a fact of the record passes a check, its negation left aside; null where there is no such fact.
 
-    Attributes:
-        ops: the operations, in a fixed order.
-        partial: whether any looks at lexemes.
-        fold: whether any ignores case.
-        trees: whether any term is more than a conjunction.
+    Args:
+        op: the operation.
+        value: for comparisons what `number_of` gives, for ``cidr`` what `address_text` gives, else the text.
+        check: has ``text``, ``last`` and ``number``.
     """
-
-    ops: tuple[str, ...] = ()
-    partial: bool = False
-    fold: bool = False
-    trees: bool = False
-
-    @classmethod
-    def of(cls, verified: Iterable[tuple[Sequence[Check], Tree | None]]) -> Features:
-        """What the checks and trees use that entries are verified by."""
-        kinds: set[tuple[str, bool, bool]] = set()
-        trees = False
-        for checks, tree in verified:
-            kinds.update((check.op, check.partial, check.fold) for check in checks)
-            if tree is not None:
-                trees = True
-                kinds.update((check.op, check.partial, check.fold) for check in tree.checks)
-        ops = sorted({op for op, _, _ in kinds})
-        return cls(tuple(ops), any(partial for _, partial, _ in kinds), any(fold for _, _, fold in kinds), trees)
+    if op in TEXT_TESTS:
+        return TEXT_TESTS[op](value, check["text"])
+    if op == "has":
+        return value.isNotNull()
+    if op == "cidr":
+        return (value >= check["text"]) & (value <= check["last"])
+    compared: Any = COMPARISONS[op]
+    return compared(value, check["number"])  # type: ignore[no-any-return]
 
 
 def check_text(check: Check) -> str:
@@ -83,77 +76,9 @@ def lexemes(text: Column) -> Column:
     return F.regexp_extract_all(text, F.lit(r"[\p{L}\p{M}\p{Nd}_]+"), F.lit(0))
 
 
-def holds(check: Column, value: Column, features: Features) -> Column:
-    """Whether a check, its negation included, is true of a value; never null, also where the value is."""
-    return F.coalesce(_passes(check, value, features), F.lit(False)) != check["negated"]
-
-
-def _passes(check: Column, value: Column, features: Features) -> Column:
-    if features.fold:
-        value = F.when(check["fold"], folded(value)).otherwise(value)
-    whole = _of_text(check, value, [op for op in features.ops if op in _TEXT])
-    if whole is None:
-        return _otherwise(check, value, features.ops)
-    if features.partial:
-        any_lexeme = F.exists(lexemes(value), lambda lexeme: _must(_of_text(check, lexeme, features.ops)))
-        whole = F.when(check["partial"], any_lexeme).otherwise(whole)
-    if all(op in _TEXT for op in features.ops):
-        return whole
-    return F.when(check["op"].isin(*_TEXT), whole).otherwise(_otherwise(check, value, features.ops))
-
-
-def _must(column: Column | None) -> Column:
-    assert column is not None
-    return column
-
-
-def _of_text(check: Column, value: Column, ops: Iterable[str]) -> Column | None:
-    """The operations on text, those that are in use; None if none is."""
-    text = check["text"]
-    tests: dict[str, Callable[[], Column]] = {
-        "=": lambda: value == text,
-        "^": lambda: value.startswith(text),
-        "$": lambda: value.endswith(text),
-        "~": lambda: F.contains(value, text),
-        "glob": lambda: F.rlike(value, text),
-    }
-    return _case(check["op"], {op: tests[op]() for op in tests if op in ops})
-
-
-def _otherwise(check: Column, value: Column, ops: Iterable[str]) -> Column:
-    """The operations on what a text stands for."""
-    tests: dict[str, Column] = {}
-    if "has" in ops:
-        tests["has"] = value.isNotNull()
-    if "cidr" in ops:
-        found = address_text(value)
-        tests["cidr"] = (found >= check["text"]) & (found <= check["last"])
-    if any(op in ops for op in _COMPARISONS):
-        found = F.when(F.rlike(value, F.lit(rf"\A(?:{NUMBER})\z")), value.try_cast("double"))
-        number = check["number"]
-        tests |= {
-            op: test
-            for op, test in {
-                "n<": found < number,
-                "n<=": found <= number,
-                "n=": found == number,
-                "n>=": found >= number,
-                "n>": found > number,
-            }.items()
-            if op in ops
-        }
-    return _must(_case(check["op"], tests) if tests else F.lit(False))
-
-
-def _case(op: Column, tests: Mapping[str, Column]) -> Column | None:
-    """The test that *op* names; without a question where there is only one."""
-    if len(tests) < 2:
-        return next(iter(tests.values()), None)
-    *others, (_, last) = tests.items()
-    found = None
-    for name, test in others:
-        found = F.when(op == name, test) if found is None else found.when(op == name, test)
-    return _must(found).otherwise(last)
+def number_of(text: Column) -> Column:
+    """The number that a text is, null if it is none."""
+    return F.when(F.rlike(text, F.lit(rf"\A(?:{NUMBER})\z")), text.try_cast("double"))
 
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -207,7 +132,18 @@ def to_column(condition: Condition, metadata: Mapping[str, Column]) -> Column:
     check = check_of(condition)
     if check.key not in metadata:
         return F.lit(check.negated)
-    literal = F.struct(
-        *(F.lit(getattr(check, name) if name != "text" else check_text(check)).alias(name) for name in Check._fields)
-    )
-    return holds(literal, metadata[check.key], Features((check.op,), check.partial, check.fold))
+    true = F.coalesce(_passes(check, metadata[check.key]), F.lit(False))
+    return ~true if check.negated else true
+
+
+def _passes(check: Check, value: Column) -> Column:
+    asked = {"text": F.lit(check_text(check)), "last": F.lit(check.last), "number": F.lit(check.number)}
+    if check.fold:
+        value = folded(value)
+    if check.partial:
+        return F.exists(lexemes(value), lambda lexeme: passes(check.op, lexeme, asked))
+    if check.op == "cidr":
+        value = address_text(value)
+    elif check.op in COMPARISONS:
+        value = number_of(value)
+    return passes(check.op, value, asked)

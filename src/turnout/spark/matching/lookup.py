@@ -1,80 +1,103 @@
-"""A record's probes, the entries that they lead to, and which of these are true: as one expression."""
+"""A record's probes, the entries that they lead to, which of these are true, and who wants the record then.
+
+Each of these is an expression that loops over data, slots and checks alike: its code stays short whatever the index
+holds, which the JVM's compiler, with a method as long as a route's, repays in seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.conditions.anchor import GRAM, Kind
-from turnout.spark.conditions import Features, folded, holds, lexemes
-from turnout.spark.matching.access import Part
-from turnout.spark.matching.table import Layout
+from turnout.conditions.check import COMPARISONS
+from turnout.spark.conditions import passes
+from turnout.spark.matching.table import OPS, Layout
 
-__all__ = ["WANTED", "wanted_by"]
-
+__all__ = ["WANTED", "Tables"]
 
 WANTED = "array<struct<subscription_id string, destination string>>"
-"""The type of what `wanted_by` gives."""
+"""The type of who wants a record."""
 
 
-def wanted_by(metadata: Column, layout: Layout, *, prefix: str = "", gone: Column | None = None) -> Column:
-    """Who wants the record: an array of (subscription_id, destination), empty where nobody does.
+class Tables:
+    """The columns of one table, or of a base and what is laid over it, beside a record.
+
+    Entries of the second table have numbers below zero, so that all are verified by one expression.
 
     Args:
-        metadata: the array of the record's texts, in the order of the layout's keys; the columns of the table stand
-            beside it.
-        layout: of the table.
-        prefix: what the names of the table's columns begin with.
-        gone: ids of subscriptions that do not count any more.
+        base: the layout of the first table.
+        over: the layout of the second, whose ``gone`` says which of the first table's subscriptions do not count.
+        prefixes: what the names of each table's columns begin with.
     """
-    entries = F.col(f"{prefix}entries")
-    candidates = F.concat(F.col(f"{prefix}always"), _candidates(metadata, layout, F.col(f"{prefix}slots")))
 
-    def is_true(number: Column) -> Column:
-        entry = F.get(entries, number)
-        true = _is_true(entry, metadata, layout.features)
-        return true if gone is None else true & ~F.array_contains(gone, entry["id"])
+    def __init__(self, base: Layout, over: Layout | None, prefixes: tuple[str, str]) -> None:
+        self.layouts = (base,) if over is None else (base, over)
+        self.layout = base if over is None else base | over
+        self.base, self.over = prefixes
 
-    def deliveries(number: Column) -> Column:
-        entry = F.get(entries, number)
-        return F.transform(
-            entry["destinations"],
-            lambda destination: F.struct(entry["id"].alias("subscription_id"), destination.alias("destination")),
-        )
+    def candidates(self, facts: Mapping[str, Column]) -> Column:
+        """The numbers of all entries that one of the record's probes leads to."""
+        found = _candidates_in(facts, self.layouts[0], self.base)
+        if len(self.layouts) == 1:
+            return found
+        others = _candidates_in(facts, self.layouts[1], self.over)
+        return F.concat(found, F.transform(others, lambda number: -1 - number))
 
-    return F.flatten(F.transform(F.filter(candidates, is_true), deliveries)).cast(WANTED)
+    def true(self, candidates: Column, facts: Mapping[str, Column]) -> Column:
+        """Those of the candidates that are true of the record."""
+
+        def is_true(number: Column) -> Column:
+            entry = self._entry(number)
+            true = _is_true(entry, facts, self.layout)
+            if len(self.layouts) == 1:
+                return true
+            return true & ((number < 0) | ~F.array_contains(f"{self.over}gone", entry["id"]))
+
+        return F.filter(candidates, is_true)
+
+    def deliveries(self, true: Column) -> Column:
+        """Who wants the record: an array of (subscription_id, destination), empty where nobody does."""
+
+        def of_entry(number: Column) -> Column:
+            entry = self._entry(number)
+            return F.transform(
+                entry["destinations"],
+                lambda destination: F.struct(entry["id"].alias("subscription_id"), destination.alias("destination")),
+            )
+
+        return F.flatten(F.transform(true, of_entry)).cast(WANTED)
+
+    def _entry(self, number: Column) -> Column:
+        entry = F.get(f"{self.base}entries", number)
+        if len(self.layouts) == 1:
+            return entry
+        return F.when(number >= 0, entry).otherwise(F.get(f"{self.over}entries", -1 - number))
 
 
-def _candidates(metadata: Column, layout: Layout, slots: Column) -> Column:
-    """The numbers of all entries that one of the record's probes leads to.
-
-    A slot that is asked once for a record is written out, without an array of probes between.
-    """
+def _candidates_in(facts: Mapping[str, Column], layout: Layout, prefix: str) -> Column:
+    """The numbers of the entries in one table that one of the record's probes leads to."""
     none = F.array().cast("array<int>")
-    found: list[Column] = []
-    for number, slot in enumerate(layout.slots):
-        buckets = F.get(slots, F.lit(number))
-        values = [_value(metadata, layout, part) for part in slot]
-        kind = slot[0][1]
-        if len(slot) == 2:
-            first, second = (_one(kind, value) for (_, kind), value in zip(slot, values, strict=True))
-            found.append(F.coalesce(_entries_under(buckets, _pair_text(first, second)), none))
-        elif not kind.lexeme and kind.op != "~":
-            found.append(F.coalesce(_entries_under(buckets, _one(kind, values[0])), none))
-        else:
-            texts = F.transform(lexemes(values[0]), partial(_one, kind)) if kind.lexeme else _grams(values[0])
-            each = F.transform(F.array_distinct(texts), partial(_found_or, none, buckets))
-            found.append(F.coalesce(F.flatten(each), none))
-    return F.concat(*found) if found else none
 
+    def in_slot(slot: Column) -> Column:
+        text = F.get(facts["parts"], slot["first"])
+        if any(len(one) == 2 for one in layout.slots):
+            pair = _pair_text(text, F.get(facts["parts"], slot["second"]))
+            text = F.when(slot["second"] < 0, text).otherwise(pair)
+        return F.coalesce(_entries_under(slot["buckets"], text), none)
 
-def _value(metadata: Column, layout: Layout, part: Part) -> Column:
-    key, kind = part
-    value = F.get(metadata, F.lit(layout.keys.index(key)))
-    return folded(value) if kind.fold else value
+    def in_many(slot: Column) -> Column:
+        texts = F.coalesce(F.get(facts["many"], slot["first"]), F.array().cast("array<string>"))
+        return F.flatten(F.transform(texts, lambda text: F.coalesce(_entries_under(slot["buckets"], text), none)))
+
+    found = [F.col(f"{prefix}always")]
+    if layout.slots:
+        found.append(F.flatten(F.transform(f"{prefix}slots", in_slot)))
+    if layout.many:
+        found.append(F.flatten(F.transform(f"{prefix}many", in_many)))
+    return F.concat(*found) if len(found) > 1 else found[0]
 
 
 def _pair_text(first: Column, second: Column) -> Column:
@@ -88,48 +111,45 @@ def _entries_under(buckets: Column, text: Column) -> Column:
     return F.try_element_at(F.get(buckets, place), text)
 
 
-def _found_or(none: Column, buckets: Column, text: Column) -> Column:
-    return F.coalesce(_entries_under(buckets, text), none)
-
-
-def _one(kind: Kind, text: Column) -> Column:
-    match kind.op:
-        case "=":
-            return text
-        case "^":
-            return F.substring(text, 1, kind.length)
-        case "$":
-            return F.right(text, F.lit(kind.length))
-    return F.when(text.isNotNull(), F.lit(""))
-
-
-def _grams(text: Column) -> Column:
-    """Each run of three characters; none where the text is shorter."""
-    starts = F.sequence(F.lit(1), F.length(text) - (GRAM - 1))
-    grams = F.transform(starts, lambda start: F.substring(text, start, F.lit(GRAM)))
-    return F.when(F.length(text) >= GRAM, grams)
-
-
-def _is_true(entry: Column, metadata: Column, features: Features) -> Column:
-    if not features.ops:
+def _is_true(entry: Column, facts: Mapping[str, Column], layout: Layout) -> Column:
+    if not layout.ops and not layout.word_ops:
         return F.lit(True)
 
     def check_holds(check: Column) -> Column:
-        return holds(check, F.get(metadata, check["k"]), features)
+        return F.coalesce(_passes(check, facts, layout), F.lit(False)) != check["negated"]
 
-    true = F.forall(entry["checks"], check_holds)
-    if not features.trees:
-        return true
-    return true & (entry["tree"].isNull() | _tree_is_true(entry["tree"], check_holds))
+    if not layout.trees:
+        return F.forall(entry["checks"], check_holds)
+    # One expression for both kinds of entries, though a conjunction could end at its first false check.
+    truth = F.transform(entry["checks"], check_holds).cast("array<boolean>")
+    return F.when(F.size(entry["nodes"]) > 0, _tree_is_true(entry["nodes"], truth)).otherwise(
+        ~F.array_contains(truth, F.lit(False))
+    )
 
 
-def _tree_is_true(tree: Column, check_holds: Callable[[Column], Column]) -> Column:
+def _passes(check: Column, facts: Mapping[str, Column], layout: Layout) -> Column:
+    text = F.get(facts["texts"], check["k"])
+    number = F.get(facts["numbers"], check["k"])
+    whole = {op: passes(OPS[op], number if OPS[op] in COMPARISONS else text, check) for op in layout.ops}
+    if not layout.word_ops:
+        return _case(check["op"], whole)
+    any_word = F.exists(
+        F.get(facts["words"], check["k"]),
+        lambda word: _case(check["op"], {op: passes(OPS[op], word, check) for op in layout.word_ops}),
+    )
+    return F.when(check["partial"], any_word).otherwise(_case(check["op"], whole)) if whole else any_word
+
+
+def _case(op: Column, tests: Mapping[int, Column]) -> Column:
+    """The test that *op* names; without a question where there is only one."""
+    *others, (_, last) = tests.items()
+    return reduce(lambda found, test: F.when(op == test[0], test[1]).otherwise(found), reversed(others), last)
+
+
+def _tree_is_true(nodes: Column, begin: Column) -> Column:
     def counted(truth: Column, node: Column) -> Column:
         true = F.size(F.filter(node["children"], lambda child: F.get(truth, child)))
         holds_here = true.between(node["low"], node["high"]) != node["negated"]
         return F.concat(truth, F.array(holds_here)).cast("array<boolean>")
 
-    begin = F.transform(tree["checks"], check_holds).cast("array<boolean>")
-    return F.coalesce(
-        F.aggregate(tree["nodes"], begin, counted, lambda truth: F.try_element_at(truth, F.lit(-1))), F.lit(False)
-    )
+    return F.aggregate(nodes, begin, counted, lambda truth: F.try_element_at(truth, F.lit(-1)))

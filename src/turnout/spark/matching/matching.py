@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -10,12 +10,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from turnout.spark.matching.lookup import WANTED, wanted_by
+from turnout.spark.matching.facts import FACTS
+from turnout.spark.matching.lookup import WANTED, Tables
 from turnout.spark.matching.metadata import metadata_columns
 from turnout.spark.matching.overlay import Base, Overlay
 from turnout.spark.matching.resident import IndexFile, finder
 from turnout.spark.matching.sizes import BatchSize
 from turnout.spark.matching.table import Layout, build_table
+from turnout.spark.values import once
 from turnout.subscriptions import Snapshot, Store
 
 __all__ = ["Matching", "match"]
@@ -25,6 +27,11 @@ _WANTED = "_turnout_wanted"
 _PLACE = "_turnout_place"
 _OVERLAY = "_turnout_overlay_"
 _BASE = "_turnout_base_"
+_FACT = "_turnout_fact_"
+_CANDIDATES = "_turnout_candidates"
+
+_LOOKED_UP = ("slots", "many", "always")
+_VERIFIED = ("entries", "gone")
 
 _MAX_FIELDS = "spark.sql.codegen.maxFields"
 _ENOUGH_FIELDS = 2000
@@ -73,7 +80,7 @@ class Matching:
         self._paths = dict(metadata or {})
         self._how = how
         self._size = BatchSize(spark)
-        self._columns: dict[str, tuple[tuple[Layout, bool], Column]] = {}
+        self._made: tuple[tuple[Layout, ...], tuple[Column, Column, Column]] | None = None
         # Records and index together have many fields, and an operator that therefore is not compiled as a part of its
         # stage would copy the whole index for each record.
         if int(spark.conf.get(_MAX_FIELDS) or 0) < _ENOUGH_FIELDS:
@@ -93,7 +100,7 @@ class Matching:
     def _cover(self) -> None:
         """Lay the present overlay over the base."""
         entries = self._overlay.placed()
-        self._overlay_layout = Layout.of(entries, self._base_layout.keys)
+        self._overlay_layout = Layout.of(entries, self._base_layout.facts)
         self._overlay_table: DataFrame | None = None
         if self._overlay:
             table = build_table(entries, self._overlay_layout, self._overlay.gone, _OVERLAY)
@@ -105,7 +112,7 @@ class Matching:
     @property
     def needed_metadata(self) -> tuple[str, ...]:
         """The keys that some condition looks at; no other metadata is read from the records."""
-        return self._overlay_layout.keys
+        return self._overlay_layout.facts.keys
 
     def __len__(self) -> int:
         """How many subscriptions there are, give or take those that were deleted since the index was built."""
@@ -177,28 +184,39 @@ class Matching:
             table = build_table(self._overlay.base.placed, self._base_layout, prefix=_BASE)
             self._base_table = self._frame(table)
         columns = [_column(name) for name in rows.columns]
-        metadata = F.col(_METADATA)
-        rows = rows.crossJoin(F.broadcast(self._base_table))
-        gone = None
-        if self._overlay_table is not None:
-            rows = rows.crossJoin(F.broadcast(self._overlay_table))
-            gone = F.col(f"{_OVERLAY}gone") if self._overlay.gone else None
-        wanted = self._wanted_by(self._base_layout, _BASE, gone)
-        if self._overlay_table is not None:
-            wanted = F.concat(wanted, self._wanted_by(self._overlay_layout, _OVERLAY))
-        return rows.select(*columns, F.when(metadata.isNotNull(), wanted).alias(_WANTED))
+        facts = self._overlay_layout.facts.columns(F.col(_METADATA))
+        rows = rows.withColumns({f"{_FACT}{name}": column for name, column in facts.items()})
+        candidates, true, wanted = self._steps()
+        verified = [F.col(f"{_FACT}{name}") for name in ("texts", "numbers", "words")]
+        rows = self._beside(rows, _LOOKED_UP).select(*columns, *verified, candidates.alias(_CANDIDATES))
+        rows = self._beside(rows, _VERIFIED)
+        rows = rows.withColumn(_CANDIDATES, once(true))
+        return rows.select(*columns, wanted.alias(_WANTED))
 
-    def _wanted_by(self, layout: Layout, prefix: str, gone: Column | None = None) -> Column:
-        """Who wants a record, by one of the tables; the same column as long as the layout is the same.
+    def _beside(self, rows: DataFrame, parts: Sequence[str]) -> DataFrame:
+        """The rows with these columns of the tables, which every task gets a copy of."""
+        for table, prefix in ((self._base_table, _BASE), (self._overlay_table, _OVERLAY)):
+            if table is not None:
+                rows = rows.crossJoin(F.broadcast(table.select(*(f"{prefix}{part}" for part in parts))))
+        return rows
+
+    def _tables(self) -> Tables:
+        over = None if self._overlay_table is None else self._overlay_layout
+        return Tables(self._base_layout, over, (_BASE, _OVERLAY))
+
+    def _steps(self) -> tuple[Column, Column, Column]:
+        """Candidates, the true ones, and who wants a record; the same columns as long as the layouts are the same.
 
         Each new lambda has a name of its own, which stands in the code that Spark generates: a column that is made
         anew for each micro-batch is compiled anew, by Java and then by the JVM, at the price of many thousand records.
         """
-        asked = (layout, gone is not None)
-        known = self._columns.get(prefix)
-        if known is None or known[0] != asked:
-            known = self._columns[prefix] = (asked, wanted_by(F.col(_METADATA), layout, prefix=prefix, gone=gone))
-        return known[1]
+        tables = self._tables()
+        if self._made is None or self._made[0] != tables.layouts:
+            facts = {name: F.col(f"{_FACT}{name}") for name in FACTS}
+            found = F.when(F.col(_METADATA).isNotNull(), tables.candidates(facts))
+            rest = F.col(_CANDIDATES)
+            self._made = tables.layouts, (found, tables.true(rest, facts), tables.deliveries(rest))
+        return self._made[1]
 
     def _resident(self, rows: DataFrame) -> DataFrame:
         if self._file is None:

@@ -1,10 +1,11 @@
-"""The index as one row: hash tables from probes to entries, and the entries, all in arrays.
+"""The index as one row: hash tables from texts to entries, and the entries, all in arrays.
 
 One row can be broadcast to every record without multiplying it, and to look into an array is one step. A record so
 stays one row while it is matched; what nobody wants is known without a shuffle, a second pass or an outer join.
 
-``slots``: for each slot, buckets; a text is in bucket crc32(text) mod count, a map from text to entry numbers.
-``always``: the numbers of entries without an anchor. ``entries``: what to verify, and who wants the record. ``gone``:
+``slots``: where to look up one text of the record, made of one part or of two. ``many``: where to look up each of
+several. Both have buckets; a text is in bucket crc32(text) mod count, a map from text to entry numbers. ``always``: the
+numbers of entries that nothing is looked up by. ``entries``: what to verify, and who wants the record. ``gone``:
 subscriptions that an older table still has and that were deleted since.
 """
 
@@ -12,27 +13,31 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from turnout.conditions.check import Check
-from turnout.spark.conditions import Features, check_text
+from turnout.conditions.check import COMPARISONS, Check
+from turnout.spark.conditions import TEXT_TESTS, check_text
 from turnout.spark.matching.access import Placed, Slot
+from turnout.spark.matching.facts import Facts, place_of
+from turnout.subscriptions.entries import Node
 
-__all__ = ["Layout", "build_table"]
+__all__ = ["OPS", "Layout", "build_table"]
+
+OPS: Final = (*TEXT_TESTS, "has", "cidr", *COMPARISONS)
+"""The operations, which checks in the table name by number."""
 
 _CHECK = pa.struct(
     [
         ("k", pa.int32()),
-        ("op", pa.string()),
+        ("op", pa.int32()),
+        ("partial", pa.bool_()),
         ("text", pa.string()),
         ("last", pa.string()),
         ("number", pa.float64()),
-        ("partial", pa.bool_()),
-        ("fold", pa.bool_()),
         ("negated", pa.bool_()),
     ]
 )
@@ -46,57 +51,90 @@ class Layout:
     """What an expression has to know of a table; tables of one layout share one compiled plan.
 
     Attributes:
-        keys: the metadata that is looked at, in the order of the positions that checks name.
-        slots: where to probe.
-        features: what the checks use.
+        facts: what is asked of the record.
+        ops: the operations on whole values, by number.
+        word_ops: those on words.
+        trees: whether any term is more than a conjunction.
+        always: whether any entry is looked at for every record.
+        slots: where one text is looked up.
+        many: where several are.
     """
 
-    keys: tuple[str, ...]
-    slots: tuple[Slot, ...]
-    features: Features
+    facts: Facts = field(default_factory=Facts)
+    ops: tuple[int, ...] = ()
+    word_ops: tuple[int, ...] = ()
+    trees: bool = False
+    slots: tuple[Slot, ...] = ()
+    many: tuple[Slot, ...] = ()
 
     @classmethod
-    def of(cls, entries: Sequence[Placed], before: Sequence[str] = ()) -> Layout:
-        """The layout that these entries need, whose keys begin with those *before*."""
-        slots = {entry.slot for entry in entries if entry.slot}
-        keys = {key for slot in slots for key, _ in slot}
-        for entry in entries:
-            keys.update(check.key for check in entry.checks)
-            if entry.tree is not None:
-                keys.update(check.key for check in entry.tree.checks)
+    def of(cls, entries: Sequence[Placed], before: Facts | None = None) -> Layout:
+        """The layout that these entries need; the places of the facts *before* stay."""
+        facts = (before or Facts()).extended(entries)
+        checks = chain.from_iterable(
+            entry.checks if entry.tree is None else (*entry.checks, *entry.tree.checks) for entry in entries
+        )
+        used = {(OPS.index(check.op), check.partial) for check in checks}
+        slots = sorted({entry.slot for entry in entries if entry.slot})
         return cls(
-            (*before, *sorted(keys.difference(before))),
-            tuple(sorted(slots)),
-            Features.of((entry.checks, entry.tree) for entry in entries),
+            facts,
+            tuple(sorted(op for op, partial in used if not partial)),
+            tuple(sorted(op for op, partial in used if partial)),
+            any(entry.tree is not None for entry in entries),
+            tuple(slot for slot in slots if slot[0] in facts.parts),
+            tuple(slot for slot in slots if slot[0] in facts.many),
+        )
+
+    def __or__(self, other: Layout) -> Layout:
+        """What one expression for both tables has to know, but for their slots."""
+        return Layout(
+            other.facts,
+            tuple(sorted({*self.ops, *other.ops})),
+            tuple(sorted({*self.word_ops, *other.word_ops})),
+            self.trees or other.trees,
         )
 
 
 def build_table(entries: Sequence[Placed], layout: Layout, gone: Iterable[str] = (), prefix: str = "") -> pa.Table:
     """The one-row table of these entries, and of the subscriptions of an older table that are *gone*."""
-    columns = {
-        "slots": _row(_slots(entries, layout.slots)),
-        "always": _row(pa.array([n for n, entry in enumerate(entries) if not entry.slot], pa.int32())),
-        "entries": _row(_entries(entries, layout.keys)),
-    }
-    columns["gone"] = _row(pa.array(sorted(gone), pa.string()))
-    return pa.table({f"{prefix}{name}": column for name, column in columns.items()})
-
-
-def _slots(entries: Sequence[Placed], slots: Sequence[Slot]) -> pa.Array:
-    """For each slot an array of buckets, each of them a map."""
-    texts: dict[Slot, dict[str, list[int]]] = {slot: {} for slot in slots}
+    texts: dict[Slot, dict[str, list[int]]] = {slot: {} for slot in (*layout.slots, *layout.many)}
     for number, entry in enumerate(entries):
         if entry.slot:
             texts[entry.slot].setdefault(entry.text, []).append(number)
+    columns = {
+        "slots": _row(_slots([texts[slot] for slot in layout.slots], layout.slots, layout.facts.parts)),
+        "many": _row(_slots([texts[slot] for slot in layout.many], layout.many, layout.facts.many)),
+        "always": _row(pa.array([n for n, entry in enumerate(entries) if not entry.slot], pa.int32())),
+        "entries": _row(_entries(entries, layout.facts)),
+        "gone": _row(pa.array(sorted(gone), pa.string())),
+    }
+    return pa.table({f"{prefix}{name}": column for name, column in columns.items()})
+
+
+def _slots(texts: Sequence[dict[str, list[int]]], slots: Sequence[Slot], parts: Sequence[Any]) -> pa.Array:
+    """For each slot the places of its parts, the second -1 where there is none, and its buckets."""
+    places = [[parts.index(part) for part in slot] for slot in slots]
+    return pa.StructArray.from_arrays(
+        [
+            pa.array((found[0] for found in places), pa.int32()),
+            pa.array((found[1] if len(found) > 1 else -1 for found in places), pa.int32()),
+            _buckets(texts),
+        ],
+        names=["first", "second", "buckets"],
+    )
+
+
+def _buckets(texts: Sequence[dict[str, list[int]]]) -> pa.Array:
+    """For each slot an array of buckets, each of them a map."""
     bucket_sizes: list[int] = []
     maps: list[list[str]] = []
-    for found in texts.values():
+    for found in texts:
         buckets: list[list[str]] = [[] for _ in range(max(1, len(found)))]
         for text in found:
             buckets[zlib.crc32(text.encode()) % len(buckets)].append(text)
         bucket_sizes.append(len(buckets))
         maps += buckets
-    in_order = list(chain.from_iterable(_each(texts.values(), maps, bucket_sizes)))
+    in_order = list(chain.from_iterable(_each(texts, maps, bucket_sizes)))
     numbers = _lists([numbers for _, numbers in in_order], pa.int32())
     keys = pa.array((text for text, _ in in_order), pa.string())
     offsets = pa.array([0, *accumulate(map(len, maps))], pa.int32())
@@ -115,30 +153,36 @@ def _each(
         begin += size
 
 
-def _entries(entries: Sequence[Placed], keys: Sequence[str]) -> pa.Array:
-    place = {key: number for number, key in enumerate(keys)}
-    trees = [entry.tree for entry in entries]
-    tree = pa.StructArray.from_arrays(
-        [
-            _checks([one.checks if one else () for one in trees], place),
-            _lists([[node._asdict() for node in one.nodes] if one else () for one in trees], _NODE),
-        ],
-        names=["checks", "nodes"],
-        mask=pa.array((one is None for one in trees), pa.bool_()),
-    )
+def _entries(entries: Sequence[Placed], facts: Facts) -> pa.Array:
+    flat = [_flat(entry) for entry in entries]
     return pa.StructArray.from_arrays(
         [
             pa.array((entry.subscription_id for entry in entries), pa.string()),
             _lists([entry.destinations for entry in entries], pa.string()),
-            _checks([sorted(entry.checks, key=_cost) for entry in entries], place),
-            tree,
+            _checks([checks for checks, _ in flat], facts),
+            _lists([[node._asdict() for node in nodes] for _, nodes in flat], _NODE),
         ],
-        names=["id", "destinations", "checks", "tree"],
+        names=["id", "destinations", "checks", "nodes"],
     )
 
 
+def _flat(entry: Placed) -> tuple[Sequence[Check], Sequence[Node]]:
+    """All checks of an entry; without nodes every one has to be true, with them the last node, as in a tree."""
+    if entry.tree is None:
+        return sorted(entry.checks, key=_cost), ()
+    checks, nodes = entry.tree
+    leaves, extra = len(checks), len(entry.checks)
+    moved = [
+        node._replace(children=tuple(child if child < leaves else child + extra for child in node.children))
+        for node in nodes
+    ]
+    root = leaves + extra + len(nodes) - 1
+    every = (*range(leaves, leaves + extra), root)
+    return (*checks, *entry.checks), (*moved, Node(every, len(every), len(every), negated=False))
+
+
 _CHEAP = {"=": 0, "^": 1, "$": 1, "has": 1, "~": 2}
-"""How dear an operation is; what is not named here is dearer: a pattern's regular expression, a number to be read."""
+"""How dear an operation is; what is not named here is dearer: a pattern's regular expression."""
 
 
 def _cost(check: Check) -> tuple[bool, int, bool]:
@@ -146,16 +190,15 @@ def _cost(check: Check) -> tuple[bool, int, bool]:
     return check.partial, _CHEAP.get(check.op, 3), check.negated
 
 
-def _checks(checks: Sequence[Sequence[Check]], place: dict[str, int]) -> pa.Array:
+def _checks(checks: Sequence[Sequence[Check]], facts: Facts) -> pa.Array:
     flat = list(chain.from_iterable(checks))
     columns: dict[str, Iterable[Any]] = {
-        "k": (place[check.key] for check in flat),
-        "op": (check.op for check in flat),
+        "k": (place_of(facts, check) for check in flat),
+        "op": (OPS.index(check.op) for check in flat),
+        "partial": (check.partial for check in flat),
         "text": map(check_text, flat),
         "last": (check.last for check in flat),
         "number": (check.number for check in flat),
-        "partial": (check.partial for check in flat),
-        "fold": (check.fold for check in flat),
         "negated": (check.negated for check in flat),
     }
     arrays = [pa.array(values, _CHECK.field(name).type) for name, values in columns.items()]
