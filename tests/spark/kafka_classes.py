@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,24 @@ class KafkaClasses:
             found.put(name, value)
         return found
 
-    def converter(self, *, schemas: bool) -> Any:
+    def converter(self, *, schemas: bool, replace_null: bool = True) -> Any:
         """Connect's JsonConverter for values."""
         made = self._new("org.apache.kafka.connect.json.JsonConverter")
-        made.configure(self._map({"schemas.enable": str(schemas).lower()}), False)
+        flags = {"schemas.enable": schemas, "replace.null.with.default": replace_null}
+        made.configure(self._map({name: str(flag).lower() for name, flag in flags.items()}), False)
         return made
+
+    def rewritten(self, text: str | None, *, replace_null: bool = True) -> Any:
+        """The value, with its schema, read and written by JsonConverter; the word ``error`` where it fails."""
+        from py4j.protocol import Py4JJavaError
+
+        converter = self.converter(schemas=True, replace_null=replace_null)
+        try:
+            read = converter.toConnectData("topic", None if text is None else text.encode())
+            written = converter.fromConnectData("topic", read.schema(), read.value())
+        except Py4JJavaError:
+            return "error"
+        return None if written is None else json.loads(bytes(written).decode())
 
     def transform(self, config: Mapping[str, str]) -> Any:
         """One configured transform."""
@@ -90,20 +104,45 @@ class KafkaClasses:
         return longest.newInstance(arguments)
 
     def run(
-        self, config: Mapping[str, str], topic: str, text: str | None, offset: int, millis: int, *, schemas: bool
+        self,
+        config: Mapping[str, str],
+        topic: str,
+        text: str | None,
+        offset: int,
+        millis: int,
+        *,
+        schemas: bool,
+        replace_null: bool = True,
     ) -> Any:
-        """(topic, value) after the transform, None where it drops, the word ``error`` where it fails."""
+        """(topic, value) after the transform, None where it drops, the word ``error`` where it fails.
+
+        Decimals are brought to the scale of their schema before they are written, as a column has it; one that
+        would have to be rounded is a failure.
+        """
         from py4j.protocol import Py4JJavaError
 
-        converter = self.converter(schemas=schemas)
+        converter = self.converter(schemas=schemas, replace_null=replace_null)
         body = None if text is None else text.encode()
         record = self.record(topic, converter.toConnectData(topic, body), offset, millis)
         try:
             after = self.transform(config).apply(record)
             if after is None:
                 return None
-            value = after.value()
-            written = None if value is None else converter.fromConnectData(topic, after.valueSchema(), value)
-        except Py4JJavaError:
+            value, schema = after.value(), after.valueSchema()
+            if value is not None and schema is not None and schema.type().getName() == "struct":
+                _bring_to_scale(value, schema)
+            written = None if value is None else converter.fromConnectData(topic, schema, value)
+        except (Py4JJavaError, Inexact, InvalidOperation):
             return "error"
         return after.topic(), None if written is None else json.loads(bytes(written).decode())
+
+
+def _bring_to_scale(struct: Any, schema: Any) -> None:
+    """Give the decimals of a struct the scale that its schema says."""
+    exact = Context(prec=38, traps=[Inexact, InvalidOperation])
+    for field in schema.fields():
+        # py4j makes Python's decimals of Java's, and Java's of Python's.
+        value = struct.getWithoutDefault(field.name())
+        if isinstance(value, Decimal):
+            scale = int(field.schema().parameters().get("scale"))
+            struct.put(field.name(), value.quantize(Decimal(1).scaleb(-scale), context=exact))

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.spark.kafka_classes import KafkaClasses, MavenMissingError
 from turnout.spark.chain import compile_chain
 from turnout.spark.values import decode_values, encode_values
 from turnout.transforms import Chain, ValueFormat
+from turnout.transforms.parity import PARITY
 
 T = "org.apache.kafka.connect.transforms."
 MILLIS = 1_356_998_400_123
@@ -81,9 +83,23 @@ RICH_CONFIGS: list[dict[str, str]] = [
     {"type": T + "Cast$Value", "spec": "price:int32,list:string"},
     {"type": T + "Flatten$Value"},
     {"type": T + "InsertField$Value", "timestamp.field": "seen", "static.field": "ß?", "static.value": "ü"},
+    {"type": T + "HoistField$Value", "field": "wrapped"},
+    *[
+        {"type": T + "MaskField$Value", "fields": field}
+        for field in ("price", "list", "map", "at,day", "ünï çødé.名", "empty", "level")
+    ],
     {"type": T + "MaskField$Value", "fields": "level", "replacement": "300"},
+    *[
+        {"type": T + "MaskField$Value", "fields": "price", "replacement": replacement}
+        for replacement in ("7", "-7.25", "1e3", "7.123", "9" * 36, "9" * 37, "x")
+    ],
+    *[
+        {"type": T + "MaskField$Value", "fields": field, "replacement": "7"}
+        for field in ("list", "map", "at", "day", "ünï çødé.名", "empty")
+    ],
     {"type": T + "ReplaceField$Value", "exclude": "map,price", "renames": "ünï çødé.名:plain,list:ungewöhnlich"},
     {"type": T + "ReplaceField$Value", "include": "empty"},
+    {"type": T + "ReplaceField$Value", "exclude": "map", "replace.null.with.default": "false"},
     {"type": T + "ExtractField$Value", "field": "list"},
     {"type": T + "ExtractField$Value", "field": "empty"},
     {"type": T + "ExtractField$Value", "field": "`ünï çødé.名`", "field.syntax.version": "V2"},
@@ -91,6 +107,19 @@ RICH_CONFIGS: list[dict[str, str]] = [
     {"type": T + "TimestampConverter$Value", "field": "at", "target.type": "string", "format": "YYYY-'W'ww-u HH"},
     {"type": T + "TimestampConverter$Value", "field": "day", "target.type": "unix", "unix.precision": "seconds"},
     {"type": T + "HeaderFrom$Value", "fields": "level", "headers": "x", "operation": "move"},
+]
+
+
+KEEPING_NULLS: list[dict[str, str]] = [
+    {"type": T + "Cast$Value", "spec": "day:int64"},
+    {"type": T + "ExtractField$Value", "field": "level"},
+    {"type": T + "HeaderFrom$Value", "fields": "map", "headers": "x", "operation": "move"},
+    {"type": T + "HoistField$Value", "field": "wrapped"},
+    {"type": T + "InsertField$Value", "topic.field": "t"},
+    {"type": T + "MaskField$Value", "fields": "level"},
+    {"type": T + "ReplaceField$Value", "exclude": "map"},
+    {"type": T + "SetSchemaMetadata$Value", "schema.name": "N"},
+    {"type": T + "TimestampConverter$Value", "field": "at", "target.type": "unix"},
 ]
 
 
@@ -191,6 +220,36 @@ def test_nested_and_odd_records_too(
     spark: SparkSession, kafka: KafkaClasses, config: dict[str, str], schemas: bool
 ) -> None:
     """Arrays of structs, maps, decimals, dates, empty structs, names in other scripts, nulls and tombstones."""
+    _compare_rich(spark, kafka, config, schemas=schemas)
+
+
+@pytest.mark.parametrize("config", KEEPING_NULLS, ids=lambda config: config["type"].removeprefix(T))
+def test_nulls_that_have_a_default_are_kept_where_both_say_so(
+    spark: SparkSession, kafka: KafkaClasses, config: dict[str, str]
+) -> None:
+    """The converter fills them in unless it is told not to; only then is there one for the transform to look at."""
+    for replaces in ("true", "false"):
+        stage = {**config, "replace.null.with.default": replaces}
+        _compare_rich(spark, kafka, stage, schemas=True, replace_null=False)
+
+
+def test_a_tombstone_cannot_be_wrapped_under_a_schema_that_is_not_optional(
+    spark: SparkSession, kafka: KafkaClasses
+) -> None:
+    """Kafka's tombstone has no schema and the column has one: the reason ``schema of a null``."""
+    assert "schema of a null" in PARITY
+    config = {"type": T + "HoistField$Value", "field": "wrapped"}
+    codec = ValueFormat.from_config({"format": "connect-json", "schema": {**RICH, "optional": False}})
+
+    wanted = kafka.run(config, "some.topic", None, 0, MILLIS, schemas=True)
+
+    assert wanted == ("some.topic", {"schema": None, "payload": {"wrapped": None}})
+    assert ours(spark, config, [None], codec) == ["error"]
+
+
+def _compare_rich(
+    spark: SparkSession, kafka: KafkaClasses, config: dict[str, str], *, schemas: bool, replace_null: bool = True
+) -> None:
     records = rich(len(config))
     bodies = [{"schema": RICH, "payload": record} if schemas else record for record in records]
     texts = [
@@ -198,18 +257,26 @@ def test_nested_and_odd_records_too(
         for record, body in zip(records, bodies, strict=True)
     ]
     format_ = {"format": "connect-json", "schema": RICH} if schemas else {"format": "json"}
+    codec = replace(ValueFormat.from_config(format_), replace_null_with_default=replace_null)
 
-    found = ours(spark, config, texts, ValueFormat.from_config(format_))
+    found = ours(spark, config, texts, codec)
 
-    wanted = [kafka.run(config, "some.topic", text, n, MILLIS, schemas=schemas) for n, text in enumerate(texts)]
-    assert [_value(one) for one in wanted] == [_value(one) for one in found]
+    wanted = [
+        kafka.run(config, "some.topic", text, n, MILLIS, schemas=schemas, replace_null=replace_null)
+        for n, text in enumerate(texts)
+    ]
+    assert [_value(one, text) for one, text in zip(wanted, texts, strict=True)] == [
+        _value(one, text) for one, text in zip(found, texts, strict=True)
+    ]
 
 
-def _value(outcome: Any) -> Any:
-    """What is compared: of a record without a value no schema, because a column has one for all its rows."""
+def _value(outcome: Any, text: str | None) -> Any:
+    """What is compared: of tombstones and of null no schema, because a column has one for all its rows."""
     found = _plain(outcome)
-    envelope = isinstance(found, list) and isinstance(found[1], dict) and found[1].keys() == {"schema", "payload"}
-    return [found[0], None] if envelope and found[1]["payload"] is None else found
+    if isinstance(found, list) and isinstance(found[1], dict) and found[1].keys() == {"schema", "payload"}:
+        payload = found[1]["payload"]
+        return [found[0], payload] if text is None or payload is None else found
+    return found
 
 
 def _plain(outcome: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pytest
@@ -28,6 +28,13 @@ SCHEMA = {
         {"field": "day", "type": "int32", "optional": True, "name": CONNECT + "Date", "version": 1},
     ],
 }  # fmt: skip
+
+
+NUMBERED = {"type": "map", "keys": {"type": "int32"}, "values": {"type": "string"}}
+
+
+def decimal(scale: str) -> dict[str, Any]:
+    return {"type": "bytes", "name": CONNECT + "Decimal", "version": 1, "parameters": {"scale": scale}}
 
 
 def frame(spark: SparkSession, *values: bytes | None) -> DataFrame:
@@ -59,6 +66,30 @@ def test_a_value_with_its_schema_is_read_and_written(spark: SparkSession) -> Non
     assert again["schema"] == SCHEMA
     assert (again["payload"]["id"], again["payload"]["at"], again["payload"]["day"]) == (7, 1_000, 1)
     assert int.from_bytes(base64.b64decode(again["payload"]["price"]), "big", signed=True) == -1250
+
+
+def test_decimals_of_any_size_keep_their_bytes(spark: SparkSession) -> None:
+    """BigInteger's own bytes, as short as can be, of up to 38 digits; beyond that there is no Spark decimal."""
+    schema = decimal("3") | {"optional": True}
+    codec = ValueFormat.from_config({"format": "connect-json", "schema": schema})
+    held = [0, 1, -1, 127, 128, -128, -129, 32768, 2**63 - 1, 2**63, -(2**63), -(2**64), 10**38 - 1, 1 - 10**38]
+    wide = [10**38, -(10**38), -(2**127), 2**127, 2**200]
+    payloads = [
+        base64.b64encode(n.to_bytes((8 + (n + (n < 0)).bit_length()) // 8, "big", signed=True)).decode()
+        for n in held + wide
+    ]
+    padded = [base64.b64encode(n.to_bytes(24, "big", signed=True)).decode() for n in held]
+
+    rows = decode_values(
+        frame(spark, *[json.dumps({"schema": schema, "payload": p}).encode() for p in payloads + padded]), codec
+    )
+
+    found = rows.orderBy("offset").collect()
+    numbers = [Decimal(n).scaleb(-3, Context(prec=40)) for n in held]
+    assert [row["value"] for row in found] == [*numbers, *[None] * len(wide), *numbers]
+    assert [row["offset"] for row in found if row["_error"]] == list(range(len(held), len(payloads)))
+    kept = payloads[: len(held)]
+    assert [one and one["payload"] for one in encoded(rows, codec)] == [*kept, *[None] * len(wide), *kept]
 
 
 def test_an_envelope_of_unknown_schema_gives_its_payload(spark: SparkSession) -> None:
@@ -96,6 +127,11 @@ def test_raw_values_are_left_alone(spark: SparkSession) -> None:
         ({"format": "connect-json", "schema": {"type": "int7"}}, "value.schema"),
         ({"format": "raw", "schema": "a int"}, "value.schema"),
         ({"format": "json", "shema": "a int"}, "value.shema"),
+        ({"format": "connect-json", "replace.null.with.default": "maybe"}, "value.replace.null.with.default"),
+        ({"format": "connect-json", "schema": decimal("39")}, "value.schema"),
+        ({"format": "connect-json", "schema": decimal("-1")}, "value.schema"),
+        ({"format": "connect-json", "schema": NUMBERED}, "value.schema"),
+        ({"format": "connect-json", "schema": decimal("2") | {"default": "7.00"}}, "value.schema"),
     ],
 )
 def test_a_wrong_format_is_refused_with_its_place(config: dict[str, Any], place: str) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from turnout.spark.chain import ERROR, ERROR_TYPE
-from turnout.spark.connect_json import envelope, from_wire, wire_type
+from turnout.spark.connect_json import bare, envelope, from_wire, misfit, wire_type
 from turnout.spark.schemas import metadata_of, schema_of
 from turnout.spark.variants import get, without_json_null
 from turnout.transforms.schema import Schema
@@ -56,14 +56,28 @@ def _read_envelope(records: DataFrame, text: Column, codec: ValueFormat) -> Data
         columns = {ERROR: _error(bad, "JSON with a schema and a payload"), "value": without_json_null(payload)}
         return rows.withColumns(columns).drop(_PARSED)
     schema = Schema.from_json(codec.value_schema)
-    asked = T.StructType([T.StructField("payload", wire_type(schema)), T.StructField(_CORRUPT, T.StringType())])
+    asked = T.StructType(
+        [
+            # Of the schema only whether there is one: what is in it is skipped.
+            T.StructField("schema", T.StructType([])),
+            T.StructField("payload", wire_type(schema)),
+            T.StructField(_CORRUPT, T.StringType()),
+        ]
+    )
     rows = records.withColumn(_PARSED, once(F.from_json(text, asked, {"columnNameOfCorruptRecord": _CORRUPT})))
     found = F.col(_PARSED)
     payload = found["payload"]
+    defaults = codec.replace_null_with_default
     bad = found.isNull() | found[_CORRUPT].isNotNull()
-    if not schema.optional and schema.default is None:
-        bad = bad | payload.isNull()
-    value = F.when(found[_CORRUPT].isNull(), from_wire(payload, schema))
+    # A null in either may be what the text says, or that it says nothing.
+    keys = F.json_object_keys(text)
+    said = F.array_contains(keys, "schema") & F.array_contains(keys, "payload")
+    empty = found["schema"].isNull() | payload.isNull()
+    bad = bad | F.when(empty, ~F.coalesce(said, F.lit(False))).otherwise(F.lit(False))
+    wrong = misfit(payload, schema, defaults=defaults)
+    if wrong is not None:
+        bad = bad | wrong
+    value = F.when(F.col("value").isNotNull() & ~bad, from_wire(payload, schema, defaults=defaults))
     rows = rows.withColumns(
         {ERROR: _error(F.col("value").isNotNull() & bad, "a payload of its schema"), "value": value}
     )
@@ -117,8 +131,10 @@ def encode_values(records: DataFrame, codec: ValueFormat) -> DataFrame:
         return records
     value = F.col("value")
     schema = schema_of(records.schema["value"])
-    if codec.format == "connect-json" and codec.schemas_enable and schema is not None:
-        return records.withColumn("value", F.when(value.isNotNull(), envelope(value, schema)))
+    if codec.format == "connect-json" and schema is not None:
+        write = envelope if codec.schemas_enable else bare
+        text = write(value, schema, defaults=codec.replace_null_with_default)
+        return records.withColumn("value", F.when(value.isNotNull(), text))
     if isinstance(kind, (T.StructType, T.ArrayType, T.MapType, T.VariantType)):
         text = F.to_json(value, {"ignoreNullFields": "false"})
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 __all__ = ["DATE", "DECIMAL", "LOGICAL", "TIME", "TIMESTAMP", "Field", "Schema", "default_of"]
@@ -36,6 +36,12 @@ _TYPES = frozenset(
         "struct",
     )
 )
+_DAY = 86_400_000
+"""Milliseconds: a date's default is held as those of its midnight, and is in JSON the number of its day."""
+
+_EXACT = Context(prec=1000)
+"""Moves a decimal's point without rounding it."""
+
 ANY = "variant"
 """Not a Connect type: schemaless data inside a struct, as Spark's ``variant`` columns allow."""
 
@@ -82,8 +88,16 @@ class Schema:
 
     @property
     def scale(self) -> int:
-        """The scale of a decimal."""
-        return int(dict(self.parameters).get("scale", "0"))
+        """The scale of a decimal.
+
+        Raises:
+            ValueError: when it is no whole number.
+        """
+        text = dict(self.parameters).get("scale", "0")
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"expected a whole number as a decimal's scale, found {text!r}") from None
 
     def field(self, name: str) -> Schema | None:
         """The schema of the field of that name, None if there is none."""
@@ -170,8 +184,10 @@ def _default_to_json(schema: Schema, value: Any) -> Any:
         return [_default_to_json(schema.values, item) for item in value]
     if schema.type == "map" and schema.values:
         return {key: _default_to_json(schema.values, item) for key, item in value.items()}
+    if schema.logical == DATE:
+        return value // _DAY
     if isinstance(value, Decimal):
-        return str(value)
+        value = _bytes_of(int(value.scaleb(schema.scale, _EXACT)))
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
     return value
@@ -186,8 +202,24 @@ def _default_from_json(schema: Schema, value: Any) -> Any:
         return [_default_from_json(schema.values, item) for item in value]
     if schema.type == "map" and schema.values:
         return {key: _default_from_json(schema.values, item) for key, item in value.items()}
-    if schema.logical == DECIMAL:
+    if schema.logical == DATE:
+        return value * _DAY
+    if schema.logical == DECIMAL and not isinstance(value, str):
         return Decimal(str(value))
     if schema.type == "bytes":
-        return b64decode(value)
+        found = _from_base64(value)
+        number = Decimal(int.from_bytes(found, "big", signed=True))
+        return number.scaleb(-schema.scale, _EXACT) if schema.logical else found
     return value
+
+
+def _from_base64(value: Any) -> bytes:
+    try:
+        return b64decode(value, validate=True)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected base64 as the default of bytes, found {value!r}") from None
+
+
+def _bytes_of(number: int) -> bytes:
+    """The shortest bytes of a signed integer, big-endian, as Java's BigInteger has them."""
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)

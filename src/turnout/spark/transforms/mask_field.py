@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from pyspark.sql import Column
@@ -20,6 +20,8 @@ __all__: list[str] = []
 
 _PURPOSE = "mask fields"
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_DIGITS = 38
+"""That Spark's decimals have."""
 
 
 @compile_transform.register
@@ -42,11 +44,25 @@ def _(transform: MaskField, record: Record) -> Step:
     return step
 
 
+def decimal_of(text: str, schema: Schema) -> Decimal | None:
+    """The replacement as a decimal of the column; None where the column cannot hold it exactly."""
+    number = number_of(text)
+    if number is None or (number != 0 and number.adjusted() >= _DIGITS - schema.scale):
+        return None
+    # The scale of the column is below 39: what ends further right needs more digits than it has.
+    held = number.quantize(Decimal(1).scaleb(-schema.scale), context=Context(prec=2 * _DIGITS))
+    return held if held == number else None
+
+
 def integer_of(text: str, bits: int) -> int | None:
     """The replacement as an integer of that width: its fraction dropped, its low bits kept; None if no number."""
     number = number_of(text)
     if number is None:
         return None
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and exponent >= bits:
+        # Ten to that power has as many zero bits at its end; 1e999999999 need not be written out to know that.
+        return 0
     low = int(number) & ((1 << bits) - 1)
     return low - (1 << bits) if low >> (bits - 1) else low
 
@@ -63,7 +79,7 @@ def number_of(text: str) -> Decimal | None:
 def _replacement(schema: Schema, text: str) -> Any:
     """The replacement as a value of the schema's type; None where it cannot be one."""
     if schema.logical == DECIMAL:
-        return number_of(text)
+        return decimal_of(text, schema)
     if schema.logical is not None:
         return None
     if schema.type in _BITS:
@@ -84,7 +100,8 @@ def _masked(transform: MaskField, column: Column, schema: Schema, name: str, ste
         return F.when(column.isNotNull(), zero)
     value = _replacement(schema, transform.replacement)
     if value is None:
-        problem = f"Cannot mask value of type {schema.type} with the custom replacement (field {name!r})"
+        kind = f"decimal of scale {schema.scale}" if schema.logical == DECIMAL else schema.type
+        problem = f"Cannot mask value of type {kind} with the custom replacement (field {name!r})"
         step.fail(column.isNotNull(), problem)
         return column
     return F.when(column.isNotNull(), literal(schema.with_(optional=True), value))
