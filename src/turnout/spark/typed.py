@@ -110,7 +110,7 @@ class Object(Typed):
 
     @property
     def column(self) -> Column:
-        """The data with its changes; costs one more copy of the object for each changed field."""
+        """The data with its changes, put together once, wherever this is used."""
         if not self.changed:
             return self.base
         return F.when(self.is_object, variants.with_fields(self.base, self.changed)).otherwise(self.base)
