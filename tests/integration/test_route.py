@@ -219,6 +219,22 @@ def test_several_sinks(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     assert result.counts.delivered == 1
 
 
+def test_routes_from_one_stream_into_one_stream(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """Message ids tell routes and destinations apart: each arrives once for each, however often it runs."""
+    streams.publish([message(n) for n in range(1, 21)])
+    text = """
+name: {name}
+source: {{format: nats, servers: "{url}", stream: {source}}}
+mappings: {{"in-{id}.>": "out-{id}.{to}"}}
+sink: {{format: nats, servers: "{url}", stream: {sink}}}
+"""
+    names = {"url": streams.url, "source": streams.source, "sink": streams.sink, "id": streams.name}
+    for run, (name, to) in enumerate((("a", "same.>"), ("b", "same.>"), ("b", "same.>"), ("b", "other.>"))):
+        run_route(Route.parse(text.format(name=name, to=to, **names), {}), spark, tmp_path / str(run))
+
+    assert Counter(row["rest"].partition(".")[0] for row in streams.delivered()) == {"same": 40, "other": 20}
+
+
 def test_a_new_subscription_takes_effect_without_a_restart(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:

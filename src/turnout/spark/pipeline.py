@@ -132,13 +132,16 @@ def _messages(route: Route, rows: DataFrame, *, by_subscription: bool) -> DataFr
     """The columns of what is written: a dead letter as it was read, anything else as it has become."""
     dead = F.col("_dead")
     topic = F.coalesce(F.col("destination"), F.col("topic"))
-    message = F.coalesce(message_id(F.col("subscription_id"), topic), message_id()) if by_subscription else message_id()
+    # The route and the destination are part of it: two routes may send the same record to the same stream.
+    of_route = F.lit(route.name)
+    wanted_by = [F.coalesce("subscription_id", F.lit(""))] if by_subscription else []
+    message = message_id(of_route, *wanted_by, topic)
     value = F.col("value").cast("binary")
     headers = F.col("headers")
     key = F.col("key")
     if route.dead_letter is not None:
         topic = F.when(dead, F.lit(route.dead_letter.topic)).otherwise(topic)
-        message = F.when(dead, message_id(F.lit("dead"))).otherwise(message)
+        message = F.when(dead, message_id(of_route, F.lit("dead"))).otherwise(message)
         value = F.when(dead, F.col(RAW["value"]).cast("binary")).otherwise(value)
         headers = F.when(dead, _dead_headers(route)).otherwise(headers)
     columns = {"topic": topic, MESSAGE_ID: message, "value": value, "headers": headers, "key": key}
