@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from turnout.embedded import NatsServer
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.spark.ends import read, write
+from turnout.spark.sources.nats import register
 from turnout.wire import Connection, create_stream, delete_stream, stream_info
 
 
@@ -58,6 +59,7 @@ def test_low_latency_reaches_the_source(latency: str | None, own: dict[str, Any]
 
 def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:
     """By default a message done again is stored once; with messageId none each is stored."""
+    register(spark)
     rows = spark.range(10).select(
         F.lit("ends.a").alias("topic"),
         F.lit(b"x").alias("value"),

@@ -255,17 +255,18 @@ def test_characters_are_the_same_everywhere(spark):
 
 
 def test_plan(spark):
-    """One broadcast, no shuffle, and everything from the look-up to the fan-out is compiled code of one stage."""
+    """Index and entries broadcast, no shuffle; all from the look-up to the fan-out is compiled code of one stage."""
     matching = Matching(spark, snapshot(all_of(kiwi("h", "a*"), kiwi("topic", "t", partial=True))), how="broadcast")
     out = matching.match(spark.createDataFrame([record(1, h="abc")], SCHEMA), unmatched="keep")
     out.collect()
     plan = out._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
     steps = [line.strip(" :+-") for line in plan.splitlines()]
 
-    assert sum("BroadcastNestedLoopJoin BuildRight" in step for step in steps) == 1
+    # One for what is looked up, one for what is verified: in between a record's candidates are a column.
+    assert sum("BroadcastNestedLoopJoin BuildRight" in step for step in steps) == 2
     assert not any("hashpartitioning" in step or "SortMergeJoin" in step for step in steps)
     compiled = [step for step in steps if "Generate posexplode" in step or "NestedLoopJoin" in step]
-    assert len(compiled) == 2
+    assert len(compiled) == 3
     assert len({step.partition(")")[0] for step in compiled}) == 1
     assert all(step.startswith("*(") for step in compiled)
 

@@ -93,7 +93,7 @@ def test_ids_come_from_the_data(
         f"{stream}.other": 3000,
     }
     headers, _ = message(connection, stream, f"{stream}.1")
-    assert headers[-1][1].startswith(b"SOURCE:")
+    assert dict(headers)["Nats-Msg-Id"].startswith(b"SOURCE:")
 
 
 def test_no_id_where_none_is_wanted(
