@@ -14,19 +14,19 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark import pipeline
 from turnout.spark.matching import Matching
-from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stream_info
+from turnout.wire import Connection, ConnectionOptions, sample
 
 __all__ = ["learn_from_stream"]
 
-_PLACES = 40
-_AT_EACH = 50
+_ENOUGH = 2000
 
 
 def learn_from_stream(route: Route, spark: SparkSession, matching: Matching) -> None:
     """Have *matching* index its subscriptions by what is rare among messages that the route's stream holds.
 
-    They are taken at many places, since neighbours are alike: a day's records say nothing of another day's. Only speed
-    depends on them. Nothing is learnt from an empty stream, or from a source that is not NATS.
+    Each is taken at a place of its own, since neighbours are alike: a day's records say nothing of another day's, and
+    what never occurs in the sample passes for rare. Only speed depends on them. Nothing is learnt from an empty stream,
+    or from a source that is not NATS.
     """
     if not isinstance(route.source, NatsSource):
         return
@@ -40,14 +40,12 @@ def learn_from_stream(route: Route, spark: SparkSession, matching: Matching) -> 
 
 
 def _messages(source: NatsSource) -> Iterator[Any]:
-    """Record batches from places spread over each stream, with the stream's name as a column."""
+    """A record batch from each stream, with the stream's name as a column."""
     streams = [source.stream] if isinstance(source.stream, str) else source.stream
+    # Of several subjects any may be typical, and one question to the server names one.
+    subject = source.filter_subject if isinstance(source.filter_subject, str) else ">"
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
         for stream in streams:
-            state = stream_info(connection, stream)["state"]
-            first, last = state["first_seq"], state["last_seq"]
-            step = max(_AT_EACH, (last - first + 1) // _PLACES)
-            for start in range(first, last + 1, step):
-                wanted = Range(stream, start, min(start + _AT_EACH, last + 1))
-                for batch in PullReader(connection, wanted).batches():
-                    yield batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))
+            batch = sample(connection, stream, _ENOUGH // len(streams), subject)
+            if batch.num_rows:
+                yield batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

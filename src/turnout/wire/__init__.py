@@ -10,6 +10,7 @@ from turnout.wire.direct import DirectReader
 from turnout.wire.options import ConnectionOptions
 from turnout.wire.publisher import Published, Publisher
 from turnout.wire.pull import PullReader, Range
+from turnout.wire.sample import sample
 from turnout.wire.streams import (
     create_consumer,
     create_stream,
@@ -35,6 +36,7 @@ __all__ = [
     "delete_consumer",
     "delete_stream",
     "purge_stream",
+    "sample",
     "stream_info",
     "subject_counts",
 ]

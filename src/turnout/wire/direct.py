@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
 from turnout.wire.connection import Connection, Message
 from turnout.wire.pull import Range, hole
-from turnout.wire.records import SCHEMA
+from turnout.wire.rows import Row, record_batch, row
 
 __all__ = ["DirectReader"]
 
@@ -30,7 +28,6 @@ _BYTES = 8 << 20
 _ADDED = frozenset(
     {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
 )
-_Row = tuple[str, int, int, bytes | None, bytes, list[dict[str, Any]] | None, int]
 
 
 class DirectReader:
@@ -75,11 +72,11 @@ class DirectReader:
             if rows:
                 sequences = np.array([row[2] for row in rows])
                 self.hole, self._last = hole(sequences, self.next), rows[-1][2]
-                yield _record_batch(rows)
+                yield record_batch(rows)
             if done:
                 return
 
-    def _ask(self) -> tuple[list[_Row], bool]:
+    def _ask(self) -> tuple[list[Row], bool]:
         """One batch: its rows within the range, and whether nothing comes behind it."""
         connection, range_ = self._connection, self._range
         inbox = connection.new_inbox()
@@ -93,7 +90,7 @@ class DirectReader:
             request["next_by_subj"] = range_.filters[0]
         subject = f"{connection.options.api_prefix}.DIRECT.GET.{range_.stream}"
         connection.publish(subject, json.dumps(request).encode(), inbox)
-        rows: list[_Row] = []
+        rows: list[Row] = []
         following = self._next
         try:
             for message in connection.messages(time.monotonic() + 4 * connection.options.timeout):
@@ -132,29 +129,8 @@ class DirectReader:
         raise StreamError(f"stream {self._range.stream!r}: {text or 'refused'}", code=code)
 
 
-def _row(message: Message) -> _Row:
+def _row(message: Message) -> Row:
     pairs = _headers.parse(message.headers)
-    added = {name: value for name, value in pairs if name in _ADDED}
-    own: list[dict[str, Any]] = [{"key": name, "value": value} for name, value in pairs if name not in _ADDED]
-    key = next((value for name, value in pairs if name == _headers.MESSAGE_ID), None)
-    return (
-        added["Nats-Subject"].decode("utf-8", "replace"),
-        0,
-        int(added["Nats-Sequence"]),
-        key,
-        message.payload,
-        own or None,
-        _microseconds(added["Nats-Time-Stamp"].decode()),
-    )
-
-
-def _microseconds(text: str) -> int:
-    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970."""
-    whole, _, fraction = text.rstrip("Z").partition(".")
-    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
-    return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
-
-
-def _record_batch(rows: list[_Row]) -> Any:
-    columns = [pa.array(column, type=field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    added = {name: value.decode("utf-8", "replace") for name, value in pairs if name in _ADDED}
+    own = [(name, value) for name, value in pairs if name not in _ADDED]
+    return row(added["Nats-Subject"], int(added["Nats-Sequence"]), message.payload, own, added["Nats-Time-Stamp"])
