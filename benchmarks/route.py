@@ -69,11 +69,17 @@ def _repeated(records: int) -> Iterator[Message]:
 
 
 def _whole(route: Route, spark: SparkSession, work: Path, server: NatsServer) -> Result:
-    """The route as `turnout run --once` runs it. Start-up is over when the first micro-batch begins."""
+    """The route as `turnout run --once` runs it, from the beginning of the first micro-batch.
+
+    In that the JVM compiles the route's code; ``after_first_batch`` tells what it does from then on.
+    """
+    told: list[job.Progress] = []
     with _peak_memory(server) as peak:
-        done = job.run(route, spark, once=True, checkpoint=work / "checkpoint")
+        done = job.run(route, spark, once=True, checkpoint=work / "checkpoint", on_progress=told.append)
     if not done.counts.conserved:
         raise RuntimeError(f"records are missing: {done.counts}")
+    first, last = told[0], told[-1]
+    later = (last.counts.read - first.counts.read) / ((last.seconds - first.seconds) or 1)
     return Result(
         "whole route, streaming",
         done.counts.read,
@@ -81,6 +87,8 @@ def _whole(route: Route, spark: SparkSession, work: Path, server: NatsServer) ->
         extra={
             "messages": done.counts.messages,
             "messages_per_second": round(done.counts.messages / done.seconds, 1),
+            "after_first_batch": round(later, 1),
+            "first_batch_seconds": round(first.seconds, 1),
             "peak_memory_mb": round(peak() / 2**20),
         },
     )

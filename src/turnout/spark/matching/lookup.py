@@ -118,13 +118,12 @@ def _is_true(entry: Column, facts: Mapping[str, Column], layout: Layout) -> Colu
     def check_holds(check: Column) -> Column:
         return F.coalesce(_passes(check, facts, layout), F.lit(False)) != check["negated"]
 
+    holds = F.forall(entry["checks"], check_holds)
     if not layout.trees:
-        return F.forall(entry["checks"], check_holds)
-    # One expression for both kinds of entries, though a conjunction could end at its first false check.
+        return holds
+    # Few entries are trees. To work out every check, as these need, for the others too would double their cost.
     truth = F.transform(entry["checks"], check_holds).cast("array<boolean>")
-    return F.when(F.size(entry["nodes"]) > 0, _tree_is_true(entry["nodes"], truth)).otherwise(
-        ~F.array_contains(truth, F.lit(False))
-    )
+    return F.when(F.size(entry["nodes"]) > 0, _tree_is_true(entry["nodes"], truth)).otherwise(holds)
 
 
 def _passes(check: Column, facts: Mapping[str, Column], layout: Layout) -> Column:
