@@ -221,7 +221,8 @@ class Parsed:
 def parse_millis(text: Column, pattern: str, bind: Bind = _unbound) -> Parsed:
     """The times that *text* stands for: lenient, what follows is ignored, every field may be missing."""
     tokens = parse_java_time(pattern)
-    quick = _quickly(text, tokens)
+    text = bind(text)
+    quick = _quickly(text, tokens, bind)
     if quick is None:
         return _parsed_leniently(text, tokens, bind)
     quick = bind(quick)
@@ -230,7 +231,7 @@ def parse_millis(text: Column, pattern: str, bind: Bind = _unbound) -> Parsed:
     return Parsed(F.coalesce(quick, rest.millis), quick.isNull() & rest.failed)
 
 
-def _quickly(text: Column, tokens: tuple[Token, ...]) -> Column | None:
+def _quickly(text: Column, tokens: tuple[Token, ...], bind: Bind) -> Column | None:
     """The times of texts that are exactly as long and as strict as the pattern; null for others, None if it has more.
 
     Spark's own parser agrees with Java's on these from the year 1583 on, and takes a twentieth of the time. A zone
@@ -250,7 +251,7 @@ def _quickly(text: Column, tokens: tuple[Token, ...]) -> Column | None:
     right_size = F.octet_length(text) == length
     if zones:
         right_size = right_size & text.contains("Z")
-    millis = F.unix_millis(F.try_to_timestamp(F.when(right_size, full), F.lit(pattern)))
+    millis = bind(F.unix_millis(F.try_to_timestamp(F.when(right_size, full), F.lit(pattern))))
     return F.when(millis >= _long(_FIRST_MODERN), millis)
 
 
