@@ -271,6 +271,16 @@ def test_plan(spark):
     assert all(step.startswith("*(") for step in compiled)
 
 
+def test_many_rare_anchors_make_no_pairs():
+    """Each of many entries asks for something else: how few are looked at must not make that look common."""
+    keys = ("k0", "k1", "k2")
+    wanted = [all_of(kiwi(keys[n % 3], f"a{n}"), kiwi(keys[(n + 1) % 3], f"b{n}")) for n in range(30_000)]
+
+    layout = Layout.of(Base(snapshot(*wanted)).placed)
+
+    assert layout.slots == tuple(((key, Kind("=")),) for key in keys)
+
+
 def test_pairs_stand_where_one_anchor_lets_too_much_through(spark):
     """Conditions on a few carriers and many flights are looked up by both; on one key, by that alone."""
     wanted = [all_of(kiwi("carrier", f"C{n % 4}"), kiwi("day", f"D{n % 9}*")) for n in range(400)]

@@ -103,9 +103,11 @@ class _Guessed:
 
     def of(self, anchor: Anchor) -> float:
         part = anchor.key, anchor.kind
-        # Of a few one cannot tell: that one value is asked for once does not mean that every record has it.
-        total = self._totals.get(part, 0) + _FEW
-        return self._counts[part][anchor.text] / total if part in self._counts else 0.0
+        if part not in self._counts:
+            return 0.0
+        # The entry itself does not count: what a few thousand of a million entries ask for once each is not what a few
+        # thousandths of the records have. And of a few entries one cannot tell.
+        return max(0, self._counts[part][anchor.text] - 1) / (self._totals[part] + _FEW)
 
     def of_both(self, first: Anchor, second: Anchor) -> float:
         return self.of(first) * self.of(second)

@@ -4,8 +4,9 @@ One row can be broadcast to every record without multiplying it, and to look int
 stays one row while it is matched; what nobody wants is known without a shuffle, a second pass or an outer join.
 
 ``slots``: where to look up one text of the record, made of one part or of two. ``many``: where to look up each of
-several. Both have buckets; a text is in bucket crc32(text) mod count, a map from text to entry numbers. ``always``: the
-numbers of entries that nothing is looked up by. ``entries``: what to verify, and who wants the record. ``gone``:
+several. Both have buckets; a text is in bucket crc32(text) mod count, a map from text to entry numbers. Most are null,
+since most of what is looked up is not there, and one bit tells. ``always``: the numbers of entries that nothing
+is looked up by. ``entries``: what to verify, and who wants the record. ``gone``:
 subscriptions that an older table still has and that were deleted since.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from turnout.conditions.check import COMPARISONS, Check
@@ -44,6 +46,10 @@ _CHECK = pa.struct(
 _NODE = pa.struct(
     [("children", pa.list_(pa.int32())), ("low", pa.int32()), ("high", pa.int32()), ("negated", pa.bool_())]
 )
+
+
+_ROOM = 4
+"""Buckets for each text. What is not null is fetched from memory, which takes longer than all else of a probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,32 +131,23 @@ def _slots(texts: Sequence[dict[str, list[int]]], slots: Sequence[Slot], parts: 
 
 
 def _buckets(texts: Sequence[dict[str, list[int]]]) -> pa.Array:
-    """For each slot an array of buckets, each of them a map."""
-    bucket_sizes: list[int] = []
-    maps: list[list[str]] = []
+    """For each slot an array of buckets, each of them a map, or null where nothing is in it."""
+    in_order: list[tuple[str, list[int]]] = []
+    filled = [np.zeros(0, np.int64)]
     for found in texts:
-        buckets: list[list[str]] = [[] for _ in range(max(1, len(found)))]
-        for text in found:
-            buckets[zlib.crc32(text.encode()) % len(buckets)].append(text)
-        bucket_sizes.append(len(buckets))
-        maps += buckets
-    in_order = list(chain.from_iterable(_each(texts, maps, bucket_sizes)))
-    numbers = _lists([numbers for _, numbers in in_order], pa.int32())
+        held = list(found.items())
+        count = _ROOM * max(1, len(held))
+        places = np.fromiter((zlib.crc32(text.encode()) % count for text, _ in held), np.int64, len(held))
+        in_order += [held[place] for place in np.argsort(places, kind="stable")]
+        filled.append(np.bincount(places, minlength=count))
+    sizes = np.concatenate(filled)
+    # A null among the offsets makes its map a null; the offset behind the last map is never one.
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = pa.array(ends, pa.int32(), mask=np.append(sizes == 0, values=False))
     keys = pa.array((text for text, _ in in_order), pa.string())
-    offsets = pa.array([0, *accumulate(map(len, maps))], pa.int32())
-    return pa.ListArray.from_arrays(
-        pa.array([0, *accumulate(bucket_sizes)], pa.int32()), pa.MapArray.from_arrays(offsets, keys, numbers)
-    )
-
-
-def _each(
-    texts: Iterable[dict[str, list[int]]], maps: list[list[str]], sizes: list[int]
-) -> Iterable[list[tuple[str, list[int]]]]:
-    begin = 0
-    for found, size in zip(texts, sizes, strict=True):
-        for bucket in maps[begin : begin + size]:
-            yield [(text, found[text]) for text in bucket]
-        begin += size
+    maps = pa.MapArray.from_arrays(offsets, keys, _lists([numbers for _, numbers in in_order], pa.int32()))
+    begins = [0, *accumulate(len(one) for one in filled[1:])]
+    return pa.ListArray.from_arrays(pa.array(begins, pa.int32()), maps)
 
 
 def _entries(entries: Sequence[Placed], facts: Facts) -> pa.Array:
