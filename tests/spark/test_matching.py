@@ -188,7 +188,7 @@ def test_a_large_change_makes_a_new_base(spark):
 
 def test_small_batches_stay_in_the_workers(spark):
     """After a query of few records on a larger index, the next one uses the workers' own; and finds the same."""
-    subscriptions = tuple(Subscription(["d"], kiwi("k", f"v{n}"), id=f"s{n}") for n in range(2000))
+    subscriptions = tuple(Subscription(["d"], kiwi("k", f"v{n}"), id=f"s{n}") for n in range(25_000))
     matching = Matching(spark, Snapshot(subscriptions), how="auto")
     records = spark.createDataFrame([record(n, k=f"v{n}") for n in range(10)], SCHEMA)
     plans, found = [], []

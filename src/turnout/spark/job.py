@@ -135,7 +135,9 @@ class _Run:
         self.on_progress = on_progress
         self.store = open_store(route.subscriptions.store) if route.subscriptions else None
         self.matching = (
-            Matching(spark, self.store, route.subscriptions.metadata) if self.store and route.subscriptions else None
+            Matching(spark, self.store, route.subscriptions.metadata, how="auto")
+            if self.store and route.subscriptions
+            else None
         )
         self.between_batches = threading.Lock()
         self.written: dict[int, _Written] = {}

@@ -14,6 +14,9 @@ _BROADCAST_SECONDS = 5e-6
 _RESIDENT_SECONDS = 25e-6
 """What one record adds to a query that matches in Python workers, estimated."""
 
+_WORKER_SECONDS = 0.1
+"""What it adds to go through the workers at all, estimated."""
+
 
 class BatchSize:
     """The number of records that the last query matched; None while that is not known."""
@@ -48,4 +51,4 @@ class BatchSize:
         """Whether workers that keep the index are the cheaper way for as many records as last time."""
         if self._last is None:
             return False
-        return self._last * _RESIDENT_SECONDS < entries * _BROADCAST_SECONDS
+        return _WORKER_SECONDS + self._last * _RESIDENT_SECONDS < entries * _BROADCAST_SECONDS
