@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
+from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark import pipeline
@@ -19,6 +21,9 @@ from turnout.wire import Connection, ConnectionOptions, sample
 __all__ = ["learn_from_stream"]
 
 _ENOUGH = 2000
+_FORBIDDEN = 403
+
+_log = logging.getLogger(__name__)
 
 
 def learn_from_stream(route: Route, spark: SparkSession, matching: Matching) -> None:
@@ -26,11 +31,17 @@ def learn_from_stream(route: Route, spark: SparkSession, matching: Matching) -> 
 
     Each is taken at a place of its own, since neighbours are alike: a day's records say nothing of another day's, and
     what never occurs in the sample passes for rare. Only speed depends on them. Nothing is learnt from an empty stream,
-    or from a source that is not NATS.
+    or from a source that is not NATS, or one whose messages this user may read by a consumer only.
     """
     if not isinstance(route.source, NatsSource):
         return
-    batches = list(_messages(route.source))
+    try:
+        batches = list(_messages(route.source))
+    except StreamError as failure:
+        if failure.code != _FORBIDDEN:
+            raise
+        _log.info("route %s: subscriptions are indexed without a sample: %s", route.name, failure)
+        return
     if not batches:
         return
     tolerant = replace(route, chain=replace(route.chain, errors=replace(route.chain.errors, tolerance="all")))

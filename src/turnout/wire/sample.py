@@ -24,7 +24,7 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     is gone, or is not on *subject*, the next one that is takes its place.
 
     Raises:
-        StreamError: when the stream is not there.
+        StreamError: when the stream is not there; with code 403 when its messages may not be asked for.
         ConnectionLostError: when the server goes away.
     """
     state = stream_info(connection, stream)["state"]
@@ -32,8 +32,11 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     places = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
     found: dict[int, Row] = {}
     for begin in range(0, len(places), _AT_ONCE):
-        for one in _ask(connection, stream, places[begin : begin + _AT_ONCE], subject):
-            found.setdefault(one.offset, one)
+        rows = _ask(connection, stream, places[begin : begin + _AT_ONCE], subject)
+        if not rows:
+            # Nothing is behind these places then, or nobody answers: not worth the same wait again.
+            break
+        found |= {one.offset: one for one in rows}
     return record_batch([found[sequence] for sequence in sorted(found)])
 
 
