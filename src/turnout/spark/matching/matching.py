@@ -164,7 +164,9 @@ class Matching:
         metadata = F.array(*values) if values else F.array().cast("array<string>")
         if where is not None:
             metadata = F.when(where, metadata)
-        rows = self._size.observe(records.withColumn(_METADATA, metadata))
+        rows = records.withColumn(_METADATA, metadata)
+        if self._how == "auto":
+            rows = self._size.observe(rows)
         rows = self._resident(rows) if self._is_resident() else self._broadcast(rows)
         # Null for a record without a match, and not Spark's own filter before an inner explode, which would evaluate
         # the whole match a second time for each record.
