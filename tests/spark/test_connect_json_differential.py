@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.kafka_classes import KafkaClasses, MavenMissingError
+from tests.spark.kafka_classes import KafkaClasses
 
 from turnout.spark.values import decode_values, encode_values
 from turnout.transforms import ValueFormat
@@ -99,14 +99,6 @@ BEYOND: dict[str, tuple[str, Any]] = {
     "a text for a number": ("value against its schema", WHOLE | {"tiny": "x"}),
     "a fraction for an integer": ("value against its schema", WHOLE | {"must": 1.5}),
 }
-
-
-@pytest.fixture(scope="module")
-def kafka(spark: SparkSession) -> KafkaClasses:
-    try:
-        return KafkaClasses(spark)
-    except MavenMissingError as reason:
-        pytest.skip(str(reason))
 
 
 def enveloped(payload: Any, of: dict[str, Any] = SCHEMA) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.kafka_classes import KafkaClasses, MavenMissingError
+from tests.spark.kafka_classes import KafkaClasses
 
 from turnout.spark.chain import compile_chain
 from turnout.spark.values import decode_values, encode_values
@@ -174,14 +174,6 @@ def generated(seed: int) -> list[dict[str, Any]]:
         }
         for _ in range(25)
     ]
-
-
-@pytest.fixture(scope="module")
-def kafka(spark: SparkSession) -> KafkaClasses:
-    try:
-        return KafkaClasses(spark)
-    except MavenMissingError as reason:
-        pytest.skip(str(reason))
 
 
 def ours(spark: SparkSession, config: dict[str, str], texts: Sequence[str | None], codec: ValueFormat) -> list[Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any
 
-__all__ = ["DATE", "DECIMAL", "LOGICAL", "TIME", "TIMESTAMP", "Field", "Schema", "default_of"]
+__all__ = ["DATE", "DECIMAL", "DIGITS", "LOGICAL", "TIME", "TIMESTAMP", "Field", "Schema", "default_of"]
 
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"
@@ -36,6 +36,9 @@ _TYPES = frozenset(
         "struct",
     )
 )
+DIGITS = 38
+"""That Spark's decimals have."""
+
 _DAY = 86_400_000
 """Milliseconds: a date's default is held as those of its midnight, and is in JSON the number of its day."""
 

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 from turnout.errors import ConfigError, Mistake
-from turnout.transforms.schema import DECIMAL, Schema
+from turnout.transforms.schema import DECIMAL, DIGITS, Schema
 
 __all__ = ["FORMATS", "ValueFormat"]
 
 _Format = Literal["raw", "json", "connect-json"]
 _FLAGS = {"schemas.enable": "schemasEnable", "replace.null.with.default": "replaceNullWithDefault"}
 """Settings that are true or false, as JsonConverter and as a route file spells them; all are true if not given."""
-
-_DIGITS = 38
-"""That Spark's decimals have."""
 
 FORMATS: tuple[str, ...] = get_args(_Format)
 
@@ -92,8 +89,8 @@ def _problems(schema: Mapping[str, Any]) -> list[str]:
 
 def _beyond(schema: Schema) -> Iterator[str]:
     """What no column can hold."""
-    if schema.logical == DECIMAL and not 0 <= schema.scale <= _DIGITS:
-        yield f"a decimal's scale can be 0 to {_DIGITS} here, found {schema.scale}"
+    if schema.logical == DECIMAL and not 0 <= schema.scale <= DIGITS:
+        yield f"a decimal's scale can be 0 to {DIGITS} here, found {schema.scale}"
     if schema.type == "map" and schema.keys and schema.keys.type != "string":
         yield f"a map's keys can only be strings here, found {schema.keys.type}"
     for inner in (*(field.schema for field in schema.fields), schema.values):

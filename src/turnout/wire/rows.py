@@ -11,7 +11,7 @@ import pyarrow as pa
 from turnout.wire.headers import MESSAGE_ID
 from turnout.wire.records import SCHEMA
 
-__all__ = ["Row", "microseconds", "record_batch", "row"]
+__all__ = ["Row", "record_batch", "row"]
 
 
 class Row(NamedTuple):
@@ -30,10 +30,10 @@ def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, 
     """A message with its headers; *stored* is the time that the server tells."""
     key = next((value for name, value in headers if name == MESSAGE_ID), None)
     pairs = [{"key": name, "value": value} for name, value in headers]
-    return Row(subject, 0, sequence, key, value, pairs or None, microseconds(stored))
+    return Row(subject, 0, sequence, key, value, pairs or None, _microseconds(stored))
 
 
-def microseconds(text: str) -> int:
+def _microseconds(text: str) -> int:
     """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970."""
     whole, _, fraction = text.rstrip("Z").partition(".")
     seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())

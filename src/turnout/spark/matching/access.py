@@ -45,6 +45,11 @@ class Placed(NamedTuple):
     checks: tuple[Check, ...]
     tree: Tree | None
 
+    @property
+    def every_check(self) -> tuple[Check, ...]:
+        """Its checks, and those in its tree."""
+        return self.checks if self.tree is None else (*self.checks, *self.tree.checks)
+
 
 def pair_text(first: str, second: str) -> str:
     """The text under which a pair stands; no two pairs have the same."""

@@ -56,7 +56,7 @@ class Facts:
         parts, many = set[Part](), set[Part]()
         for entry in entries:
             (many if _gives_many(entry.slot) else parts).update(entry.slot)
-            for check in entry.checks if entry.tree is None else (*entry.checks, *entry.tree.checks):
+            for check in entry.every_check:
                 if check.partial:
                     words.add((check.key, check.fold))
                 elif check.op in COMPARISONS:

@@ -61,7 +61,6 @@ class Layout:
         ops: the operations on whole values, by number.
         word_ops: those on words.
         trees: whether any term is more than a conjunction.
-        always: whether any entry is looked at for every record.
         slots: where one text is looked up.
         many: where several are.
     """
@@ -77,10 +76,7 @@ class Layout:
     def of(cls, entries: Sequence[Placed], before: Facts | None = None) -> Layout:
         """The layout that these entries need; the places of the facts *before* stay."""
         facts = (before or Facts()).extended(entries)
-        checks = chain.from_iterable(
-            entry.checks if entry.tree is None else (*entry.checks, *entry.tree.checks) for entry in entries
-        )
-        used = {(OPS.index(check.op), check.partial) for check in checks}
+        used = {(OPS.index(check.op), check.partial) for entry in entries for check in entry.every_check}
         slots = sorted({entry.slot for entry in entries if entry.slot})
         return cls(
             facts,

@@ -14,14 +14,12 @@ from turnout.spark.transforms.compile import compile_transform, need_map, need_s
 from turnout.spark.typed import Object, Struct
 from turnout.spark.variants import kind_of, or_json_null, without_json_null
 from turnout.transforms.mask_field import MaskField
-from turnout.transforms.schema import DECIMAL, Schema
+from turnout.transforms.schema import DECIMAL, DIGITS, Schema
 
 __all__: list[str] = []
 
 _PURPOSE = "mask fields"
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-_DIGITS = 38
-"""That Spark's decimals have."""
 
 
 @compile_transform.register
@@ -47,10 +45,10 @@ def _(transform: MaskField, record: Record) -> Step:
 def decimal_of(text: str, schema: Schema) -> Decimal | None:
     """The replacement as a decimal of the column; None where the column cannot hold it exactly."""
     number = number_of(text)
-    if number is None or (number != 0 and number.adjusted() >= _DIGITS - schema.scale):
+    if number is None or (number != 0 and number.adjusted() >= DIGITS - schema.scale):
         return None
     # The scale of the column is below 39: what ends further right needs more digits than it has.
-    held = number.quantize(Decimal(1).scaleb(-schema.scale), context=Context(prec=2 * _DIGITS))
+    held = number.quantize(Decimal(1).scaleb(-schema.scale), context=Context(prec=2 * DIGITS))
     return held if held == number else None
 
 
