@@ -183,3 +183,25 @@ def test_a_stream_into_a_stream(
     counts = subject_counts(connection, stream)
     assert {name: counts[name] for name in counts if ".out." in name} == {f"{stream}.out.{n}": 800 for n in range(5)}
     assert sum(counts.values()) == 8000
+
+
+def test_a_query_with_a_name(
+    nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str, tmp_path: Path
+) -> None:
+    """Spark hands the name of a query to its sink, among the options."""
+    (tmp_path / "in").mkdir()
+    rows = nats.createDataFrame([(f"{stream}.a", "1")], "topic string, value string")
+    rows.write.mode("append").json(str(tmp_path / "in"))
+    query = (
+        nats.readStream.schema(rows.schema)
+        .json(str(tmp_path / "in"))
+        .writeStream.format("nats")
+        .queryName("orders")
+        .options(servers=nats_server.url, stream=stream, checkpointLocation=str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+    query.awaitTermination(60)
+
+    assert stored(connection, stream) == 1

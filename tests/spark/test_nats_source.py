@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -317,3 +318,53 @@ def test_short_micro_batches(nats: SparkSession, nats_server: NatsServer, fill: 
         for key, value in before.items():
             nats.conf.unset(key) if value is None else nats.conf.set(key, value)
     assert sorted(seen) == [1, 2, 3, 4, 5]
+
+
+def test_a_paused_query(nats: SparkSession, nats_server: NatsServer, fill: Fill, tmp_path: Path) -> None:
+    """While the file is there a query finds nothing new, and an availableNow run ends; then it goes on."""
+    stream = fill(3)
+    pause = tmp_path / "pause"
+    seen: list[int] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        seen.extend(row.offset for row in batch.select("offset").collect())
+
+    def run() -> None:
+        (
+            nats.readStream.format("nats")
+            .options(servers=nats_server.url, stream=stream, pauseFile=str(pause), maxRecordsPerTrigger="2")
+            .load()
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+            .awaitTermination(60)
+        )
+
+    pause.touch()
+    run()
+    assert seen == []
+    pause.unlink()
+    run()
+    assert sorted(seen) == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_workers_do_not_look_for_garbage_among_what_was_imported(
+    nats: SparkSession, nats_server: NatsServer, fill: Fill
+) -> None:
+    """A worker that has read from NATS has its modules out of the collector's sight, and works on."""
+    stream = fill(1)
+
+    def frozen(batches: Any) -> Any:
+        import gc
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()]})
+
+    for _ in range(2):
+        nats.read.format("nats").options(servers=nats_server.url, stream=stream).load().collect()
+
+    counts = nats.range(8, numPartitions=8).mapInArrow(frozen, "frozen bigint").collect()
+
+    assert max(row.frozen for row in counts) > 10_000

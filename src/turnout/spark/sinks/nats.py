@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.spark.sources._nats_options import check_names
+from turnout.spark.worker import spare_collections
 from turnout.wire import Connection, ConnectionOptions, Published, Publisher
 from turnout.wire.options import CONNECTION_OPTIONS
 from turnout.wire.packing import header_lines, id_lines
@@ -178,6 +179,7 @@ class _Task:
         Raises:
             ConfigError: when an option or a column is wrong, or the stream is to be overwritten.
         """
+        spare_collections()
         made = SinkOptions.from_mapping(options)
         if overwrite:
             raise ConfigError([Mistake("mode", "a stream cannot be overwritten: use mode('append')")])
@@ -189,6 +191,7 @@ class _Task:
         Raises:
             StreamError: when one cannot be; what was stored stays, and a retry with ids does no harm.
         """
+        spare_collections()
         total = Published()
         publisher: Publisher | None = None
         connection = Connection(self._options.connection)
@@ -204,6 +207,7 @@ class _Task:
 
 
 def _report(messages: list[WriterCommitMessage | None]) -> None:
+    spare_collections()
     written = [message for message in messages if isinstance(message, _Written)]
     stored, duplicates = sum(one.stored for one in written), sum(one.duplicates for one in written)
     if duplicates:

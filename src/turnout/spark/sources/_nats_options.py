@@ -25,11 +25,11 @@ Start = str | int | datetime | Mapping[str, int]
 _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
-    "includeStream", "pollWait", "ackConsumer", "partitionSubject", "subjectPartitions",
+    "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
-_SPARK_OPTIONS = ("checkpointLocation", "path")
+_SPARK_OPTIONS = ("checkpointLocation", "path", "queryName")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class SourceOptions:
         partitions: the most tasks a batch is read by; a small batch has fewer.
         max_records: the most sequences in one micro-batch, over all streams; None for no limit.
         poll_wait: seconds that a poll without news waits at the server.
+        pause_file: as long as there is a file of this name, a streaming read finds nothing new.
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
     """
@@ -55,6 +56,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_stream: bool = False
     poll_wait: float = 0.0
+    pause_file: str | None = None
     ack_consumer: str | None = None
     partition_subject: str | None = None
     subject_partitions: int = 0
@@ -90,6 +92,7 @@ class SourceOptions:
         fail_on_data_loss = reader.flag("failOnDataLoss", usual=True)
         include_stream = reader.flag("includeStream", usual=False)
         poll_wait = reader.number("pollWait") or 0
+        pause_file = options.get("pauseFile") or None
         ack_consumer = options.get("ackConsumer") or None
         partition_subject = options.get("partitionSubject") or None
         subject_partitions = reader.number("subjectPartitions") or 0
@@ -110,6 +113,7 @@ class SourceOptions:
             fail_on_data_loss,
             include_stream,
             poll_wait,
+            pause_file,
             ack_consumer,
             partition_subject,
             subject_partitions,

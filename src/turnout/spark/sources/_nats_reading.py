@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.spark.sources._nats_holes import LossWatch
 from turnout.spark.sources._nats_options import SourceOptions, Start
+from turnout.spark.worker import spare_collections
 from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.wire.records import SCHEMA, position
 
@@ -165,6 +166,7 @@ def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartiti
     Raises:
         StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
     """
+    spare_collections()
     # Spark makes an InputPartition of its own where a reader plans none.
     if not isinstance(part, Split) or part.end <= part.start:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -104,6 +105,8 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.poll_wait and self._target is None:
             states = self._wait(starts, states)
         self._latest = {stream: state.next for stream, state in states.items()}
+        if self._options.pause_file and Path(self._options.pause_file).exists():
+            return start
         for stream, state in states.items():
             if state.next < starts[stream]:
                 self._report(lost(stream, state.next, starts[stream]))
