@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,14 @@ def turnout(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Co
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "turnout", *arguments]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Return when *condition* holds; fail when it does not for so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def write_route(folder: Path, text: str) -> Path:

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.routes import Streams, command, turnout, write_route
+from tests.integration.routes import Streams, command, turnout, wait_for, write_route
 
 from turnout.conditions import all_of, compare, exists, kiwi, not_
 from turnout.embedded import NatsServer
@@ -265,14 +264,6 @@ def test_a_new_subscription_takes_effect_without_a_restart(
     assert books(streams) == Counter({(8, "oulu"): 1, (16, "new"): 1})
     assert results[0].stopped
     assert results[0].counts.conserved
-
-
-def wait_for(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def test_killed_in_the_middle(streams: Streams, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.routes import Route
@@ -12,7 +13,7 @@ from turnout.spark.sources.latency import low_latency_source
 from turnout.spark.sources.nats import register
 from turnout.wire import Connection, ConnectionOptions, stream_info
 
-__all__ = ["RECORD_COLUMNS", "is_batch", "look_ahead", "read", "write"]
+__all__ = ["RECORD_COLUMNS", "is_batch", "look_ahead", "pausable", "read", "write", "write_stream"]
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -48,15 +49,26 @@ def look_ahead(route: Route) -> None:
                 stream_info(connection, stream)
 
 
-def read(spark: SparkSession, source: Endpoint, *, latency: str | None = None) -> DataFrame:
+def pausable(route: Route) -> bool:
+    """Whether Spark can write the whole route by itself, and can be stopped between two micro-batches."""
+    (sink, *others) = route.sinks.values()
+    return isinstance(route.source, NatsSource) and isinstance(sink, NatsSink) and not others
+
+
+def read(
+    spark: SparkSession, source: Endpoint, *, latency: str | None = None, pause_file: str | None = None
+) -> DataFrame:
     """The source's records, streaming unless the source `is_batch`.
 
     With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
+    While there is a *pause_file*, it has nothing new.
     """
     options = source.options()
     if isinstance(source, NatsSource):
         register(spark)
         options = {**(low_latency_source() if latency == "low" else {}), **options}
+        if pause_file is not None:
+            options["pauseFile"] = pause_file
         return spark.readStream.format("nats").options(**options).option("includeStream", "true").load()
     if isinstance(source, KafkaSource):
         loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()
@@ -89,8 +101,7 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
         message_id: the column that a NATS sink takes for the message's id, unless the sink says that it wants none.
     """
     if isinstance(sink, NatsSink):
-        ids = [] if sink.message_id == "none" else [F.col(message_id).alias("key")]
-        messages = messages.select("topic", "value", "headers", *ids)
+        messages = _nats_columns(messages, sink, message_id)
     elif isinstance(sink, KafkaSink):
         messages = messages.select("topic", "value", "headers", _as_text(messages, "key"))
     else:
@@ -103,6 +114,16 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
         writer.save(sink.path)
     else:
         writer.save()
+
+
+def write_stream(messages: DataFrame, sink: NatsSink, message_id: str) -> DataStreamWriter:
+    """A query, not started, that writes streaming messages as `write` would write each micro-batch of them."""
+    return _nats_columns(messages, sink, message_id).writeStream.format(sink.format).options(**sink.options())
+
+
+def _nats_columns(messages: DataFrame, sink: NatsSink, message_id: str) -> DataFrame:
+    ids = [] if sink.message_id == "none" else [F.col(message_id).alias("key")]
+    return messages.select("topic", "value", "headers", *ids)
 
 
 def _as_text(messages: DataFrame, name: str) -> Column:

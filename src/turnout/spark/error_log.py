@@ -58,7 +58,9 @@ def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
     count = metrics.get(_COUNT) or 0
     failures = metrics.get(_FAILURES) or []
     for failure in failures:
-        _log.error("route %s: %s", route, _sentence(failure.asDict()))
+        # An Observation gives rows, the report of a query what JSON has made of them.
+        values = failure if isinstance(failure, Mapping) else failure.asDict()
+        _log.error("route %s: %s", route, _sentence(values))
     if count > len(failures):
         _log.error("route %s: %d more records failed in this micro-batch", route, count - len(failures))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -10,16 +11,20 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
 from turnout.spark import pipeline
 from turnout.spark.counts import Counts
-from turnout.spark.ends import is_batch, look_ahead, read, write
+from turnout.spark.ends import is_batch, look_ahead, pausable, read, write, write_stream
 from turnout.spark.error_log import log_failures
 from turnout.spark.failures import run_error
 from turnout.spark.matching import Matching
+from turnout.spark.reports import Reports, ended_at
 from turnout.spark.sampling import learn_from_stream
 from turnout.subscriptions import open_store
 
@@ -120,7 +125,11 @@ def checkpoint_of(route: Route) -> Path | str:
 
 
 class _Run:
-    """One run under way. Micro-batches are written on a thread of Spark's, all else happens on the caller's."""
+    """One run under way. Micro-batches are written on a thread of Spark's, all else happens on the caller's.
+
+    Without subscriptions nothing changes from one micro-batch to the next: from NATS to NATS Spark then runs the whole
+    route, planned once, in half the time. Python hears of it by Spark's reports, and ends it by pausing its source.
+    """
 
     def __init__(
         self,
@@ -139,6 +148,10 @@ class _Run:
             if self.store and route.subscriptions
             else None
         )
+        self.whole = self.matching is None and pausable(route)
+        self.folder = tempfile.TemporaryDirectory(prefix="turnout-run-")
+        self.pause = Path(self.folder.name) / "pause"
+        self.reports = Reports(pipeline.PREPARED)
         self.between_batches = threading.Lock()
         self.written: dict[int, _Written] = {}
         self.total = Counts()
@@ -148,7 +161,8 @@ class _Run:
         self.failure: BaseException | None = None
 
     def close(self) -> None:
-        """Let go of the subscriptions."""
+        """Let go of the subscriptions, and of what was kept for the run."""
+        self.folder.cleanup()
         if self.store is not None:
             self.store.close()
 
@@ -221,20 +235,27 @@ class _Run:
             finally:
                 self._end(query)
         except PySparkException as failure:
-            if not self.stop.is_set() or self.failure is not None:
+            if self.whole or not self.stop.is_set() or self.failure is not None:
                 raise self._run_error(failure) from (self.failure or failure)
         return self._result()
 
     def _start(self, *, once: bool, checkpoint: str) -> StreamingQuery:
-        records = read(self.spark, self.route.source, latency=self.route.trigger.latency)
-        prepared = pipeline.prepare(self.route, records)
-        writer = prepared.writeStream.queryName(self.route.name).option("checkpointLocation", checkpoint)
         trigger = self.route.trigger
+        pause = str(self.pause) if self.whole else None
+        records = read(self.spark, self.route.source, latency=trigger.latency, pause_file=pause)
+        writer = self._writer(pipeline.prepare(self.route, records))
+        writer = writer.queryName(self.route.name).option("checkpointLocation", checkpoint)
         if once or trigger.available_now:
             writer = writer.trigger(availableNow=True)
         elif trigger.processing_time:
             writer = writer.trigger(processingTime=trigger.processing_time)
-        return writer.foreachBatch(self._guarded).start()
+        return writer.start()
+
+    def _writer(self, prepared: DataFrame) -> DataStreamWriter:
+        sink = next(iter(self.route.sinks.values()))
+        if self.whole and isinstance(sink, NatsSink):
+            return write_stream(pipeline.deliveries(self.route, prepared, None), sink, pipeline.MESSAGE_ID)
+        return prepared.writeStream.foreachBatch(self._guarded)
 
     def _guarded(self, prepared: DataFrame, batch: int) -> None:
         """`deliver`, with the first failure kept: Spark hands on only its text."""
@@ -250,10 +271,25 @@ class _Run:
         while query.isActive:
             self._take_reports(query)
             if self.stop.wait(_POLL_SECONDS):
-                self._let_finish(query)
+                if self.whole:
+                    self._pause(query)
+                else:
+                    self._let_finish(query)
                 return
         # Ended by itself: raises what it failed with, if it failed.
         query.awaitTermination()
+
+    def _pause(self, query: StreamingQuery) -> None:
+        """Have the source offer nothing more, and wait until Spark has seen it twice: it may have asked just before."""
+        self.pause.touch()
+        idle = 0
+        while query.isActive and idle < 2:
+            time.sleep(_POLL_SECONDS)
+            self._take_reports(query)
+            working = query.status["isTriggerActive"] and query.status["isDataAvailable"]
+            idle = 0 if working else idle + 1
+        if not query.isActive:
+            query.awaitTermination()
 
     def _let_finish(self, query: StreamingQuery) -> None:
         """Wait for the micro-batch under way, and for Spark to commit it; a next one sees the request and gives up."""
@@ -268,13 +304,20 @@ class _Run:
         self._take_reports(query)
 
     def _take_reports(self, query: StreamingQuery) -> None:
-        """Take what `prepare` counted from Spark's reports on ended micro-batches (it keeps the last hundred)."""
-        if not self.written:
-            return
-        for report in query.recentProgress:
-            metrics = report.observedMetrics.get(pipeline.PREPARED)
-            if metrics is not None and report.batchId in self.written:
-                self._complete(report.batchId, Counts.of(metrics.asDict()))
+        """Take what was counted from Spark's reports on ended micro-batches."""
+        for report in self.reports.new(query):
+            if self.whole:
+                self.written[report.batchId] = self._reported(report)
+            if report.batchId in self.written:
+                self._complete(report.batchId, Counts.of(report.observedMetrics[pipeline.PREPARED].asDict()))
+
+    def _reported(self, report: StreamingQueryProgress) -> _Written:
+        """A micro-batch that Spark has written by itself."""
+        metrics = report.observedMetrics[pipeline.DELIVERED].asDict()
+        log_failures(metrics, route=self.route.name)
+        self.last, seconds = ended_at(report), report.batchDuration / 1000
+        self.began = self.began or self.last - seconds
+        return _Written(Counts.of(metrics), self.last, seconds, None)
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):

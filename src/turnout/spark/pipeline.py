@@ -1,8 +1,8 @@
 """A route compiled: records in, messages out, as two plans that Spark runs one after the other.
 
 `prepare` is fixed for the life of a run: decode, transform, map. `deliveries` depends on the subscriptions of the
-moment, so it is applied to each micro-batch: match, fan out, encode. A record stays one row until it fans out; what
-became of it on the way stands in the column `OUTCOME`.
+moment, so it is applied to each micro-batch: match, fan out, encode. Without subscriptions both can be one plan. A
+record stays one row until it fans out; what became of it on the way stands in the column `OUTCOME`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,24 @@ from turnout.spark.origin import RAW, message_id, with_origin, with_raw
 from turnout.spark.subjects import map_subjects
 from turnout.spark.values import decode_values, encode_values
 
-__all__ = ["MESSAGE_ID", "PREPARED", "SINK", "decode", "deliveries", "map_topics", "match", "prepare", "transform"]
+__all__ = [
+    "DELIVERED",
+    "MESSAGE_ID",
+    "PREPARED",
+    "SINK",
+    "decode",
+    "deliveries",
+    "map_topics",
+    "match",
+    "prepare",
+    "transform",
+]
 
 PREPARED: Final = "prepared"
 """The name under which a streaming query reports what `prepare` counted."""
+
+DELIVERED: Final = "delivered"
+"""The name under which it reports what `deliveries` counted, where that is part of it."""
 
 SINK: Final = "_sink"
 """The column of `deliveries` that names the sink that a message is for."""
@@ -93,8 +107,10 @@ def match(prepared: DataFrame, matching: Matching | None) -> DataFrame:
     return rows.withColumn(OUTCOME, F.when(wanted, F.col(OUTCOME)).otherwise(_UNMATCHED))
 
 
-def deliveries(route: Route, prepared: DataFrame, matching: Matching | None, observation: Observation) -> DataFrame:
-    """The messages of one micro-batch: the record's columns, `MESSAGE_ID` and `SINK`.
+def deliveries(
+    route: Route, prepared: DataFrame, matching: Matching | None, observation: str | Observation = DELIVERED
+) -> DataFrame:
+    """The messages of one micro-batch, or of all without a *matching*: the record's columns, `MESSAGE_ID` and `SINK`.
 
     Counts ``unmatched``, ``delivered``, ``dead_lettered``, ``discarded`` and ``messages`` under *observation*.
     """

@@ -1,0 +1,151 @@
+"""Routes without subscriptions from NATS to NATS: Spark runs them whole, and has to do all that it does otherwise."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.integration.routes import Streams, command, turnout, wait_for, write_route
+
+from turnout.embedded import NatsServer
+from turnout.errors import RunError
+from turnout.routes import Route
+from turnout.spark import job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUTE = """
+name: alone
+source: {{format: nats, servers: "{url}", stream: {source}, maxRecordsPerTrigger: {batch}}}
+value: {{format: json}}
+transforms:
+  - {{name: old, type: Filter, predicate: {{type: HasHeaderKey, name: Old}}}}
+  - {{name: mark, type: InsertField$Value, static.field: via, static.value: turnout}}
+mappings:
+  "in-{name}.lossy": [{{destination: "out-{name}.lossy", weight: 50}}, {{destination: "in-{name}.lossy", weight: 0}}]
+  "in-{name}.>": "out-{name}.>"
+sink: {{format: nats, servers: "{url}", stream: {sink}}}
+deadLetter: {{topic: "out-{name}.dead"}}
+errors: {{tolerance: {tolerance}, log: true, logMessages: true}}
+"""
+
+
+@pytest.fixture
+def streams(nats_server: NatsServer) -> Iterator[Streams]:
+    made = Streams(nats_server.url)
+    made.create()
+    yield made
+    made.delete()
+
+
+def text(streams: Streams, *, batch: int = 400, tolerance: str = "all") -> str:
+    names = {"url": streams.url, "source": streams.source, "sink": streams.sink, "name": streams.name}
+    return ROUTE.format(**names, batch=batch, tolerance=tolerance)
+
+
+def message(n: int) -> tuple[str, bytes, list[tuple[str, str]]]:
+    """Message number *n*: every tenth goes where weights lose half, every seventh is old, every hundredth no JSON."""
+    payload = json.dumps({"n": n}).encode() if n % 100 else b'{"n": '
+    return ("lossy" if n % 10 == 5 else f"kept.{n}"), payload, [("Old", "yes")] if n % 7 == 0 else []
+
+
+def numbers(streams: Streams) -> Counter[int]:
+    """The numbers of what came out, dead letters aside, and how often each did."""
+    return Counter(json.loads(row["value"])["n"] for row in streams.delivered() if row["rest"] != "dead")
+
+
+def test_every_record_ends_where_it_should(
+    spark: SparkSession,
+    streams: Streams,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Delivered, filtered, lost by weight, dead letters: each is where it should be, counted, and told micro-batch by
+    micro-batch; nothing of it goes through Python."""
+    count = 1000
+    streams.publish([message(n) for n in range(1, count + 1)])
+    told: list[job.Progress] = []
+    monkeypatch.setattr(job, "write", None)
+
+    with caplog.at_level(logging.ERROR, logger="turnout.errors"):
+        result = job.run(
+            Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c", on_progress=told.append
+        )
+
+    failed = [n for n in range(1, count + 1) if n % 100 == 0]
+    old = [n for n in range(1, count + 1) if n % 7 == 0 and n % 100]
+    kept = [n for n in range(1, count + 1) if n % 7 and n % 10 != 5 and n % 100]
+    lossy = [n for n in range(1, count + 1) if n % 7 and n % 10 == 5]
+    counts = result.counts
+    assert (counts.read, counts.dead_lettered, counts.filtered) == (count, len(failed), len(old))
+    assert counts.conserved
+    assert counts.messages == counts.delivered == count - len(failed) - len(old) - counts.lost_by_weight
+    assert 0 < counts.lost_by_weight < len(lossy)
+    found = numbers(streams)
+    assert set(found.values()) == {1}
+    assert set(kept) <= set(found) <= set(kept) | set(lossy)
+    assert len(found) == counts.messages
+    dead = [row for row in streams.delivered() if row["rest"] == "dead"]
+    assert [row["value"] for row in dead] == [b'{"n": '] * len(failed)
+    assert {row["headers"]["__connect.errors.topic"] for row in dead} == {f"in-{streams.name}.kept.{n}" for n in failed}
+    assert [one.batch for one in told] == [0, 1, 2]
+    assert [one.counts.read for one in told] == [400, 800, 1000]
+    assert told[-1].counts == counts
+    assert 0 < told[0].seconds <= told[-1].seconds == pytest.approx(result.seconds)
+    assert result.batches == 3
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == len(failed)
+    assert "offset='100'" in lines[0]
+    assert """value='{"n": '""" in lines[0]
+
+
+def test_tolerance_none_stops_at_the_first_failure(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """The run stops with the reason, and what came before the record's micro-batch stays delivered."""
+    streams.publish([message(n) for n in range(96, 104)])
+
+    with pytest.raises(RunError, match=r"route alone failed: .*VALUE_CONVERTER"):
+        job.run(Route.parse(text(streams, batch=4, tolerance="none"), {}), spark, once=True, checkpoint=tmp_path / "c")
+
+    assert set(numbers(streams)) == {96, 97, 99}
+
+
+def test_killed_and_stopped_in_the_middle(streams: Streams, tmp_path: Path) -> None:
+    """After kill -9, and after SIGTERM, the next run goes on: nothing is lost, nothing there twice, all counted."""
+    count = 1000
+    streams.publish([(f"kept.{n}", json.dumps({"n": n}).encode(), []) for n in range(count)])
+    path = write_route(tmp_path, text(streams, batch=40))
+    arguments = command("run", str(path), "--json", "--master", "local[2]")
+    quiet: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(arguments, start_new_session=True, stdout=subprocess.DEVNULL) as first:
+        wait_for(lambda: streams.stored(streams.sink) > 100, 120)
+        os.killpg(first.pid, signal.SIGKILL)
+    at_the_kill = streams.stored(streams.sink)
+    with subprocess.Popen(arguments, **quiet) as second:
+        wait_for(lambda: streams.stored(streams.sink) > at_the_kill + 200, 120)
+        second.send_signal(signal.SIGTERM)
+        told, errors = second.communicate(timeout=60)
+
+    assert second.returncode == 0, errors
+    report = json.loads(told)
+    at_the_stop = streams.stored(streams.sink)
+    assert at_the_kill < at_the_stop < count, "a run was over before it was ended"
+    assert report["stopped"]
+    assert report["conserved"]
+    # The whole micro-batch that was being written when the first run died is written again, and stored once.
+    assert at_the_stop - at_the_kill <= report["counts"]["read"] <= at_the_stop - at_the_kill + 40
+
+    third = turnout("run", str(path), "--json", "--once", "--master", "local[2]")
+
+    assert third.returncode == 0, third.stderr
+    assert json.loads(third.stdout)["counts"]["delivered"] == count - at_the_stop
+    assert numbers(streams) == Counter(range(count))
