@@ -7,13 +7,14 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.routes import Streams, command, turnout, wait_for, write_route
+from tests.integration.routes import Streams, command, wait_for, write_route
 
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
@@ -119,33 +120,35 @@ def test_tolerance_none_stops_at_the_first_failure(spark: SparkSession, streams:
     assert set(numbers(streams)) == {96, 97, 99}
 
 
-def test_killed_and_stopped_in_the_middle(streams: Streams, tmp_path: Path) -> None:
-    """After kill -9, and after SIGTERM, the next run goes on: nothing is lost, nothing there twice, all counted."""
+def test_killed_and_stopped_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """After kill -9, and when asked to stop, the next run goes on: nothing lost, nothing twice, all counted."""
     count = 1000
     streams.publish([(f"kept.{n}", json.dumps({"n": n}).encode(), []) for n in range(count)])
     path = write_route(tmp_path, text(streams, batch=40))
-    arguments = command("run", str(path), "--json", "--master", "local[2]")
-    quiet: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(arguments, start_new_session=True, stdout=subprocess.DEVNULL) as first:
+    folder = str(tmp_path / "c")
+    killed = command("run", str(path), "--master", "local[2]", "--checkpoint", folder)
+    with subprocess.Popen(killed, start_new_session=True, stdout=subprocess.DEVNULL) as first:
         wait_for(lambda: streams.stored(streams.sink) > 100, 120)
         os.killpg(first.pid, signal.SIGKILL)
     at_the_kill = streams.stored(streams.sink)
-    with subprocess.Popen(arguments, **quiet) as second:
-        wait_for(lambda: streams.stored(streams.sink) > at_the_kill + 200, 120)
-        second.send_signal(signal.SIGTERM)
-        told, errors = second.communicate(timeout=60)
 
-    assert second.returncode == 0, errors
-    report = json.loads(told)
+    stop = threading.Event()
+    second = job.run(
+        Route.load(path),
+        spark,
+        checkpoint=folder,
+        stop=stop,
+        on_progress=lambda progress: stop.set() if progress.counts.read >= 200 else None,
+    )
+
     at_the_stop = streams.stored(streams.sink)
     assert at_the_kill < at_the_stop < count, "a run was over before it was ended"
-    assert report["stopped"]
-    assert report["conserved"]
+    assert second.stopped
+    assert second.counts.conserved
     # The whole micro-batch that was being written when the first run died is written again, and stored once.
-    assert at_the_stop - at_the_kill <= report["counts"]["read"] <= at_the_stop - at_the_kill + 40
+    assert at_the_stop - at_the_kill <= second.counts.read <= at_the_stop - at_the_kill + 40
 
-    third = turnout("run", str(path), "--json", "--once", "--master", "local[2]")
+    third = job.run(Route.load(path), spark, once=True, checkpoint=folder)
 
-    assert third.returncode == 0, third.stderr
-    assert json.loads(third.stdout)["counts"]["delivered"] == count - at_the_stop
+    assert third.counts.delivered == count - at_the_stop
     assert numbers(streams) == Counter(range(count))
