@@ -25,7 +25,8 @@ from turnout.errors import RunError
 from turnout.wire import Connection, purge_stream
 
 RATE = 1000
-_WARM_UP = 8
+_WARM_UP = 60
+"""Seconds. The JVM compiles the planner for as long: in its first ten a micro-batch takes three times as long."""
 _ROUTE = """
 name: latency
 source: {{format: nats, servers: "{url}", stream: IN, start: latest}}
@@ -83,6 +84,8 @@ def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
     thread.start()
     try:
         while not spark.streams.active:
+            if not thread.is_alive():
+                raise RunError("the route did not start: its reason stands above")
             time.sleep(0.1)
         yield
     finally:
@@ -95,7 +98,7 @@ def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
 
     query = spark.streams.active[0]
     try:
-        _traffic(server, _WARM_UP)
+        _traffic(server, min(_WARM_UP, 3 * seconds))
         told = _traffic(server, seconds)
     except RunError as failure:
         raise RunError(f"{case}: {query.exception() or failure}") from failure

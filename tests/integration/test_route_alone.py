@@ -10,6 +10,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,13 +134,16 @@ def test_killed_and_stopped_in_the_middle(spark: SparkSession, streams: Streams,
     at_the_kill = streams.stored(streams.sink)
 
     stop = threading.Event()
-    second = job.run(
-        Route.load(path),
-        spark,
-        checkpoint=folder,
-        stop=stop,
-        on_progress=lambda progress: stop.set() if progress.counts.read >= 200 else None,
-    )
+    # A thread of its own, as a service would have it.
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(
+            job.run,
+            Route.load(path),
+            spark,
+            checkpoint=folder,
+            stop=stop,
+            on_progress=lambda progress: stop.set() if progress.counts.read >= 200 else None,
+        ).result(120)
 
     at_the_stop = streams.stored(streams.sink)
     assert at_the_kill < at_the_stop < count, "a run was over before it was ended"

@@ -117,7 +117,9 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
 
 
 def write_stream(messages: DataFrame, sink: NatsSink, message_id: str) -> DataStreamWriter:
-    """A query, not started, that writes streaming messages as `write` would write each micro-batch of them."""
+    """A query, to be started by this thread, that writes messages as `write` would write each micro-batch of them."""
+    # Spark looks a query's format up in the thread's active session, which a new thread lacks until it makes a frame.
+    messages.sparkSession.createDataFrame([], "nothing int")
     return _nats_columns(messages, sink, message_id).writeStream.format(sink.format).options(**sink.options())
 
 
