@@ -11,20 +11,19 @@ from typing import Any
 from benchmarks.harness import Options, Result, best_of
 from turnout.errors import TurnoutError
 from turnout.spark.session import build_session
-from turnout.spark.sources.kafka import kafka_properties
 
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 
 
 def run(options: Options) -> list[Result]:
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.integration.kafka_broker import KafkaBroker
+    from tests.integration.kafka_broker import KafkaBroker, connector_properties
 
     rows = options.rows(500_000, 20_000)
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            properties, made = kafka_properties(), KafkaBroker(Path(folder))
+            properties, made = connector_properties(), KafkaBroker(Path(folder))
         except TurnoutError as missing:
             sys.stderr.write(f"bench kafka: nothing measured: {missing}\n")
             return []

@@ -10,10 +10,19 @@ from pathlib import Path
 from typing import Self
 
 from turnout.embedded.nats_server import free_port
+from turnout.errors import TurnoutError
 from turnout.spark.java import find_java
-from turnout.spark.sources.kafka import resolve_jars
+from turnout.spark.sources.kafka import kafka_properties, resolve_jars
 
 BROKER = ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1")
+
+# The connector of a new PySpark may not be published yet. Its predecessor reads and writes all the same.
+STAND_IN = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -29,6 +38,19 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
+
+
+def connector_properties() -> dict[str, str]:
+    """Spark properties with this PySpark's Kafka connector, or with the stand-in where it cannot be had.
+
+    Raises:
+        TurnoutError: when neither can be had; the message says why.
+    """
+    try:
+        return kafka_properties()
+    except TurnoutError:
+        jars = resolve_jars(STAND_IN, without=("*",))
+        return {"spark.jars": ",".join(str(jar) for jar in jars)}
 
 
 class KafkaBroker:

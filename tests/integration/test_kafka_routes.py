@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.kafka_broker import KafkaBroker
+from tests.integration.kafka_broker import KafkaBroker, connector_properties
 
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 @pytest.fixture(scope="module")
 def connector() -> dict[str, str]:
     try:
-        return kafka_properties()
+        return connector_properties()
     except TurnoutError as missing:
         pytest.skip(f"no Kafka connector for Spark: {missing}")
 
@@ -47,13 +47,15 @@ transforms:
 sink: {sink}
 trigger: {{availableNow: true}}
 checkpoint: "{work}/{name}"
+spark: {spark}
 """
 
 
-def run(work: Path, name: str, source: str, sink: str) -> dict[str, int]:
+def run(work: Path, name: str, source: str, sink: str, spark: dict[str, str]) -> dict[str, int]:
     """Run a route in a process of its own, as the connector must be there when its JVM starts; the counts."""
     path = work / f"{name}.yaml"
-    path.write_text(ROUTE.format(name=name, source=source, sink=sink, work=work), encoding="utf-8")
+    text = ROUTE.format(name=name, source=source, sink=sink, work=work, spark=json.dumps(spark))
+    path.write_text(text, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "turnout", "run", str(path), "--json"],
         capture_output=True, text=True, timeout=240, check=False,
@@ -74,7 +76,6 @@ def test_to_kafka_and_back(
     broker: KafkaBroker, connector: dict[str, str], nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """NATS to Kafka to NATS: the record keeps its topic, its value and its headers."""
-    assert connector
     count = 500
     nats = f'{{format: nats, servers: "{nats_server.url}", stream: %s}}'
     with Connection.open(nats_server.url) as connection:
@@ -82,10 +83,10 @@ def test_to_kafka_and_back(
         for n in range(count):
             connection.request("flights", json.dumps({"n": n}).encode(), {"Trace": str(n)})
         kafka = f'{{format: kafka, servers: "{broker.servers}"'
-        there = run(tmp_path, "there", nats % "TOKAFKA", kafka + "}")
+        there = run(tmp_path, "there", nats % "TOKAFKA", kafka + "}", connector)
         connection.api("STREAM.UPDATE.TOKAFKA", {"name": "TOKAFKA", "subjects": ["unused"], "storage": "memory"})
         create_stream(connection, {"name": "FROMKAFKA", "subjects": ["flights"], "storage": "memory"})
-        back = run(tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA")
+        back = run(tmp_path, "back", kafka + ", topics: flights}", nats % "FROMKAFKA", connector)
 
         assert (there["read"], there["delivered"], back["read"], back["delivered"]) == (count,) * 4
         rows = [

@@ -325,14 +325,16 @@ def test_a_paused_query(nats: SparkSession, nats_server: NatsServer, fill: Fill,
     stream = fill(3)
     pause = tmp_path / "pause"
     seen: list[int] = []
+    numbers: list[int] = []
 
-    def take(batch: DataFrame, _: int) -> None:
+    def take(batch: DataFrame, number: int) -> None:
         seen.extend(row.offset for row in batch.select("offset").collect())
+        numbers.append(number)
 
     def run() -> None:
         (
             nats.readStream.format("nats")
-            .options(servers=nats_server.url, stream=stream, pauseFile=str(pause), maxRecordsPerTrigger="2")
+            .options(servers=nats_server.url, stream=stream, pauseFile=str(pause))
             .load()
             .writeStream.foreachBatch(take)
             .option("checkpointLocation", str(tmp_path / "c"))
@@ -341,12 +343,16 @@ def test_a_paused_query(nats: SparkSession, nats_server: NatsServer, fill: Fill,
             .awaitTermination(60)
         )
 
-    pause.touch()
     run()
-    assert seen == []
-    pause.unlink()
+    pause.touch()
+    fill(2, stream)
     run()
     assert sorted(seen) == [1, 2, 3]
+    assert numbers == [0]
+    pause.unlink()
+    run()
+    assert sorted(seen) == [1, 2, 3, 4, 5]
+    assert numbers == [0, 1]
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")

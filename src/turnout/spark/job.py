@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
+from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.spark import pipeline
 from turnout.spark.counts import Counts
 from turnout.spark.ends import is_batch, look_ahead, pausable, read, write, write_stream
@@ -186,11 +186,15 @@ class _Run:
         observation = Observation()
         messages = pipeline.deliveries(self.route, prepared, self.matching, observation)
         sinks = self.route.sinks
-        if len(sinks) == 1:
+        to_kafka = any(isinstance(sink, KafkaSink) for sink in sinks.values())
+        if len(sinks) == 1 and not to_kafka:
             write(messages, next(iter(sinks.values())), pipeline.MESSAGE_ID)
         else:
             messages = messages.persist()
             try:
+                if to_kafka:
+                    # Kafka's writer runs the plan out of Spark's sight: what is observed there is never reported.
+                    messages.write.format("noop").mode("append").save()
                 for name, sink in sinks.items():
                     write(messages.where(messages[pipeline.SINK] == name), sink, pipeline.MESSAGE_ID)
             finally:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, KafkaSource
 from turnout.spark.java import use_java
-from turnout.spark.sources.kafka import kafka_properties
+from turnout.spark.sources.kafka import brings_connector, kafka_properties
 from turnout.spark.sources.latency import low_latency_session
 
 __all__ = ["build_session", "route_session"]
@@ -104,7 +104,8 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
 def _needs(route: Route) -> dict[str, str]:
     """Spark properties that the route's ends and its trigger ask for: the Kafka connector, short micro-batches."""
     needed: dict[str, str] = {}
-    if any(isinstance(end, KafkaSource | KafkaSink) for end in (route.source, *route.sinks.values())):
+    kafka = any(isinstance(end, KafkaSource | KafkaSink) for end in (route.source, *route.sinks.values()))
+    if kafka and not brings_connector(route.spark):
         needed.update(kafka_properties())
     if route.trigger.latency == "low":
         needed.update(low_latency_session())

@@ -6,18 +6,19 @@ Spark is asked to fetch the connector itself.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
 
 from turnout.errors import TurnoutError
 
-__all__ = ["CONNECTOR", "kafka_properties", "resolve_jars"]
+__all__ = ["CONNECTOR", "brings_connector", "kafka_properties", "resolve_jars"]
 
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 """The Maven coordinates of the connector that fits this PySpark."""
@@ -31,6 +32,11 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 _DEPENDENCY = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
 <exclusions>{}</exclusions></dependency>"""
 _EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
+
+
+def brings_connector(properties: Mapping[str, object]) -> bool:
+    """Whether Spark properties name a connector already, so that none is fetched."""
+    return any("spark-sql-kafka" in str(properties.get(name, "")) for name in ("spark.jars", "spark.jars.packages"))
 
 
 def kafka_properties() -> dict[str, str]:
@@ -54,13 +60,13 @@ def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> lis
 
     Args:
         coordinates: what to fetch.
-        without: group ids whose artifacts are left out.
+        without: group ids whose artifacts are left out; ``*`` leaves out all that is not named itself.
 
     Raises:
         TurnoutError: when there is no Maven, or it cannot fetch them.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name = "+".join([*coordinates, *(f"-{group}" for group in without)]).replace(":", "_")
+    name = hashlib.sha256(" ".join([*coordinates, "without", *without]).encode()).hexdigest()[:20]
     remembered = caches / "turnout" / f"{name}.classpath"
     if remembered.exists():
         jars = _paths(remembered.read_text(encoding="utf-8"))
