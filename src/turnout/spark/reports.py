@@ -36,8 +36,7 @@ class Reports:
             for report in ([newest] if follows else query.recentProgress)
             if self._metrics in report.observedMetrics and (self._last is None or report.batchId > self._last)
         ]
-        if found:
-            self._last = found[-1].batchId
+        self._last = newest.batchId if self._metrics in newest.observedMetrics else newest.batchId - 1
         return found
 
 
