@@ -75,11 +75,11 @@ class Pipeline:
     def kill_a_worker(self) -> bool:
         """kill -9 of one Python worker, as the kernel does when memory is short; False when there is none."""
         assert self.process is not None
-        workers = [
-            one for one in psutil.Process(self.process.pid).children(recursive=True)
-            if "pyspark.daemon" in " ".join(one.cmdline()) and one.parent() is not None
-            and "pyspark.daemon" in " ".join(one.parent().cmdline())
-        ]  # fmt: skip
+        try:
+            family = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.Error:
+            return False
+        workers = [one for one in family if _is_daemon(one) and _is_daemon(one.parent())]
         if workers:
             random.choice(workers).send_signal(signal.SIGKILL)
         return bool(workers)
@@ -90,6 +90,14 @@ class Pipeline:
 
     def last_words(self) -> str:
         return (self.work / "driver.log").read_text(errors="replace")[-3000:]
+
+
+def _is_daemon(process: psutil.Process | None) -> bool:
+    """Whether it is PySpark's daemon or one of the workers that it forks; one that is just ending is neither."""
+    try:
+        return process is not None and "pyspark.daemon" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def stored(server: NatsServer) -> int:
