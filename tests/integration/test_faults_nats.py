@@ -5,6 +5,7 @@ The short runs are part of the suite. ``make soak`` runs the long one, ten minut
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -66,7 +67,7 @@ class Pipeline:
         assert self.process is not None
         family = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
         for one in family:
-            if one.is_running():
+            with contextlib.suppress(psutil.NoSuchProcess):
                 one.send_signal(signal.SIGKILL)
         psutil.wait_procs(family, 10)
         self.process.wait(10)
@@ -81,7 +82,8 @@ class Pipeline:
             return False
         workers = [one for one in family if _is_daemon(one) and _is_daemon(one.parent())]
         if workers:
-            random.choice(workers).send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                random.choice(workers).send_signal(signal.SIGKILL)
         return bool(workers)
 
     def finish(self, timeout: float) -> int:
