@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -261,8 +262,7 @@ def test_ten_minutes_of_everything(tmp_path: Path, server: NatsServer) -> None:
 
         deadline = time.monotonic() + minutes * 60
         while time.monotonic() < deadline and stored(server) < count:
-            before = stored(server)
-            wait_until(lambda before=before: moved(before), 120, pipeline)
+            wait_until(partial(moved, stored(server)), 120, pipeline)
             time.sleep(random.uniform(0, 8))
             fault = random.choice(["kill", "worker", "restart", "pause", "cut"])
             done[fault] = done.get(fault, 0) + 1

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,14 +42,6 @@ errors: {{tolerance: all}}
 {more}
 """
 CITIES = ("Oulu", "Helsinki", "Turku", "Tampere")
-
-
-@pytest.fixture
-def streams(nats_server: NatsServer) -> Iterator[Streams]:
-    made = Streams(nats_server.url)
-    made.create()
-    yield made
-    made.delete()
 
 
 def route_text(streams: Streams, store: str, *, batch: int = 1000, more: str = "") -> str:
@@ -107,6 +98,11 @@ def run_route(route: Route, spark: SparkSession, folder: Path) -> RunResult:
     from turnout.spark.job import run
 
     return run(route, spark, once=True, checkpoint=folder / "checkpoint")
+
+
+def run_command(path: Path, folder: Path) -> list[str]:
+    """What runs the route once in a process of its own, with the checkpoint that `run_route` goes on from."""
+    return command("run", str(path), "--once", "--json", "--master", "local[2]", "--checkpoint", f"{folder}/checkpoint")
 
 
 def new_store(folder: Path, streams: Streams) -> str:
@@ -272,17 +268,7 @@ def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: P
     streams.publish([message(n) for n in range(1, count + 1)])
     deliveries, _ = expected(streams, count)
     path = write_route(tmp_path, route_text(streams, new_store(tmp_path, streams), batch=500))
-    arguments = (
-        "run",
-        str(path),
-        "--once",
-        "--json",
-        "--master",
-        "local[2]",
-        "--checkpoint",
-        str(tmp_path / "checkpoint"),
-    )
-    with subprocess.Popen(command(*arguments), start_new_session=True, stdout=subprocess.DEVNULL) as first:
+    with subprocess.Popen(run_command(path, tmp_path), start_new_session=True, stdout=subprocess.DEVNULL) as first:
         wait_for(lambda: streams.stored(streams.sink) > 500, 120)
         os.killpg(first.pid, signal.SIGKILL)
     at_the_kill = streams.stored(streams.sink)
@@ -300,17 +286,9 @@ def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Pat
     streams.publish([message(n) for n in range(1, count + 1)])
     deliveries, counts = expected(streams, count)
     path = write_route(tmp_path, route_text(streams, new_store(tmp_path, streams), batch=500))
-    arguments = (
-        "run",
-        str(path),
-        "--once",
-        "--json",
-        "--master",
-        "local[2]",
-        "--checkpoint",
-        str(tmp_path / "checkpoint"),
-    )
-    with subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen(
+        run_command(path, tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as first:
         wait_for(lambda: streams.stored(streams.sink) > 500, 120)
         first.send_signal(signal.SIGTERM)
         told, errors = first.communicate(timeout=60)

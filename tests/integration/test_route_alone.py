@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.routes import Streams, command, wait_for, write_route
 
-from turnout.embedded import NatsServer
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.spark import job
@@ -39,14 +37,6 @@ sink: {{format: nats, servers: "{url}", stream: {sink}}}
 deadLetter: {{topic: "out-{name}.dead"}}
 errors: {{tolerance: {tolerance}, log: true, logMessages: true}}
 """
-
-
-@pytest.fixture
-def streams(nats_server: NatsServer) -> Iterator[Streams]:
-    made = Streams(nats_server.url)
-    made.create()
-    yield made
-    made.delete()
 
 
 def text(streams: Streams, *, batch: int = 400, tolerance: str = "all") -> str:
