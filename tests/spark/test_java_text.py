@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.interpreted import interpreted
 
 from turnout.spark.java_regex import ReplacementError, first_replaced, matches_whole
 from turnout.spark.java_time import format_millis, parse_millis
@@ -60,15 +61,26 @@ PARSED = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """No generated code: a hundred expressions over a few rows are not worth a compiler's time."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name in settings:
-        spark.conf.unset(name)
+@pytest.fixture(autouse=True)
+def without_compiler(spark: SparkSession) -> Iterator[None]:
+    """A hundred expressions over a few rows are not worth a compiler's time."""
+    with interpreted(spark):
+        yield
+
+
+class Names:
+    """Gives columns names as a stage of a chain does, and puts them before what is selected."""
+
+    def __init__(self) -> None:
+        self.bound: list[Column] = []
+
+    def bind(self, column: Column) -> Column:
+        name = f"bound{len(self.bound)}"
+        self.bound.append(column.alias(name))
+        return F.col(name)
+
+    def select(self, rows: DataFrame, *columns: Column) -> DataFrame:
+        return rows.select("*", *self.bound).select(*columns)
 
 
 def java_format(spark: SparkSession, pattern: str) -> Any:
@@ -78,10 +90,14 @@ def java_format(spark: SparkSession, pattern: str) -> Any:
     return found
 
 
-def test_times_print_as_in_java(spark: SparkSession, interpreted: None) -> None:
+def test_times_print_as_in_java(spark: SparkSession) -> None:
     """Every letter that is built, before and after the calendars changed."""
     rows = spark.createDataFrame([(one,) for one in MILLIS], "millis bigint").coalesce(1)
-    found = rows.select(*[format_millis(F.col("millis"), pattern) for pattern in PATTERNS]).collect()
+    found = []
+    for pattern in PATTERNS:
+        names = Names()
+        text = format_millis(F.col("millis"), pattern, names.bind)
+        found.append([row[0] for row in names.select(rows, text).collect()])
 
     jvm: Any = spark._jvm
     wanted = []
@@ -91,17 +107,19 @@ def test_times_print_as_in_java(spark: SparkSession, interpreted: None) -> None:
         date.setTime(one)
         wanted.append([each.format(date) for each in formats])
 
-    assert wanted == [list(row) for row in found]
+    assert wanted == [list(texts) for texts in zip(*found, strict=True)]
 
 
-def test_texts_are_read_as_in_java(spark: SparkSession, interpreted: None) -> None:
+def test_texts_are_read_as_in_java(spark: SparkSession) -> None:
     """Leniently: fields roll over, what follows is ignored, and what does not fit is told."""
     texts = [(text,) for text in dict.fromkeys(text for group in PARSED.values() for text in group)]
     rows = spark.createDataFrame(texts, "text string").coalesce(1)
-    parsed = {pattern: parse_millis(F.col("text"), pattern) for pattern in PARSED}
-    columns = [F.when(~one.failed, one.millis).alias(pattern) for pattern, one in parsed.items()]
-    read = {row["text"]: row.asDict() for row in rows.select("text", *columns).collect()}
-    found = {(pattern, text): read[text][pattern] for pattern, group in PARSED.items() for text in group}
+    found = {}
+    for pattern, group in PARSED.items():
+        names = Names()
+        parsed = parse_millis(F.col("text"), pattern, names.bind)
+        read = dict(names.select(rows, F.col("text"), F.when(~parsed.failed, parsed.millis)).collect())
+        found |= {(pattern, text): read[text] for text in group}
 
     wanted: dict[tuple[str, str], int | None] = {}
     for pattern, text in found:
@@ -142,7 +160,7 @@ def java_replaced(spark: SparkSession, pattern: str, replacement: str, text: str
         return whole, None, "java.lang.IllegalArgumentException"
 
 
-def test_the_first_find_is_replaced_as_in_java(spark: SparkSession, interpreted: None) -> None:
+def test_the_first_find_is_replaced_as_in_java(spark: SparkSession) -> None:
     """The whole text decides, the first find is replaced, a bad group fails."""
     wanted = {case: java_replaced(spark, *case) for case in REPLACED}
 

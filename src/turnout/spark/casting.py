@@ -9,7 +9,8 @@ from functools import cache
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.java_time import DAY, Bind, format_millis
+from turnout.spark.java_calendar import DAY, Bind
+from turnout.spark.java_time import format_millis
 from turnout.spark.schemas import spark_type
 from turnout.spark.typed import Typed
 from turnout.spark.variants import kind_of

@@ -1,32 +1,34 @@
 """``java.text.SimpleDateFormat`` on columns: the lenient parsing and the printing that Connect does, in UTC.
 
-Times are epoch milliseconds. The calendar is Java's: Julian before 1582-10-15. The locale is en_US, as in Connect's
+Times are epoch milliseconds. The locale is en_US, as in Connect's
 own images: weeks begin on Sunday, the first of a year holds its 1 January.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from turnout.spark.java_calendar import (
+    CUTOVER_DAY,
+    DAY,
+    FIRST_MODERN,
+    Bind,
+    Date,
+    date_of,
+    days_of,
+    div,
+    floor_days,
+    long,
+    on_or_before,
+    sunday,
+)
 from turnout.transforms.java_time import Letters, Token, parse_java_time
 
-__all__ = ["DAY", "Bind", "floor_days", "format_millis", "parse_millis"]
-
-Bind: TypeAlias = Callable[[Column], Column]
-"""Gives a column a name, so that it can be used in several places and is computed once (`Step.bind`)."""
-
-DAY = 86_400_000
-_BIAS = 1 << 40
-_CUTOVER_DAY = -141_427
-"""1582-10-15 in days since 1970: the first day of the Gregorian calendar."""
-
-_FIRST_MODERN = -12_212_553_600_000
-"""1583-01-01 in milliseconds since 1970: from here on Java's calendar and Spark's are one."""
+__all__ = ["Parsed", "format_millis", "parse_millis"]
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -43,69 +45,6 @@ def _unbound(column: Column) -> Column:
     return column
 
 
-def _long(number: int) -> Column:
-    return F.lit(number).cast("bigint")
-
-
-def _div(value: Column, by: int) -> Column:
-    """Division that rounds down, of numbers far from the ends of 64 bits; it uses the value once."""
-    return F.call_function("div", value + _long(by * _BIAS), _long(by)) - _long(_BIAS)
-
-
-def floor_days(millis: Column) -> Column:
-    """Days since 1970 of any number of milliseconds."""
-    return F.call_function("div", millis, _long(DAY)) - F.when(millis % DAY < 0, _long(1)).otherwise(_long(0))
-
-
-# --- calendar arithmetic ------------------------------------------------------------------------------------------
-
-
-def _days_of(year: Column, month: Column, day: Column, bind: Bind) -> Column:
-    """Days since 1970 of a date whose month and day may lie outside their ranges."""
-    # Months are counted from March, so that the leap day is a year's last.
-    shifted = bind(year * 12 + (month - 3))
-    y = _div(shifted, 12)
-    m = F.pmod(shifted, _long(12))
-    of_year = _div(m * 153 + 2, 5) + (day - 1)
-    julian = y * 365 + _div(y, 4) + of_year - 719_470
-    gregorian = bind(y * 365 + _div(y, 4) - _div(y, 100) + _div(y, 400) + of_year - 719_468)
-    return F.when(gregorian >= _CUTOVER_DAY, gregorian).otherwise(julian)
-
-
-@dataclass(frozen=True)
-class _Date:
-    year: Column
-    month: Column
-    day: Column
-
-
-def _date_of(days: Column) -> _Date:
-    """Year (astronomical), month and day of days since 1970."""
-    civil = F.date_from_unix_date(days.try_cast("int"))
-    c = days + 719_470
-    y = _div(c * 4 + 3, 1461)
-    e = c - _div(y * 1461, 4)
-    m = _div(e * 5 + 2, 153)
-    early = days < _CUTOVER_DAY
-    old_month = m + 3 - _div(m, 10) * 12
-    old_year = y + _div(m, 10)
-    return _Date(
-        F.when(early, old_year).otherwise(F.year(civil)),
-        F.when(early, old_month).otherwise(F.month(civil)),
-        F.when(early, e - _div(m * 153 + 2, 5) + 1).otherwise(F.day(civil)),
-    )
-
-
-def _sunday(days: Column) -> Column:
-    """The Sunday on or before a day, as days since 1970."""
-    return days - F.pmod(days + 4, _long(7))
-
-
-def _on_or_before(days: Column, weekday: Column) -> Column:
-    """The last day up to *days* that is that weekday; 1 is Sunday."""
-    return days - F.pmod(days + 5 - weekday, _long(7))
-
-
 # --- printing -----------------------------------------------------------------------------------------------------
 
 
@@ -113,16 +52,43 @@ def format_millis(millis: Column, pattern: str, bind: Bind = _unbound) -> Column
     """The text of the times in *millis*; null where they are null."""
     tokens = parse_java_time(pattern)
     millis = bind(millis)
-    days = bind(floor_days(millis))
-    of_day = F.pmod(millis, _long(DAY))
-    parts = [F.lit(token) if isinstance(token, str) else _printed(token, days, of_day) for token in tokens]
-    general = F.concat(*parts) if parts else F.when(millis.isNotNull(), F.lit(""))
     if not all(isinstance(token, str) or token.letter * token.count in _PLAIN for token in tokens):
-        return general
+        return _printed(tokens, _Moment(millis, bind))
     # Spark's own formatter agrees with Java's for these letters in the years from 1583 to 9999, and is quicker.
-    modern = millis.between(_long(_FIRST_MODERN), _long(253_402_300_799_999))
+    modern = millis.between(long(FIRST_MODERN), long(253_402_300_799_999))
     quoted = "".join(_quoted(token) if isinstance(token, str) else token.letter * token.count for token in tokens)
-    return F.when(modern, F.date_format(F.timestamp_millis(millis), quoted)).otherwise(general)
+    others = _Moment(bind(F.when(~modern, millis)), bind)
+    return F.when(modern, F.date_format(F.timestamp_millis(millis), quoted)).otherwise(_printed(tokens, others))
+
+
+class _Moment:
+    """A time as what letters print of it; what several of them need is bound once."""
+
+    def __init__(self, millis: Column, bind: Bind) -> None:
+        self._bind = bind
+        self.days = bind(floor_days(millis))
+        self.of_day = bind(F.pmod(millis, long(DAY)))
+
+    @cached_property
+    def hour(self) -> Column:
+        return self._bind(div(self.of_day, 3_600_000))
+
+    @cached_property
+    def date(self) -> Date:
+        return date_of(self.days, self._bind)
+
+    @cached_property
+    def saturday(self) -> Column:
+        """The day that a week is counted by: it belongs to the year of its Saturday."""
+        return self._bind(sunday(self.days) + 6)
+
+    @cached_property
+    def week_year(self) -> Column:
+        return date_of(self.saturday, self._bind).year
+
+    def first_of(self, year: Column) -> Column:
+        """The 1 January of a year."""
+        return _first_of(year, self._bind)
 
 
 def _quoted(text: str) -> str:
@@ -141,70 +107,72 @@ def _named(number: Column, names: tuple[str, ...], *, short: bool) -> Column:
     return F.element_at(F.array(*texts), number.cast("int"))
 
 
-def _printed(token: Letters, days: Column, of_day: Column) -> Column:
+def _printed(tokens: tuple[Token, ...], at: _Moment) -> Column:
+    if not tokens:
+        return F.when(at.days.isNotNull(), F.lit(""))
+    return F.concat(*(F.lit(token) if isinstance(token, str) else _field(token, at) for token in tokens))
+
+
+def _field(token: Letters, at: _Moment) -> Column:
     letter, count = token.letter, token.count
-    hour = _div(of_day, 3_600_000)
     match letter:
         case "H":
-            return _padded(hour, count)
+            return _padded(at.hour, count)
         case "k":
-            return _padded(F.when(hour == 0, _long(24)).otherwise(hour), count)
+            return _padded(F.when(at.hour == 0, long(24)).otherwise(at.hour), count)
         case "K":
-            return _padded(hour % 12, count)
+            return _padded(at.hour % 12, count)
         case "h":
-            return _padded(F.when(hour % 12 == 0, _long(12)).otherwise(hour % 12), count)
+            return _padded(F.when(at.hour % 12 == 0, long(12)).otherwise(at.hour % 12), count)
         case "a":
-            return F.when(hour < 12, "AM").otherwise("PM")
+            return F.when(at.hour < 12, "AM").otherwise("PM")
         case "m":
-            return _padded(_div(of_day, 60_000) % 60, count)
+            return _padded(div(at.of_day, 60_000) % 60, count)
         case "s":
-            return _padded(_div(of_day, 1000) % 60, count)
+            return _padded(div(at.of_day, 1000) % 60, count)
         case "S":
-            return _padded(of_day % 1000, count)
+            return _padded(at.of_day % 1000, count)
         case "z" | "Z" | "X":
             name = "Coordinated Universal Time" if letter == "z" and count >= 4 else _ZONES[letter]
-            return F.when(days.isNotNull(), F.lit(name))
+            return F.when(at.days.isNotNull(), F.lit(name))
         case "u":
-            return _padded(F.pmod(days + 3, _long(7)) + 1, count)
+            return _padded(F.pmod(at.days + 3, long(7)) + 1, count)
         case "E":
-            return _named(F.pmod(days + 3, _long(7)) + 1, _WEEKDAYS, short=count < 4)
-    return _printed_date(token, days)
+            return _named(F.pmod(at.days + 3, long(7)) + 1, _WEEKDAYS, short=count < 4)
+    return _field_of_date(token, at)
 
 
-def _printed_date(token: Letters, days: Column) -> Column:
+def _field_of_date(token: Letters, at: _Moment) -> Column:
     letter, count = token.letter, token.count
-    date = _date_of(days)
-    of_era = F.when(date.year > 0, date.year).otherwise(_long(1) - date.year)
     match letter:
         case "G":
-            return F.when(date.year > 0, "AD").otherwise("BC")
+            return F.when(at.date.year > 0, "AD").otherwise("BC")
         case "y":
+            of_era = F.when(at.date.year > 0, at.date.year).otherwise(long(1) - at.date.year)
             return _padded(of_era % 100, 2) if count == 2 else _padded(of_era, count)
         case "M" | "L":
             if count < 3:
-                return _padded(date.month, count)
-            return _named(date.month, _MONTHS, short=count == 3)
+                return _padded(at.date.month, count)
+            return _named(at.date.month, _MONTHS, short=count == 3)
         case "d":
-            return _padded(date.day, count)
+            return _padded(at.date.day, count)
         case "D":
-            return _padded(days - _days_of(date.year, _long(1), _long(1), _unbound) + 1, count)
+            return _padded(at.days - at.first_of(at.date.year) + 1, count)
         case "F":
-            return _padded(_div(_of_month(days, date) - 1, 7) + 1, count)
+            return _padded(div(_of_month(at.days, at.date) - 1, 7) + 1, count)
         case "W":
-            first = days - _of_month(days, date) + 1
-            return _padded(_div(_sunday(days) - _sunday(first), 7) + 1, count)
-    # A week belongs to the year of its Saturday.
-    saturday = _sunday(days) + 6
-    year = _date_of(saturday).year
-    if letter == "Y":
-        return _padded(F.pmod(year, _long(100)), 2) if count == 2 else _padded(year, count)
-    first = _sunday(_days_of(year, _long(1), _long(1), _unbound))
-    return _padded(_div(saturday - 6 - first, 7) + 1, count)
+            first = at.days - _of_month(at.days, at.date) + 1
+            return _padded(div(sunday(at.days) - sunday(first), 7) + 1, count)
+        case "Y":
+            year = at.week_year
+            return _padded(F.pmod(year, long(100)), 2) if count == 2 else _padded(year, count)
+    first = sunday(at.first_of(at.week_year))
+    return _padded(div(at.saturday - 6 - first, 7) + 1, count)
 
 
-def _of_month(days: Column, date: _Date) -> Column:
+def _of_month(days: Column, date: Date) -> Column:
     """Which day of its month it is; October 1582 had no days from the 5th to the 14th, and they do not count."""
-    return date.day - F.when(days.between(_CUTOVER_DAY, _CUTOVER_DAY + 16), _long(10)).otherwise(_long(0))
+    return date.day - F.when(days.between(CUTOVER_DAY, CUTOVER_DAY + 16), long(10)).otherwise(long(0))
 
 
 # --- parsing ------------------------------------------------------------------------------------------------------
@@ -252,7 +220,7 @@ def _quickly(text: Column, tokens: tuple[Token, ...], bind: Bind) -> Column | No
     if zones:
         right_size = right_size & text.contains("Z")
     millis = bind(F.unix_millis(F.try_to_timestamp(F.when(right_size, full), F.lit(pattern))))
-    return F.when(millis >= _long(_FIRST_MODERN), millis)
+    return F.when(millis >= long(FIRST_MODERN), millis)
 
 
 def _parsed_leniently(text: Column, tokens: tuple[Token, ...], bind: Bind) -> Parsed:
@@ -317,7 +285,7 @@ def _read(token: Letters, piece: Column) -> Column:
         number = piece.try_cast("bigint")
         limit = _LIMITS.get(token.letter, 10**10)
         # Null fails the record: the sum of the fields must stay within 64 bits.
-        return F.when(number.between(_long(-limit), _long(limit)), number)
+        return F.when(number.between(long(-limit), long(limit)), number)
     if token.letter in "ML":
         names = F.array(*[F.lit(name[:3].upper()) for name in _MONTHS])
         return F.array_position(names, F.upper(F.substring(piece, 1, 3))).cast("bigint")
@@ -325,19 +293,19 @@ def _read(token: Letters, piece: Column) -> Column:
         names = F.array(*[F.lit(name[:3].upper()) for name in (_WEEKDAYS[-1], *_WEEKDAYS[:-1])])
         return F.array_position(names, F.upper(F.substring(piece, 1, 3))).cast("bigint")
     if token.letter == "G":
-        return F.when(F.upper(piece) == "BC", _long(0)).otherwise(_long(1))
+        return F.when(F.upper(piece) == "BC", long(0)).otherwise(long(1))
     if token.letter == "a":
-        return F.when(F.upper(piece) == "PM", _long(12)).otherwise(_long(0))
+        return F.when(F.upper(piece) == "PM", long(12)).otherwise(long(0))
     digits = F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 2).try_cast("bigint")
-    minutes = F.coalesce(F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 3).try_cast("bigint"), _long(0))
-    total = F.coalesce(digits, _long(0)) * 60 + minutes
+    minutes = F.coalesce(F.regexp_extract(piece, r"([+-])(\d{1,2}?):?(\d{2})?$", 3).try_cast("bigint"), long(0))
+    total = F.coalesce(digits, long(0)) * 60 + minutes
     return F.when(piece.contains("-"), -total).otherwise(total)
 
 
 def _century(piece: Column, year: Column) -> Column:
     """The year that exactly two digits stand for: within 80 years before and 20 after now."""
     first = F.year(F.current_date()).cast("bigint") - 80
-    near = first - F.pmod(first, _long(100)) + year
+    near = first - F.pmod(first, long(100)) + year
     adjusted = F.when(near < first, near + 100).otherwise(near)
     return F.when(piece.rlike(r"\A\d\d\z"), adjusted).otherwise(year)
 
@@ -346,15 +314,15 @@ def _resolved(fields: dict[str, Column], bind: Bind) -> Column:
     """The milliseconds of the fields, what is missing taken from 1970-01-01T00:00."""
 
     def get(letter: str, otherwise: int) -> Column:
-        return fields.get(letter, _long(otherwise))
+        return fields.get(letter, long(otherwise))
 
     days = _day_of(fields, bind)
     if "H" in fields or "k" in fields:
-        hours = fields["H"] if "H" in fields else F.when(fields["k"] == 24, _long(0)).otherwise(fields["k"])
+        hours = fields["H"] if "H" in fields else F.when(fields["k"] == 24, long(0)).otherwise(fields["k"])
     else:
-        half = F.when(fields["h"] == 12, _long(0)).otherwise(fields["h"]) if "h" in fields else get("K", 0)
+        half = F.when(fields["h"] == 12, long(0)).otherwise(fields["h"]) if "h" in fields else get("K", 0)
         hours = half + get("a", 0)
-    zone = next((fields[letter] for letter in "zZX" if letter in fields), _long(0))
+    zone = next((fields[letter] for letter in "zZX" if letter in fields), long(0))
     minutes = hours * 60 + get("m", 0) - zone
     return days * DAY + minutes * 60_000 + get("s", 0) * 1000 + get("S", 0)
 
@@ -367,40 +335,40 @@ def _day_of(fields: dict[str, Column], bind: Bind) -> Column:
     at = {letter: place for place, letter in enumerate(fields)}
     weekdays = sorted((letter for letter in ("E", "u") if letter in at), key=lambda letter: at[letter])
     by_number = weekdays[-1:] == ["u"]
-    weekday = fields[weekdays[-1]] if weekdays else _long(1)
+    weekday = fields[weekdays[-1]] if weekdays else long(1)
     if at.get("Y", -1) > at.get("y", -1):
-        week = fields.get("w", _long(1)) - 1
+        week = fields.get("w", long(1)) - 1
         if by_number:
             # The 8th day of a week is the first of the next one.
-            week, weekday = week + _div(weekday - 1, 7), F.pmod(weekday - 1, _long(7)) + 1
+            week, weekday = week + div(weekday - 1, 7), F.pmod(weekday - 1, long(7)) + 1
             weekday = weekday % 7 + 1
-        return _sunday(_first_of(fields["Y"], bind)) + week * 7 + weekday - 1
+        return sunday(_first_of(fields["Y"], bind)) + week * 7 + weekday - 1
     if by_number:
         # Monday is 1 to the pattern and 2 to the calendar, which takes other numbers as they are.
         weekday = F.when(weekday.between(1, 7), weekday % 7 + 1).otherwise(weekday)
-    year = fields.get("y", _long(1970))
+    year = fields.get("y", long(1970))
     if "G" in fields:
-        year = F.when(fields["G"] == 0, _long(1) - year).otherwise(year)
+        year = F.when(fields["G"] == 0, long(1) - year).otherwise(year)
     chosen = _chosen(at, at[weekdays[-1]] if weekdays else None)
     if chosen == "w":
-        return _on_or_before(_sunday(_first_of(year, bind)) + 6, weekday) + (fields["w"] - 1) * 7
+        return on_or_before(sunday(_first_of(year, bind)) + 6, weekday) + (fields["w"] - 1) * 7
     if chosen == "D":
-        return _days_of(year, _long(1), fields["D"], bind)
-    month = fields.get("M", fields.get("L", _long(1)))
+        return days_of(year, long(1), fields["D"], bind)
+    month = fields.get("M", fields.get("L", long(1)))
     if chosen == "d":
-        return _days_of(year, month, fields.get("d", _long(1)), bind)
-    first = bind(_days_of(year, month, _long(1), bind))
+        return days_of(year, month, fields.get("d", long(1)), bind)
+    first = bind(days_of(year, month, long(1), bind))
     if chosen == "W":
-        return _on_or_before(_sunday(first) + 6, weekday) + (fields["W"] - 1) * 7
-    place = fields.get("F", _long(1))
-    last = bind(_days_of(year, month + 1, _long(1), bind)) - 1
-    from_end = _on_or_before(last + (place + 1) * 7, weekday)
-    return F.when(place < 0, from_end).otherwise(_on_or_before(first + place * 7 - 1, weekday))
+        return on_or_before(sunday(first) + 6, weekday) + (fields["W"] - 1) * 7
+    place = fields.get("F", long(1))
+    last = bind(days_of(year, month + 1, long(1), bind)) - 1
+    from_end = on_or_before(last + (place + 1) * 7, weekday)
+    return F.when(place < 0, from_end).otherwise(on_or_before(first + place * 7 - 1, weekday))
 
 
 def _first_of(year: Column, bind: Bind) -> Column:
     """The 1 January of a year."""
-    return bind(_days_of(year, _long(1), _long(1), bind))
+    return bind(days_of(year, long(1), long(1), bind))
 
 
 def _chosen(at: dict[str, int], weekday: int | None) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from turnout.spark.java_time import DAY, floor_days, format_millis, parse_millis
+from turnout.spark.java_calendar import DAY, floor_days
+from turnout.spark.java_time import format_millis, parse_millis
 from turnout.spark.record import Record, Step, copied
 from turnout.spark.transforms.compile import compile_transform, need_map, need_struct
 from turnout.spark.typed import Object, Struct, Typed

@@ -21,7 +21,7 @@ def _(transform: TimestampRouter, record: Record) -> Step:
     step.fail(record.timestamp.isNull(), "Timestamp missing on record")
     step.fail(record.topic.isNull(), "the topic is null", "java.lang.NullPointerException")
     try:
-        text = format_millis(F.unix_millis(record.timestamp), transform.timestamp_format)
+        text = format_millis(F.unix_millis(record.timestamp), transform.timestamp_format, step.bind)
     except JavaTimeError as error:
         step.fail(F.lit(True), str(error), "java.lang.IllegalArgumentException")
         return step
