@@ -206,9 +206,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 def test_a_disk_that_is_full(tmp_path: Path, server: NatsServer, small_disk: Callable[[str], Path]) -> None:
     """Without room for its progress the query fails; with room again it goes on, and nothing is lost or twice."""
-    count = 20_000
+    count = 10_000
     fill(server, count)
-    pipeline = Pipeline(tmp_path, server, per_trigger=1000, checkpoint=small_disk("size=96k") / "checkpoint")
+    pipeline = Pipeline(tmp_path, server, per_trigger=1000, checkpoint=small_disk("size=48k") / "checkpoint")
     pipeline.start()
     failed = pipeline.finish(120)
     words, before = pipeline.last_words(), stored(server)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.interpreted import interpreted
 from tests.spark.kafka_classes import KafkaClasses
 
 from turnout.spark.chain import compile_chain
@@ -185,7 +186,7 @@ def ours(spark: SparkSession, config: dict[str, str], texts: Sequence[str | None
     done = encode_values(compile_chain(chain, decode_values(rows, codec), "all"), codec)
     return [
         "error" if row["_error"] else (row["topic"], None if row["value"] is None else json.loads(row["value"]))
-        for row in done.orderBy("offset").collect()
+        for row in sorted(done.collect(), key=lambda row: row["offset"])
     ]
 
 
@@ -251,7 +252,8 @@ def _compare_rich(
     format_ = {"format": "connect-json", "schema": RICH} if schemas else {"format": "json"}
     codec = replace(ValueFormat.from_config(format_), replace_null_with_default=replace_null)
 
-    found = ours(spark, config, texts, codec)
+    with interpreted(spark):
+        found = ours(spark, config, texts, codec)
 
     wanted = [
         kafka.run(config, "some.topic", text, n, MILLIS, schemas=schemas, replace_null=replace_null)
