@@ -18,50 +18,33 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from tests import settings
+from tests.integration.copy_stream import copy_stream
+from tests.integration.routes import wait_for
 from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
-DRIVER = """
-import sys
-from pyspark.sql import functions as F
-from turnout.spark.session import build_session
-from turnout.spark.sources.latency import low_latency_session
-from turnout.spark.sources.nats import register
-servers, checkpoint, per_trigger, partitions = sys.argv[1:]
-spark = build_session("faults", master="local[2]", conf=low_latency_session())
-register(spark)
-loaded = (spark.readStream.format("nats")
-    .options(servers=servers, stream="IN", includeStream="true", partitions=partitions)
-    .option("maxRecordsPerTrigger", per_trigger)
-    .load())
-query = (loaded.withColumn("topic", F.concat(F.lit("out."), F.col("offset"))).drop("key")
-    .writeStream.format("nats").options(servers=servers, stream="OUT")
-    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
-query.awaitTermination()
-spark.stop()
-"""
-
 
 class Pipeline:
     """A driver in a process of its own, which copies the stream IN to OUT and can be killed and started again."""
 
-    def __init__(
-        self, work: Path, server: NatsServer, per_trigger: int, url: str = "", checkpoint: Path | None = None
-    ) -> None:
+    def __init__(self, work: Path, server: NatsServer, per_trigger: int, url: str = "") -> None:
         self.work, self.server, self.per_trigger = work, server, per_trigger
         self.url = url or server.url
-        self.checkpoint = checkpoint or work / "checkpoint"
+        self.checkpoint = work / "checkpoint"
         self.process: subprocess.Popen[bytes] | None = None
         self.kills = 0
 
     def start(self, partitions: int = 2) -> None:
-        command = [
-            sys.executable, "-c", DRIVER, self.url, str(self.checkpoint), str(self.per_trigger), str(partitions),
-        ]  # fmt: skip
+        arguments = [self.url, str(self.checkpoint), str(self.per_trigger), str(partitions)]
+        command = [sys.executable, "-m", "tests.integration.copy_stream", *arguments]
+        root = Path(__file__).parents[2]
         with (self.work / "driver.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, cwd=root)
 
     def kill(self) -> None:
         """kill -9 of the driver, its JVM and its Python workers."""
@@ -123,6 +106,13 @@ def check(server: NatsServer, count: int) -> None:
 
 
 @pytest.fixture
+def low_latency(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session with the low-latency checkpoint."""
+    with settings.low_latency(spark):
+        yield spark
+
+
+@pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
     with NatsServer(tmp_path / "nats") as started:
         with Connection.open(started.url) as connection:
@@ -160,19 +150,21 @@ def test_the_driver_is_killed_and_the_layout_changes(tmp_path: Path, server: Nat
     check(server, count)
 
 
-def test_the_server_restarts_pauses_and_cuts(tmp_path: Path, server: NatsServer) -> None:
-    """One run of the driver sees all of it and ends well."""
+def test_the_server_restarts_pauses_and_cuts(tmp_path: Path, server: NatsServer, low_latency: SparkSession) -> None:
+    """One query sees all of it and ends well."""
     count = 30_000
     fill(server, count)
     with CuttingProxy(server.port) as proxy:
-        pipeline = Pipeline(tmp_path, server, per_trigger=3000, url=proxy.url)
-        pipeline.start()
-        for disturb in (proxy.cut, lambda: server.restart(kill=True), proxy.cut, lambda: pause(server, 1.5)):
-            before = stored(server)
-            wait_until(lambda before=before: stored(server) > before + 1500, 90, pipeline)
-            disturb()
+        query = copy_stream(low_latency, proxy.url, tmp_path / "checkpoint", per_trigger=3000)
+        try:
+            for disturb in (proxy.cut, lambda: server.restart(kill=True), proxy.cut, lambda: pause(server, 1.5)):
+                enough = stored(server) + 1500
+                wait_for(lambda enough=enough: stored(server) > enough, 90)
+                disturb()
 
-        assert pipeline.finish(120) == 0, pipeline.last_words()
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
     check(server, count)
 
 
@@ -204,33 +196,29 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_disk_that_is_full(tmp_path: Path, server: NatsServer, small_disk: Callable[[str], Path]) -> None:
+def test_a_disk_that_is_full(server: NatsServer, low_latency: SparkSession, small_disk: Callable[[str], Path]) -> None:
     """Without room for its progress the query fails; with room again it goes on, and nothing is lost or twice."""
-    count = 10_000
+    count = 20_000
     fill(server, count)
-    pipeline = Pipeline(tmp_path, server, per_trigger=1000, checkpoint=small_disk("size=48k") / "checkpoint")
-    pipeline.start()
-    failed = pipeline.finish(120)
-    words, before = pipeline.last_words(), stored(server)
+    checkpoint = small_disk("size=96k") / "checkpoint"
+    with pytest.raises(StreamingQueryException, match="No space left on device"):
+        copy_stream(low_latency, server.url, checkpoint, per_trigger=1000).awaitTermination(120)
+    before = stored(server)
     small_disk("size=8m")
-    pipeline.start()
 
-    assert failed != 0
-    assert "No space left on device" in words
+    assert copy_stream(low_latency, server.url, checkpoint, per_trigger=1000).awaitTermination(120)
     assert 0 < before < count
-    assert pipeline.finish(120) == 0, pipeline.last_words()
     check(server, count)
 
 
 def test_a_checkpoint_that_cannot_be_written(
-    tmp_path: Path, server: NatsServer, small_disk: Callable[[str], Path]
+    server: NatsServer, low_latency: SparkSession, small_disk: Callable[[str], Path]
 ) -> None:
     """On a read-only disk the query fails before it has written anything it would have to write again."""
     fill(server, 100)
-    pipeline = Pipeline(tmp_path, server, per_trigger=50, checkpoint=small_disk("ro,size=8m") / "checkpoint")
-    pipeline.start()
 
-    assert pipeline.finish(120) != 0
+    with pytest.raises(Exception, match="Mkdirs failed"):
+        copy_stream(low_latency, server.url, small_disk("ro,size=8m") / "checkpoint", 50).awaitTermination(120)
     assert stored(server) == 0
 
 

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.interpreted import interpreted
+from tests.settings import interpreted
 
 from turnout.spark.java_regex import ReplacementError, first_replaced, matches_whole
 from turnout.spark.java_time import format_millis, parse_millis

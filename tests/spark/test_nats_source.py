@@ -15,9 +15,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.settings import low_latency
 
 from turnout.embedded import NatsServer
-from turnout.spark.sources.latency import low_latency_session, low_latency_source
+from turnout.spark.sources.latency import low_latency_source
 from turnout.spark.sources.nats import register
 from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
 
@@ -292,10 +293,7 @@ def test_short_micro_batches(nats: SparkSession, nats_server: NatsServer, fill: 
     def take(batch: DataFrame, _: int) -> None:
         seen.update({row.offset: time.time() for row in batch.select("offset").collect()})
 
-    before = {key: nats.conf.get(key, None) for key in low_latency_session() if key.startswith("spark.sql.")}
-    for key in before:
-        nats.conf.set(key, low_latency_session()[key])
-    try:
+    with low_latency(nats):
         query = (
             nats.readStream.format("nats")
             .options(servers=nats_server.url, stream=stream, **low_latency_source())
@@ -311,12 +309,8 @@ def test_short_micro_batches(nats: SparkSession, nats_server: NatsServer, fill: 
                 while n not in seen:
                     assert time.time() - published < 20
                     time.sleep(0.01)
-            query.stop()
         finally:
             query.stop()
-    finally:
-        for key, value in before.items():
-            nats.conf.unset(key) if value is None else nats.conf.set(key, value)
     assert sorted(seen) == [1, 2, 3, 4, 5]
 
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.interpreted import interpreted
+from tests.settings import interpreted
 from tests.subjects import strategies
 from tests.vectors import mappings, subject_match, subject_transform
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.interpreted import interpreted
+from tests.settings import interpreted
 from tests.spark.kafka_classes import KafkaClasses
 
 from turnout.spark.chain import compile_chain

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tests.settings import interpreted, settings
 from tests.vectors.outcome import Outcome
 from tests.vectors.variant_codec import Float32, Int, Millis, decode, encode
 from turnout.errors import ConfigError, NotCompilableError
@@ -58,26 +59,17 @@ def run(path: Path) -> list[Outcome]:
 
 def run_vectors(spark: SparkSession, vectors: list[dict[str, Any]], *, codegen: bool = False) -> list[Outcome]:
     """The outcomes of *vectors*, the records among them compiled together."""
-    with patch.object(registry, "_plugins", lambda: {"$throwing": Throwing}), _settings(spark, codegen=codegen):
+    with (
+        patch.object(registry, "_plugins", lambda: {"$throwing": Throwing}),
+        settings(spark, {"spark.sql.caseSensitive": "true"}),
+        # A hundred plans of one row each are not worth a compiler's time.
+        nullcontext() if codegen else interpreted(spark),
+    ):
         cases = [_configured(vector) for vector in vectors]
         pending = [case for case in cases if case.outcome is None]
         for at in range(0, len(pending), BATCH):
             _run_batch(spark, pending[at : at + BATCH])
     return [case.outcome for case in cases if case.outcome is not None]
-
-
-@contextmanager
-def _settings(spark: SparkSession, *, codegen: bool) -> Iterator[None]:
-    """Interpreted unless *codegen*: a hundred plans of one row each are not worth a compiler's time."""
-    wanted = {"spark.sql.caseSensitive": "true"}
-    if not codegen:
-        wanted |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 @dataclass

@@ -1,0 +1,40 @@
+"""Settings of the shared session for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """The session with other settings, which are as before in the end."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
+    """Evaluate expressions as they stand: for hundreds of them on a few rows, compiling is what takes time."""
+    return settings(spark, _INTERPRETED)
+
+
+def low_latency(spark: SparkSession) -> AbstractContextManager[None]:
+    """What of the low-latency settings can be set in a session that is there already."""
+    from turnout.spark.sources.latency import low_latency_session
+
+    wanted = low_latency_session().items()
+    return settings(spark, {name: value for name, value in wanted if name.startswith("spark.sql.")})
