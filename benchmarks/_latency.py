@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Options, Result
+from benchmarks.harness import Options, Result, cpu_seconds
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
 from turnout.wire import Connection, purge_stream
@@ -94,8 +94,6 @@ def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
 
 
 def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
-    import psutil
-
     query = spark.streams.active[0]
     try:
         _traffic(server, min(_WARM_UP, 3 * seconds))
@@ -107,10 +105,9 @@ def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
         f"{name}_ms": statistics.median(one.durationMs.get(name, 0) for one in batches)
         for name in ("triggerExecution", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
     }
-    family = [psutil.Process(server.pid), psutil.Process(), *psutil.Process().children(recursive=True)]
-    before = sum(_cpu(one) for one in family)
+    before = cpu_seconds()
     time.sleep(5)
-    idle = (sum(_cpu(one) for one in family) - before) / 5
+    idle = (cpu_seconds() - before) / 5
     return Result(case, told["count"], told["count"] / seconds, extra={**told["ms"], **parts, "idle_cores": idle})
 
 
@@ -137,16 +134,6 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
     return Result(
         "latency idle micro-batch", len(taken), 1000 / max(1.0, float(p50)), extra={"p50_ms": p50, "p99_ms": p99}
     )
-
-
-def _cpu(process: Any) -> float:
-    import psutil
-
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return float(times.user + times.system)
 
 
 def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,19 @@ def machine() -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 2),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def cpu_seconds(pid: int | None = None) -> float:
+    """The processor time until now of the process *pid*, or of this one and all below it."""
+    import psutil
+
+    family = [psutil.Process(pid)] if pid else [psutil.Process(), *psutil.Process().children(recursive=True)]
+    total = 0.0
+    for one in family:
+        with suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def best_of(repeats: int, work: Callable[[], object]) -> float:

@@ -6,6 +6,7 @@ Beside it, in the same run: nats-py's pull fetch as what one would write by hand
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import sys
 import tempfile
@@ -17,12 +18,21 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks._latency import latencies
-from benchmarks.harness import Options, Result, clock
+from benchmarks.harness import Options, Result, clock, cpu_seconds
 from turnout.embedded import NatsServer
 from turnout.spark.session import build_session
 from turnout.spark.sources.latency import low_latency_session
 from turnout.spark.sources.nats import register
-from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, purge_stream
+from turnout.wire import (
+    Connection,
+    Publisher,
+    PullReader,
+    Range,
+    create_consumer,
+    create_stream,
+    delete_stream,
+    purge_stream,
+)
 from turnout.wire.packing import id_lines
 
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
@@ -80,20 +90,26 @@ def _fill(server: NatsServer, count: int, size: int) -> None:
         publisher.flush()
 
 
-def _median(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the median of three runs after a warm-up, and the spread (slowest - fastest)."""
+def _median(work: Callable[[], object], server: NatsServer) -> tuple[float, dict[str, float]]:
+    """Seconds of the median of three runs after a warm-up, and what else is told of them.
+
+    ``spread_s`` is the slowest less the fastest; ``server_cpu`` the server's part of all processor time: where it is
+    most of it, no client can be quicker.
+    """
     work()
     times = []
+    of_all, of_server = cpu_seconds(), cpu_seconds(server.pid)
     for _ in range(REPEATS):
         with clock() as seconds:
             work()
         times.append(seconds())
-    return statistics.median(times), max(times) - min(times)
+    share = (cpu_seconds(server.pid) - of_server) / (cpu_seconds() - of_all)
+    return statistics.median(times), {"spread_s": max(times) - min(times), "server_cpu": share}
 
 
 def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Options, folder: Path) -> Iterator[Result]:
     baseline = 0.0
-    cases = ("nats-py fetch", "partitions=1", "partitions=2", "without Spark", "parquet")
+    cases = ("nats-py fetch", "partitions=1", "partitions=2", "without Spark", "counted only", "parquet")
     if any(options.wants(f"read {size} B {case}") for case in cases):
         _fill(server, count, size)
     if options.wants(f"read {size} B nats-py"):
@@ -110,9 +126,9 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 given = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
                 spark.read.format("nats").options(**given).load().write.format("noop").mode("append").save()
 
-            seconds, spread = _median(read)
+            seconds, more = _median(read, server)
             ratio = count / seconds / baseline if baseline else None
-            yield Result(case, count, count / seconds, "nats-py fetch", ratio, {"spread_s": spread})
+            yield Result(case, count, count / seconds, "nats-py fetch", ratio, more)
     case = f"read {size} B without Spark"
     if options.wants(case):
 
@@ -122,16 +138,44 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 for _ in PullReader(connection, Range("IN", first, first + count)).batches():
                     pass
 
-        seconds, spread = _median(pull)
+        seconds, more = _median(pull, server)
         ratio = count / seconds / baseline if baseline else None
-        yield Result(case, count, count / seconds, "nats-py fetch", ratio, {"spread_s": spread})
+        yield Result(case, count, count / seconds, "nats-py fetch", ratio, more)
+    case = f"read {size} B counted only"
+    if options.wants(case):
+        seconds, more = _median(lambda: _count(server, count, size), server)
+        ratio = count / seconds / baseline if baseline else None
+        yield Result(case, count, count / seconds, "nats-py fetch", ratio, more)
     case = f"read {size} B parquet"
     if options.wants(case):
         path = str(folder / f"parquet-{size}")
         loaded = spark.read.format("nats").options(servers=server.url, stream="IN").load()
         loaded.write.mode("overwrite").parquet(path)
-        seconds, spread = _median(lambda: spark.read.parquet(path).write.format("noop").mode("append").save())
-        yield Result(case, count, count / seconds, extra={"spread_s": spread})
+        seconds, more = _median(lambda: spark.read.parquet(path).write.format("noop").mode("append").save(), server)
+        yield Result(case, count, count / seconds, extra=more)
+
+
+def _count(server: NatsServer, count: int, size: int) -> None:
+    """Take *count* messages off the socket and do nothing with them: what the server can deliver."""
+    at_once = max(1, min(50_000, (8 << 20) // (size + 100)))
+    with Connection.open(server.url) as connection:
+        config = {"deliver_policy": "all", "ack_policy": "none", "mem_storage": True, "num_replicas": 1}
+        name = create_consumer(connection, "IN", config)["name"]
+        inbox = connection.new_inbox()
+        connection.subscribe(inbox)
+        request = json.dumps({"batch": at_once, "expires": 30_000_000_000}).encode()
+        memory = bytearray(2 << 20)
+        view = memoryview(memory)
+        asked = taken = kept = 0
+        while taken < count:
+            while asked < min(taken + 2 * at_once, count):
+                connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.IN.{name}", request, inbox)
+                asked += at_once
+            filled = kept + connection.receive_into(view[kept:], 10.0)
+            taken += memory.count(b"MSG ", 0, filled)
+            # A frame's first letters may be the last that came.
+            kept = min(filled, 3)
+            memory[:kept] = memory[filled - kept : filled]
 
 
 async def _fetch(url: str, count: int, size: int) -> None:
@@ -179,9 +223,9 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
             with Connection.open(server.url) as connection:
                 _anew(connection, count)
 
-        seconds, spread = _median(write)
+        seconds, more = _median(write, server)
         ratio = count / seconds / baseline if baseline else None
-        yield Result(case, count, count / seconds, "nats-py windows", ratio, {"spread_s": spread})
+        yield Result(case, count, count / seconds, "nats-py windows", ratio, more)
     if options.wants(f"write {size} B without Spark"):
         subjects = pa.array([f"out.{n % 100}" for n in range(count)])
         payloads = pa.repeat(pa.scalar(b"x" * size, type=pa.binary()), count) if count * size < 1 << 30 else None
@@ -196,10 +240,10 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 _anew(connection, count)
 
         if payloads is not None:
-            seconds, spread = _median(publish)
+            seconds, more = _median(publish, server)
             ratio = count / seconds / baseline if baseline else None
             case = f"write {size} B without Spark, with ids"
-            yield Result(case, count, count / seconds, "nats-py windows", ratio, {"spread_s": spread})
+            yield Result(case, count, count / seconds, "nats-py windows", ratio, more)
 
 
 async def _publish(url: str, count: int, size: int) -> None:
