@@ -80,6 +80,13 @@ def cpu_seconds(pid: int | None = None) -> float:
     return total
 
 
+def texts(size: int) -> Any:
+    """A column of *size* letters that end in the column ``id``; of a literal, as padding takes longer than sending."""
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit("x" * (size - 8)), F.lpad(F.col("id").cast("string"), 8, "0"))
+
+
 def best_of(repeats: int, work: Callable[[], object]) -> float:
     """Seconds of the median run of *work*, after one warm-up that is not counted."""
     work()

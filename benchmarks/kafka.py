@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Options, Result, best_of
+from benchmarks.harness import Options, Result, best_of, texts
 from turnout.errors import TurnoutError
 from turnout.spark.session import build_session
 
@@ -39,15 +39,16 @@ def run(options: Options) -> list[Result]:
 
 def _one(spark: Any, broker: Any, size: int, count: int, partitions: int, options: Options) -> Iterator[Result]:
     """One size and one number of partitions, out and in again."""
+    from pyspark.sql import functions as F
+
     write, read = (f"{verb} {size} B partitions={partitions}" for verb in ("write", "read"))
     if not (options.wants(write) or options.wants(read)):
         return
     topic = f"bench-{size}-{partitions}"
     broker.topics("--create", "--topic", topic, "--partitions", str(partitions))
     kafka = {"kafka.bootstrap.servers": broker.servers}
-    frame = spark.range(count, numPartitions=partitions).selectExpr(
-        f"'{topic}' topic", f"rpad(cast(id as string), {size}, 'x') value"
-    )
+    ids = spark.range(count, numPartitions=partitions)
+    frame = ids.select(F.lit(topic).alias("topic"), texts(size).alias("value"))
     seconds = best_of(3, lambda: frame.write.format("kafka").options(**kafka).save())
     if options.wants(write):
         yield Result(write, count, count / seconds)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks._latency import latencies
-from benchmarks.harness import Options, Result, clock, cpu_seconds
+from benchmarks.harness import Options, Result, clock, cpu_seconds, texts
 from turnout.embedded import NatsServer
 from turnout.spark.session import build_session
 from turnout.spark.sources.latency import low_latency_session
@@ -213,7 +213,7 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
             continue
         rows = spark.range(count, numPartitions=partitions).select(
             F.concat(F.lit("out."), F.col("id") % 100).alias("topic"),
-            F.rpad(F.concat(F.lit('{"id":'), F.col("id"), F.lit("}")), size, "x").alias("value"),
+            texts(size).alias("value"),
             F.col("id").alias("offset"),
         )
 
