@@ -33,8 +33,10 @@ def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
 
 
 def low_latency(spark: SparkSession) -> AbstractContextManager[None]:
-    """What of the low-latency settings can be set in a session that is there already."""
+    """What of the low-latency settings can be set in a session that is there already: all but the sockets."""
     from turnout.spark.sources.latency import low_latency_session
 
-    wanted = low_latency_session().items()
-    return settings(spark, {name: value for name, value in wanted if name.startswith("spark.sql.")})
+    wanted = {name.removeprefix("spark.hadoop."): value for name, value in low_latency_session().items()}
+    # Hadoop would go on with the file system that it knows.
+    wanted["fs.file.impl.disable.cache"] = "true"
+    return settings(spark, {name: value for name, value in wanted.items() if name.startswith(("spark.sql.", "fs."))})

@@ -35,12 +35,11 @@ class Pipeline:
     def __init__(self, work: Path, server: NatsServer, per_trigger: int, url: str = "") -> None:
         self.work, self.server, self.per_trigger = work, server, per_trigger
         self.url = url or server.url
-        self.checkpoint = work / "checkpoint"
         self.process: subprocess.Popen[bytes] | None = None
         self.kills = 0
 
     def start(self, partitions: int = 2) -> None:
-        arguments = [self.url, str(self.checkpoint), str(self.per_trigger), str(partitions)]
+        arguments = [self.url, str(self.work / "checkpoint"), str(self.per_trigger), str(partitions)]
         command = [sys.executable, "-m", "tests.integration.copy_stream", *arguments]
         root = Path(__file__).parents[2]
         with (self.work / "driver.log").open("ab") as log:
