@@ -1,7 +1,7 @@
 """``java.text.SimpleDateFormat`` on columns: the lenient parsing and the printing that Connect does, in UTC.
 
-Times are epoch milliseconds. The locale is en_US, as in Connect's
-own images: weeks begin on Sunday, the first of a year holds its 1 January.
+Times are epoch milliseconds. The locale is en_US, as in Connect's own images: weeks begin on Sunday, the first of a
+year holds its 1 January.
 """
 
 from __future__ import annotations
@@ -65,9 +65,16 @@ class _Moment:
     """A time as what letters print of it; what several of them need is bound once."""
 
     def __init__(self, millis: Column, bind: Bind) -> None:
+        self._millis = millis
         self._bind = bind
-        self.days = bind(floor_days(millis))
-        self.of_day = bind(F.pmod(millis, long(DAY)))
+
+    @cached_property
+    def days(self) -> Column:
+        return self._bind(floor_days(self._millis))
+
+    @cached_property
+    def of_day(self) -> Column:
+        return self._bind(F.pmod(self._millis, long(DAY)))
 
     @cached_property
     def hour(self) -> Column:
