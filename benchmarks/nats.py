@@ -20,6 +20,7 @@ import pyarrow as pa
 from benchmarks._latency import latencies
 from benchmarks.harness import Options, Result, clock, cpu_seconds, texts
 from turnout.embedded import NatsServer
+from turnout.errors import RunError
 from turnout.spark.session import build_session
 from turnout.spark.sources.latency import low_latency_session
 from turnout.spark.sources.nats import register
@@ -90,8 +91,15 @@ def _fill(server: NatsServer, count: int, size: int) -> None:
         publisher.flush()
 
 
-def _median(work: Callable[[], object], server: NatsServer) -> tuple[float, dict[str, float]]:
-    """Seconds of the median of three runs after a warm-up, and what else is told of them.
+def _measured(
+    case: str,
+    count: int,
+    work: Callable[[], object],
+    server: NatsServer,
+    baseline: str | None = None,
+    baseline_rate: float = 0.0,
+) -> Result:
+    """The median of three runs after a warm-up.
 
     ``spread_s`` is the slowest less the fastest; ``server_cpu`` the server's part of all processor time: where it is
     most of it, no client can be quicker.
@@ -104,7 +112,9 @@ def _median(work: Callable[[], object], server: NatsServer) -> tuple[float, dict
             work()
         times.append(seconds())
     share = (cpu_seconds(server.pid) - of_server) / (cpu_seconds() - of_all)
-    return statistics.median(times), {"spread_s": max(times) - min(times), "server_cpu": share}
+    rate = count / statistics.median(times)
+    ratio = rate / baseline_rate if baseline_rate else None
+    return Result(case, count, rate, baseline, ratio, {"spread_s": max(times) - min(times), "server_cpu": share})
 
 
 def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Options, folder: Path) -> Iterator[Result]:
@@ -126,9 +136,7 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 given = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
                 spark.read.format("nats").options(**given).load().write.format("noop").mode("append").save()
 
-            seconds, more = _median(read, server)
-            ratio = count / seconds / baseline if baseline else None
-            yield Result(case, count, count / seconds, "nats-py fetch", ratio, more)
+            yield _measured(case, count, read, server, "nats-py fetch", baseline)
     case = f"read {size} B without Spark"
     if options.wants(case):
 
@@ -138,21 +146,18 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 for _ in PullReader(connection, Range("IN", first, first + count)).batches():
                     pass
 
-        seconds, more = _median(pull, server)
-        ratio = count / seconds / baseline if baseline else None
-        yield Result(case, count, count / seconds, "nats-py fetch", ratio, more)
+        yield _measured(case, count, pull, server, "nats-py fetch", baseline)
     case = f"read {size} B counted only"
     if options.wants(case):
-        seconds, more = _median(lambda: _count(server, count, size), server)
-        ratio = count / seconds / baseline if baseline else None
-        yield Result(case, count, count / seconds, "nats-py fetch", ratio, more)
+        yield _measured(case, count, lambda: _count(server, count, size), server, "nats-py fetch", baseline)
     case = f"read {size} B parquet"
     if options.wants(case):
         path = str(folder / f"parquet-{size}")
         loaded = spark.read.format("nats").options(servers=server.url, stream="IN").load()
         loaded.write.mode("overwrite").parquet(path)
-        seconds, more = _median(lambda: spark.read.parquet(path).write.format("noop").mode("append").save(), server)
-        yield Result(case, count, count / seconds, extra=more)
+        yield _measured(
+            case, count, lambda: spark.read.parquet(path).write.format("noop").mode("append").save(), server
+        )
 
 
 def _count(server: NatsServer, count: int, size: int) -> None:
@@ -171,7 +176,10 @@ def _count(server: NatsServer, count: int, size: int) -> None:
             while asked < min(taken + 2 * at_once, count):
                 connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.IN.{name}", request, inbox)
                 asked += at_once
-            filled = kept + connection.receive_into(view[kept:], 10.0)
+            came = connection.receive_into(view[kept:], 10.0)
+            if not came:
+                raise RunError(f"{taken:,} of {count:,} messages came")
+            filled = kept + came
             taken += memory.count(b"MSG ", 0, filled)
             # A frame's first letters may be the last that came.
             kept = min(filled, 3)
@@ -223,9 +231,7 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
             with Connection.open(server.url) as connection:
                 _anew(connection, count)
 
-        seconds, more = _median(write, server)
-        ratio = count / seconds / baseline if baseline else None
-        yield Result(case, count, count / seconds, "nats-py windows", ratio, more)
+        yield _measured(case, count, write, server, "nats-py windows", baseline)
     if options.wants(f"write {size} B without Spark"):
         subjects = pa.array([f"out.{n % 100}" for n in range(count)])
         payloads = pa.repeat(pa.scalar(b"x" * size, type=pa.binary()), count) if count * size < 1 << 30 else None
@@ -240,10 +246,8 @@ def _writing(spark: Any, server: NatsServer, count: int, size: int, options: Opt
                 _anew(connection, count)
 
         if payloads is not None:
-            seconds, more = _median(publish, server)
-            ratio = count / seconds / baseline if baseline else None
             case = f"write {size} B without Spark, with ids"
-            yield Result(case, count, count / seconds, "nats-py windows", ratio, more)
+            yield _measured(case, count, publish, server, "nats-py windows", baseline)
 
 
 async def _publish(url: str, count: int, size: int) -> None:
