@@ -8,6 +8,7 @@
     ├── ConfigError(ValueError)          .mistakes            a chain, setting or option that cannot be built
     ├── RouteError(ValueError)           .mistakes            a route file, every mistake with its path
     ├── NotCompilableError               .node                valid, but Spark cannot say it
+    ├── RecordError                      .exception           one record that cannot be handled
     ├── SubscriptionError
     │   ├── SubscriptionNotFoundError(LookupError)   .id
     │   ├── SubscriptionExistsError                  .id
@@ -34,6 +35,7 @@ __all__ = [
     "MissingExtraError",
     "Mistake",
     "NotCompilableError",
+    "RecordError",
     "RouteError",
     "RunError",
     "StoreUnavailableError",
@@ -132,6 +134,18 @@ class NotCompilableError(TurnoutError):
     def __init__(self, node: object, reason: str) -> None:
         super().__init__(f"{node!r} has no Spark form: {reason}")
         self.node = node
+
+
+class RecordError(TurnoutError):
+    """Raised when a codec, a predicate or a transform cannot handle a record; nothing but that record is concerned.
+
+    Attributes:
+        exception: the Java class that Kafka Connect would have thrown, for error headers and logs.
+    """
+
+    def __init__(self, message: str, exception: str = "org.apache.kafka.connect.errors.DataException") -> None:
+        super().__init__(message)
+        self.exception = exception
 
 
 class SubscriptionError(TurnoutError):

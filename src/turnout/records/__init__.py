@@ -1,0 +1,31 @@
+"""What a batch of records is: parallel columns, values by column, headers with offsets, and Connect's schemas."""
+
+from turnout.records.batch import ALIVE, FAILED, FILTERED, Batch, Failure, Record
+from turnout.records.block import Block, Positions, Shape, group
+from turnout.records.headers import Header, Headers
+from turnout.records.scalars import BigInt, Float32, Int8, Int16, Int32, Moment, Struct
+from turnout.records.schema import Field, Schema
+
+__all__ = [
+    "ALIVE",
+    "FAILED",
+    "FILTERED",
+    "Batch",
+    "BigInt",
+    "Block",
+    "Failure",
+    "Field",
+    "Float32",
+    "Header",
+    "Headers",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Moment",
+    "Positions",
+    "Record",
+    "Schema",
+    "Shape",
+    "Struct",
+    "group",
+]

@@ -1,0 +1,184 @@
+"""Records under way together, as parallel columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.errors import RecordError
+from turnout.records.block import Block, Positions, group, rows_of, take
+from turnout.records.headers import Header, Headers
+from turnout.records.schema import Schema
+
+__all__ = ["ALIVE", "FAILED", "FILTERED", "Batch", "Failure", "Record"]
+
+ALIVE: Final = 0
+FILTERED: Final = 1
+FAILED: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, for those who have a few.
+
+    Attributes:
+        key: plain Python, see `turnout.records.scalars`; a struct is a dict with every field in the schema's order.
+        offset: None for a source record, which has none.
+        timestamp: milliseconds since 1970.
+        key_schema: of the key; None for schemaless data.
+        value_schema: of the value.
+    """
+
+    topic: str | None
+    value: Any = None
+    key: Any = None
+    headers: Sequence[Header] = ()
+    partition: int | None = 0
+    offset: int | None = None
+    timestamp: int | None = None
+    key_schema: Schema | None = None
+    value_schema: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a record failed, in the words of Connect's error reports.
+
+    Attributes:
+        stage: ``KEY_CONVERTER``, ``VALUE_CONVERTER``, ``TRANSFORMATION`` …
+        class_name: the converter or transform that was at work.
+        exception: the Java class that Connect would have thrown.
+        message: what was wrong.
+    """
+
+    stage: str
+    class_name: str
+    exception: str
+    message: str
+
+    @classmethod
+    def of(cls, error: RecordError, stage: str, class_name: str, message: str | None = None) -> Failure:
+        """The failure that an error means at this place."""
+        return cls(stage, class_name, error.exception, str(error) if message is None else message)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records as columns; stages change it in place, and a record keeps its row to the end.
+
+    Attributes:
+        topics: by row, as all lists here.
+        partitions: null where a source record has none.
+        offsets: None where the records are not yet in a topic (Connect's source records).
+        timestamps: milliseconds since 1970.
+        key: the keys of the records that are alive.
+        value: their values.
+        headers: of all records.
+        outcomes: `ALIVE`, `FILTERED` or `FAILED`.
+        failures: row → why it failed.
+    """
+
+    topics: list[str | None]
+    partitions: Sequence[int | None]
+    offsets: Sequence[int | None] | None
+    timestamps: Sequence[int | None]
+    key: list[Block]
+    value: list[Block]
+    headers: Headers
+    outcomes: NDArray[np.int8] = field(init=False)
+    failures: dict[int, Failure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.outcomes = np.zeros(len(self.topics), np.int8)
+
+    @classmethod
+    def of_records(cls, records: Sequence[Record]) -> Batch:
+        """A batch of single records, whose values are not known to fit their schemas."""
+        has_offsets = any(record.offset is not None for record in records)
+        return cls(
+            [record.topic for record in records],
+            [record.partition for record in records],
+            [record.offset for record in records] if has_offsets else None,
+            [record.timestamp for record in records],
+            _blocks([(record.key_schema, record.key) for record in records]),
+            _blocks([(record.value_schema, record.value) for record in records]),
+            Headers.of_lists([record.headers for record in records]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    @property
+    def alive(self) -> Positions:
+        """The rows of the records that are neither filtered nor failed."""
+        return np.flatnonzero(self.outcomes == ALIVE)
+
+    def filter(self, rows: Positions) -> None:
+        """Drop these records."""
+        self.outcomes[rows] = FILTERED
+        self._purge()
+
+    def fail(self, failures: Mapping[int, Failure]) -> None:
+        """Set these records aside; of a record that has failed already the first failure counts."""
+        if not failures:
+            return
+        for row, failure in failures.items():
+            self.failures.setdefault(row, failure)
+        self.outcomes[list(failures)] = FAILED
+        self._purge()
+
+    def _purge(self) -> None:
+        """Keys and values are kept of those alone that are alive."""
+        for side in (self.key, self.value):
+            for at, block in enumerate(side):
+                side[at] = block.take(np.flatnonzero(self.outcomes[block.rows] == ALIVE))
+            side[:] = [block for block in side if len(block)]
+
+    def record(self, row: int) -> Record:
+        """One record as it is now; the key and the value of one that is no longer alive are null."""
+        key_schema, key = _at(self.key, row)
+        value_schema, value = _at(self.value, row)
+        offset = None if self.offsets is None else self.offsets[row]
+        return Record(
+            self.topics[row], value, key, self.headers.of(row), self.partitions[row], offset, self.timestamps[row],
+            key_schema, value_schema,
+        )  # fmt: skip
+
+    def by_row(self, column: Sequence[Any], rows: Positions) -> Sequence[Any]:
+        """The items of a column of this batch at these rows."""
+        return column if len(rows) == len(self) else take(column, rows.tolist())
+
+
+def _blocks(values: Sequence[tuple[Schema | None, Any]]) -> list[Block]:
+    """Blocks of single values: those with equal schemas together."""
+    together: list[tuple[Schema | None, list[int]]] = []
+    for row, (schema, _) in enumerate(values):
+        # Schemas may hold defaults that cannot be hashed; there are few of them.
+        rows = next((rows for known, rows in together if known is schema or known == schema), None)
+        if rows is None:
+            together.append((schema, [row]))
+        else:
+            rows.append(row)
+    everything = rows_of(len(values))
+    return [
+        block
+        for schema, rows in together
+        for block in group(
+            everything if len(rows) == len(values) else np.array(rows, np.intp),
+            schema,
+            (values[row][1] for row in rows),
+            checked=schema is None,
+        )
+    ]
+
+
+def _at(side: Iterable[Block], row: int) -> tuple[Schema | None, Any]:
+    for block in side:
+        place = int(np.searchsorted(block.rows, row))
+        if place < len(block) and block.rows[place] == row:
+            return block.schema, block.take(np.array([place], np.intp)).whole()[0]
+    return None, None

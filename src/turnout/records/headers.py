@@ -1,0 +1,212 @@
+"""The headers of a batch: those that the records came with, flat with offsets, and what stages have appended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.records.block import Positions
+from turnout.records.schema import Schema
+from turnout.records.text import text_of
+
+__all__ = ["ARROW", "Header", "Headers"]
+
+ARROW = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
+)
+"""What headers are in Arrow, as Spark's Kafka source has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """One header of one record.
+
+    Attributes:
+        name: as it is; names may repeat.
+        value: bytes as they came, or a value of *schema*.
+        schema: None for schemaless values, and for bytes off the wire.
+    """
+
+    name: str
+    value: Any
+    schema: Schema | None = None
+
+
+@dataclass(slots=True)
+class _Appended:
+    """One header appended to some records."""
+
+    rows: Positions
+    name: str
+    schema: Schema | None
+    values: Sequence[Any]
+
+    def without(self, dead: NDArray[np.bool_]) -> _Appended:
+        keep = np.flatnonzero(~dead[self.rows])
+        return _Appended(self.rows[keep], self.name, self.schema, [self.values[at] for at in keep.tolist()])
+
+
+class Headers:
+    """The headers of all records of a batch, in order.
+
+    Args:
+        count: how many records there are.
+        names: of all headers off the wire, record by record; null names are kept.
+        values: their bytes.
+        offsets: where each record's headers begin, and behind them the end of the last: ``count + 1`` numbers.
+    """
+
+    def __init__(
+        self, count: int, names: Any = None, values: Any = None, offsets: NDArray[np.integer[Any]] | None = None
+    ) -> None:
+        self.count = count
+        self._names = pa.array([], pa.string()) if names is None else names
+        self._values = pa.array([], pa.binary()) if values is None else values
+        sizes = np.zeros(count, np.int64) if offsets is None else np.diff(offsets)
+        self._owners = np.repeat(np.arange(count), sizes)
+        self._kept: NDArray[np.bool_] | None = None
+        self._appended: list[_Appended] = []
+        self._equal: dict[str, NDArray[np.bool_]] = {}
+
+    @classmethod
+    def of_arrow(cls, column: Any) -> Headers:
+        """Those of a column of lists of ``{key, value}``; a null list is an empty one."""
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if column.type.equals(pa.null()) or column.null_count == len(column):
+            return cls(len(column))
+        if column.null_count:
+            # A null may have entries behind it that nobody sees: flattening leaves them out.
+            sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+        else:
+            offsets = np.asarray(column.offsets)
+        pairs = column.flatten()
+        return cls(len(column), pairs.field(0).cast(pa.string()), pairs.field(1).cast(pa.binary()), offsets)
+
+    @classmethod
+    def of_lists(cls, records: Sequence[Iterable[Header]]) -> Headers:
+        """Those of single records, whose values may have types."""
+        headers = cls(len(records))
+        for row, given in enumerate(records):
+            for header in given:
+                headers.append(np.array([row], np.intp), header.name, header.schema, [header.value])
+        return headers
+
+    def __bool__(self) -> bool:
+        return len(self._owners) > 0 or bool(self._appended)
+
+    def _named(self, name: str) -> NDArray[np.bool_]:
+        """Which of the headers off the wire have this name and are still there."""
+        equal = self._equal.get(name)
+        if equal is None:
+            equal = self._equal[name] = pc.fill_null(pc.equal(self._names, name), False).to_numpy(zero_copy_only=False)
+        return equal if self._kept is None else equal & self._kept
+
+    def has(self, name: str) -> NDArray[np.bool_]:
+        """For each record whether it has a header of that name."""
+        present = np.zeros(self.count, np.bool_)
+        if len(self._owners):
+            present[self._owners[self._named(name)]] = True
+        for appended in self._appended:
+            if appended.name == name:
+                present[appended.rows] = True
+        return present
+
+    def drop(self, names: Collection[str], rows: Positions) -> None:
+        """Take every header of one of these names from these records."""
+        concerned = np.zeros(self.count, np.bool_)
+        concerned[rows] = True
+        if len(self._owners):
+            gone = np.zeros(len(self._owners), np.bool_)
+            for name in names:
+                gone |= self._named(name)
+            gone &= concerned[self._owners]
+            self._kept = ~gone if self._kept is None else self._kept & ~gone
+        self._appended = [
+            appended.without(concerned) if appended.name in names else appended for appended in self._appended
+        ]
+
+    def append(self, rows: Positions, name: str, schema: Schema | None, values: Sequence[Any]) -> None:
+        """Add a header behind the others of these records, with a value for each of them."""
+        self._appended.append(_Appended(rows, name, schema, values))
+
+    def last(self, name: str) -> list[str | None]:
+        """For each record the text of its last header of that name; None where there is none, or it is not UTF-8."""
+        texts = np.full(self.count, None, dtype=object)
+        if len(self._owners):
+            named = np.flatnonzero(self._named(name))
+            if len(named):
+                # Of several of one record the last is assigned last, and stays.
+                texts[self._owners[named]] = _texts(self._values.take(pa.array(named)))
+        for appended in self._appended:
+            if appended.name == name:
+                for row, value in zip(appended.rows.tolist(), appended.values, strict=True):
+                    texts[row] = text_of(value, appended.schema)
+        return texts.tolist()
+
+    def of(self, row: int) -> list[Header]:
+        """The headers of one record."""
+        places = np.flatnonzero(self._owners == row)
+        if self._kept is not None:
+            places = places[self._kept[places]]
+        off_the_wire = [Header(self._names[at].as_py(), self._values[at].as_py()) for at in places.tolist()]
+        since = [
+            Header(appended.name, appended.values[int(at)], appended.schema)
+            for appended in self._appended
+            for at in np.flatnonzero(appended.rows == row)
+        ]
+        return off_the_wire + since
+
+    def to_arrow(self, rows: Positions) -> Any:
+        """The headers of these records, in their order, as `ARROW`: a value that has a type is written as text."""
+        place = np.full(self.count, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        mine = place[self._owners] >= 0
+        if self._kept is not None:
+            mine &= self._kept
+        chosen = np.flatnonzero(mine)
+        names = [self._names.take(pa.array(chosen))]
+        values = [self._values.take(pa.array(chosen))]
+        owners = [place[self._owners[chosen]]]
+        for appended in self._appended:
+            at = np.flatnonzero(place[appended.rows] >= 0)
+            if not len(at):
+                continue
+            texts = [_bytes_of(appended.values[i], appended.schema) for i in at.tolist()]
+            names.append(pa.repeat(pa.scalar(appended.name, pa.string()), len(at)))
+            values.append(pa.array(texts, pa.binary()))
+            owners.append(place[appended.rows[at]])
+        owner = np.concatenate(owners)
+        name, value = pa.concat_arrays(names), pa.concat_arrays(values)
+        if len(owners) > 1 or not _ascending(owner):
+            order = np.argsort(owner, kind="stable")
+            owner, name, value = owner[order], name.take(pa.array(order)), value.take(pa.array(order))
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
+        pairs = pa.StructArray.from_arrays([name, value], fields=list(ARROW.value_type))
+        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
+
+
+def _ascending(numbers: NDArray[np.int64]) -> bool:
+    return len(numbers) < 2 or bool((numbers[1:] >= numbers[:-1]).all())
+
+
+def _texts(values: Any) -> list[str | None]:
+    try:
+        return values.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        return [text_of(value) for value in values.to_pylist()]
+
+
+def _bytes_of(value: Any, schema: Schema | None) -> bytes | None:
+    if isinstance(value, bytes):
+        return value
+    text = text_of(value, schema)
+    return None if text is None else text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,161 @@
+"""Paths into nested fields (KIP-821), and what a condition sees at one: the text of what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from turnout.records.block import Block
+from turnout.records.scalars import Moment, Struct
+from turnout.records.schema import ANY, Schema
+from turnout.records.text import text_of
+
+__all__ = ["PathError", "parse_path", "texts_at"]
+
+_TOLD_APART = {int, bool, bytes, Moment}
+"""Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
+
+
+class PathError(ValueError):
+    """Raised when a backtick in a path is never closed."""
+
+
+def parse_path(text: str, version: str = "V2") -> tuple[str, ...]:
+    """The steps of a field path; V1 takes the whole text as one name.
+
+    A step that begins with a backtick runs to the first backtick that is followed by a dot or ends the text, so
+    that names may have dots in them. A backslash before such a backtick makes it an ordinary character.
+
+    Raises:
+        PathError: when the closing backtick is missing.
+    """
+    if version.upper() == "V1":
+        return (text,)
+    if not text:
+        return ()
+    steps: list[str] = []
+    at = 0
+    while at <= len(text):
+        if text.startswith("`", at):
+            step, at = _quoted(text, at)
+        else:
+            end = text.find(".", at)
+            end = len(text) if end < 0 else end
+            step, at = text[at:end], end + 1
+        steps.append(step)
+    return tuple(steps)
+
+
+def _quoted(text: str, opened: int) -> tuple[str, int]:
+    """The step that opens with a backtick at *opened*, and where the next step starts."""
+    step: list[str] = []
+    at = opened + 1
+    while at < len(text):
+        closes = text[at] == "`" and (at + 1 == len(text) or text[at + 1] == ".")
+        if not closes:
+            step.append(text[at])
+            at += 1
+            continue
+        escaped = at > opened + 1 and text[at - 1] == "\\"
+        if not escaped:
+            return "".join(step), at + 2
+        if at + 1 == len(text):
+            break
+        step[-1] = "`"
+        at += 1
+    raise PathError(f"the backtick opened at position {opened} of {text!r} is never closed")
+
+
+def texts_at(blocks: Iterable[Block], steps: Sequence[str], count: int) -> list[str | None]:
+    """For each row the text of what stands at a path, as `text_of` writes it; None where nothing does.
+
+    Nulls are seen as they are stored, without the defaults of their fields.
+
+    Args:
+        blocks: the keys or the values of a batch.
+        steps: the path; without any the whole key or value is meant.
+        count: how many rows the batch has.
+    """
+    texts: list[str | None] = [None] * count
+    for block in blocks:
+        column = _texts(*_column(block, steps))
+        if len(column) == count:
+            return column
+        for row, text in zip(block.rows.tolist(), column, strict=True):
+            texts[row] = text
+    return texts
+
+
+def _column(block: Block, steps: Sequence[str]) -> tuple[Schema | None, Sequence[Any]]:
+    """What stands at the path in each value of a block, with its schema."""
+    schema = block.schema
+    if block.kind == "null":
+        return schema, [None] * len(block)
+    if not steps:
+        return schema, block.values if block.kind == "plain" else block.whole()
+    first, *others = steps
+    if block.kind == "object":
+        schema = None if schema is None else schema.field(first)
+        column = block.columns.get(first)
+        if column is None:
+            return schema, [None] * len(block)
+    else:
+        schema, column = _inside(schema, block.values, first)
+    for step in others:
+        schema, column = _inside(schema, column, step)
+    return schema, column
+
+
+def _inside(schema: Schema | None, column: Sequence[Any], step: str) -> tuple[Schema | None, Sequence[Any]]:
+    """The field, or the entry of a map, of each value of a column; None where a value has none."""
+    if schema is None or schema.type == ANY:
+        return None, [_entry(value, step) for value in column]
+    if schema.type == "map":
+        return schema.values, [value.get(step) if type(value) is dict else None for value in column]
+    inner = schema.field(step)
+    if inner is None:
+        return None, [None] * len(column)
+    return inner, [value.get(step) if type(value) is dict else None for value in column]
+
+
+def _entry(value: Any, step: str) -> Any:
+    if type(value) is dict:
+        return value.get(step)
+    if isinstance(value, Struct):
+        return _Typed.of(value, step)
+    return value.member(step) if isinstance(value, _Typed) else None
+
+
+class _Typed:
+    """A value of a struct that stands inside schemaless data, with its own schema."""
+
+    __slots__ = ("schema", "value")
+
+    def __init__(self, value: Any, schema: Schema | None) -> None:
+        self.value = value
+        self.schema = schema
+
+    @classmethod
+    def of(cls, struct: Struct, step: str) -> _Typed | None:
+        return cls(struct.fields, struct.schema).member(step)
+
+    def member(self, step: str) -> _Typed | None:
+        schema, column = _inside(self.schema, [self.value], step)
+        return None if column[0] is None else _Typed(column[0], schema)
+
+
+def _texts(schema: Schema | None, column: Sequence[Any]) -> list[str | None]:
+    kinds = set(map(type, column))
+    kinds.discard(type(None))
+    if kinds <= {str}:
+        return list(column)
+    if len(kinds) == 1 and kinds <= _TOLD_APART:
+        texts = {value: text_of(value, schema) for value in set(column)}
+        return [texts[value] for value in column]
+    return [_text(value, schema) for value in column]
+
+
+def _text(value: Any, schema: Schema | None) -> str | None:
+    if type(value) is str:
+        return value
+    return text_of(value.value, value.schema) if isinstance(value, _Typed) else text_of(value, schema)

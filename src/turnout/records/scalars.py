@@ -1,0 +1,66 @@
+"""Values that Python's own types do not tell apart, as Connect holds them.
+
+A value with a schema is plain Python: the schema says its width. Schemaless data says it itself: a plain ``int`` is
+Connect's int64 and a plain ``float`` its float64; everything else is one of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.records.schema import Schema
+
+__all__ = ["BigInt", "Float32", "Int8", "Int16", "Int32", "Moment", "Struct"]
+
+
+class Int8(int):
+    """A schemaless integer of 8 bits."""
+
+    __slots__ = ()
+
+
+class Int16(int):
+    """A schemaless integer of 16 bits."""
+
+    __slots__ = ()
+
+
+class Int32(int):
+    """A schemaless integer of 32 bits."""
+
+    __slots__ = ()
+
+
+class BigInt(int):
+    """A schemaless integer without a width (``java.math.BigInteger``)."""
+
+    __slots__ = ()
+
+
+class Float32(float):
+    """A schemaless number of single precision, rounded to it already."""
+
+    __slots__ = ()
+
+
+class Moment(int):
+    """A date object (``java.util.Date``): milliseconds since 1970, whether a Date, a Time or a Timestamp is meant.
+
+    With a schema its logical type says which it is.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct inside schemaless data.
+
+    Attributes:
+        schema: of the struct.
+        fields: every field by its name; a stored null is None.
+    """
+
+    schema: Schema
+    fields: dict[str, Any]

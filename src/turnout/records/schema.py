@@ -1,0 +1,229 @@
+"""A Connect schema as a frozen value, and its JSON form (the one Connect's own JsonConverter writes)."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
+from typing import Any
+
+__all__ = ["DATE", "DECIMAL", "DIGITS", "LOGICAL", "TIME", "TIMESTAMP", "Field", "Schema", "default_of"]
+
+_DATA = "org.apache.kafka.connect.data."
+DATE = _DATA + "Date"
+TIME = _DATA + "Time"
+TIMESTAMP = _DATA + "Timestamp"
+DECIMAL = _DATA + "Decimal"
+LOGICAL = {DATE: "int32", TIME: "int32", TIMESTAMP: "int64", DECIMAL: "bytes"}
+"""The logical types: each is told by its schema's name and carried by a primitive type."""
+
+_JSON_NAMES = {"float32": "float", "float64": "double"}
+_FROM_JSON = {json: name for name, json in _JSON_NAMES.items()}
+_TYPES = frozenset(
+    (
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float32",
+        "float64",
+        "boolean",
+        "string",
+        "bytes",
+        "array",
+        "map",
+        "struct",
+    )
+)
+DIGITS = 38
+"""That Spark's decimals have."""
+
+_DAY = 86_400_000
+"""Milliseconds: a date's default is held as those of its midnight, and is in JSON the number of its day."""
+
+_EXACT = Context(prec=1000)
+"""Moves a decimal's point without rounding it."""
+
+ANY = "variant"
+"""Not a Connect type: schemaless data inside a struct, as Spark's ``variant`` columns allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct."""
+
+    name: str
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What Connect knows of a key, a value or a field beside its data.
+
+    Attributes:
+        type: ``int8`` … ``float64``, ``boolean``, ``string``, ``bytes``, ``array``, ``map``, ``struct``; ``variant``
+            stands for schemaless data inside a struct.
+        optional: whether null may be stored.
+        default: what a reader sees in place of a stored null. Date objects are milliseconds, decimals `Decimal`,
+            structs dicts.
+        parameters: pairs, in their order.
+        fields: of a struct, in their order.
+        keys: of a map; None where the keys have no common schema.
+        values: of an array or a map; None where the elements have no common schema.
+    """
+
+    type: str
+    optional: bool = False
+    # Part of what makes schemas equal, but a dict or a list has no hash.
+    default: Any = field(default=None, hash=False)
+    name: str | None = None
+    version: int | None = None
+    doc: str | None = None
+    parameters: tuple[tuple[str, str], ...] = ()
+    fields: tuple[Field, ...] = ()
+    keys: Schema | None = None
+    values: Schema | None = None
+
+    @property
+    def logical(self) -> str | None:
+        """The logical type, if the name is that of one and the carrying type is right."""
+        return self.name if self.name in LOGICAL and LOGICAL[self.name] == self.type else None
+
+    @property
+    def scale(self) -> int:
+        """The scale of a decimal.
+
+        Raises:
+            ValueError: when it is no whole number.
+        """
+        text = dict(self.parameters).get("scale", "0")
+        try:
+            return int(text)
+        except ValueError:
+            raise ValueError(f"expected a whole number as a decimal's scale, found {text!r}") from None
+
+    def field(self, name: str) -> Schema | None:
+        """The schema of the field of that name, None if there is none."""
+        return next((field.schema for field in self.fields if field.name == name), None)
+
+    def basics(self, fields: tuple[Field, ...]) -> Schema:
+        """A struct with these fields and only the name, version, doc and parameters of this one."""
+        return Schema(
+            "struct",
+            name=self.name,
+            version=self.version,
+            doc=self.doc,
+            parameters=self.parameters,
+            fields=fields,
+        )
+
+    def bare(self) -> Schema:
+        """The same type without any attribute of the schema itself; what it carries is kept."""
+        return Schema(self.type, fields=self.fields, keys=self.keys, values=self.values)
+
+    def with_(self, **changes: Any) -> Schema:
+        """The same schema with some attributes changed."""
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as Connect's JsonConverter writes it."""
+        found: dict[str, Any] = {"type": _JSON_NAMES.get(self.type, self.type), "optional": self.optional}
+        if self.type == "struct":
+            found["fields"] = [{"field": field.name, **field.schema.to_json()} for field in self.fields]
+        if self.type == "map":
+            found["keys"] = self.keys and self.keys.to_json()
+            found["values"] = self.values and self.values.to_json()
+        if self.type == "array":
+            found["items"] = self.values and self.values.to_json()
+        for attribute in ("name", "version", "doc"):
+            if getattr(self, attribute) is not None:
+                found[attribute] = getattr(self, attribute)
+        if self.parameters:
+            found["parameters"] = dict(self.parameters)
+        if self.default is not None:
+            found["default"] = _default_to_json(self, self.default)
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Schema:
+        """Read what `to_json` writes.
+
+        Raises:
+            ValueError: when it is not a schema; the message says what is wrong.
+        """
+        type_ = _FROM_JSON.get(str(found.get("type")), found.get("type"))
+        if type_ not in _TYPES and type_ != ANY:
+            raise ValueError(f"expected a Connect type, found {found.get('type')!r}")
+        fields = tuple(Field(str(field.get("field")), cls.from_json(field)) for field in found.get("fields") or ())
+        keys = found.get("keys")
+        values = found.get("items") if type_ == "array" else found.get("values")
+        parameters = found.get("parameters") or {}
+        bare = cls(
+            str(type_),
+            optional=bool(found.get("optional", False)),
+            name=found.get("name"),
+            version=found.get("version"),
+            doc=found.get("doc"),
+            parameters=tuple((str(name), str(value)) for name, value in parameters.items()),
+            fields=fields,
+            keys=cls.from_json(keys) if keys else None,
+            values=cls.from_json(values) if values else None,
+        )
+        default = found.get("default")
+        return bare if default is None else bare.with_(default=_default_from_json(bare, default))
+
+
+def default_of(schema: Schema, name: str) -> Any:
+    """What the struct default of *schema* says for the field *name*, None if it says nothing."""
+    return schema.default.get(name) if isinstance(schema.default, dict) else None
+
+
+def _default_to_json(schema: Schema, value: Any) -> Any:
+    if value is None:
+        return None
+    if schema.type == "struct":
+        return {f.name: _default_to_json(f.schema, value.get(f.name)) for f in schema.fields}
+    if schema.type == "array" and schema.values:
+        return [_default_to_json(schema.values, item) for item in value]
+    if schema.type == "map" and schema.values:
+        return {key: _default_to_json(schema.values, item) for key, item in value.items()}
+    if schema.logical == DATE:
+        return value // _DAY
+    if isinstance(value, Decimal):
+        value = _bytes_of(int(value.scaleb(schema.scale, _EXACT)))
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    return value
+
+
+def _default_from_json(schema: Schema, value: Any) -> Any:
+    if value is None:
+        return None
+    if schema.type == "struct":
+        return {f.name: _default_from_json(f.schema, value.get(f.name)) for f in schema.fields}
+    if schema.type == "array" and schema.values:
+        return [_default_from_json(schema.values, item) for item in value]
+    if schema.type == "map" and schema.values:
+        return {key: _default_from_json(schema.values, item) for key, item in value.items()}
+    if schema.logical == DATE:
+        return value * _DAY
+    if schema.logical == DECIMAL and not isinstance(value, str):
+        return Decimal(str(value))
+    if schema.type == "bytes":
+        found = _from_base64(value)
+        number = Decimal(int.from_bytes(found, "big", signed=True))
+        return number.scaleb(-schema.scale, _EXACT) if schema.logical else found
+    return value
+
+
+def _from_base64(value: Any) -> bytes:
+    try:
+        return b64decode(value, validate=True)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected base64 as the default of bytes, found {value!r}") from None
+
+
+def _bytes_of(number: int) -> bytes:
+    """The shortest bytes of a signed integer, big-endian, as Java's BigInteger has them."""
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)

@@ -1,0 +1,141 @@
+"""Any value as text: what a header's bytes hold, and what a condition compares."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from turnout.records.scalars import Float32, Moment, Struct
+from turnout.records.schema import DATE, TIME, Schema
+
+__all__ = ["iso_of", "java_decimal", "java_double", "java_float", "json_of", "text_of", "with_sign"]
+
+_DAY = 86_400_000
+
+
+def text_of(value: Any, schema: Schema | None = None) -> str | None:
+    """The text of a value, None for null and for bytes that are not UTF-8.
+
+    Strings as they are, numbers and booleans as Java prints them, times in ISO 8601 with a Z, anything nested as JSON.
+    """
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Moment):
+        return iso_of(value, schema)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        single = isinstance(value, Float32) or (schema is not None and schema.type == "float32")
+        return java_float(value) if single else java_double(value)
+    if isinstance(value, Decimal):
+        return java_decimal(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return bytes(value).decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    return json.dumps(json_of(value, schema), ensure_ascii=False, separators=(",", ":"))
+
+
+def json_of(value: Any, schema: Schema | None = None) -> Any:
+    """The value as the standard library's JSON takes it: times in ISO 8601, bytes in base64, decimals as numbers."""
+    if isinstance(value, Struct):
+        return json_of(value.fields, value.schema)
+    if isinstance(value, Mapping):
+        if schema is not None and schema.type == "struct":
+            return {field.name: json_of(value.get(field.name), field.schema) for field in schema.fields}
+        inner = schema.values if schema is not None else None
+        return {str(text_of(key)): json_of(item, inner) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        inner = schema.values if schema is not None else None
+        return [json_of(item, inner) for item in value]
+    if isinstance(value, Moment):
+        return iso_of(value, schema)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b64encode(bytes(value)).decode("ascii")
+    if isinstance(value, Decimal):
+        return float(value) if value.as_tuple().exponent else int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return text_of(value, schema)
+    return value
+
+
+def iso_of(moment: int, schema: Schema | None = None) -> str:
+    """A date object as ISO 8601: a date where the schema says Date, a time of day where it says Time, else both."""
+    logical = schema.logical if schema is not None else None
+    days, rest = divmod(int(moment), _DAY)
+    clock = f"{rest // 3_600_000:02}:{rest // 60_000 % 60:02}:{rest // 1000 % 60:02}.{rest % 1000:03}Z"
+    if logical == TIME:
+        return clock
+    date = _date_text(days)
+    return date if logical == DATE else f"{date}T{clock}"
+
+
+def _date_text(days: int) -> str:
+    return with_sign(str(np.datetime64(days, "D")))
+
+
+def with_sign(date: str) -> str:
+    """A date of numpy's with the sign that ISO 8601 wants of a year of other than four digits, and at least four."""
+    digits, _, rest = date.lstrip("-").partition("-")
+    sign = "-" if date.startswith("-") else "+" if len(digits) > 4 else ""
+    return f"{sign}{digits:0>4}-{rest}"
+
+
+def java_double(number: float) -> str:
+    """``Double.toString``: a point always, an exponent below 1e-3 and from 1e7 on."""
+    return _java(repr(float(number)), number)
+
+
+def java_float(number: float) -> str:
+    """``Float.toString`` of a number that is rounded to single precision already."""
+    return _java(str(np.float32(number)), number)
+
+
+def _java(shortest: str, number: float) -> str:
+    """Java's layout of the shortest digits that name a number."""
+    if not math.isfinite(number):
+        return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
+    sign = "-" if math.copysign(1.0, number) < 0 else ""
+    digits, exponent = _digits(shortest.lstrip("-"))
+    if not digits:
+        return f"{sign}0.0"
+    if 1e-3 <= abs(number) < 1e7:
+        if exponent <= 0:
+            return f"{sign}0.{'0' * -exponent}{digits}"
+        whole = digits[:exponent].ljust(exponent, "0")
+        return f"{sign}{whole}.{digits[exponent:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent - 1}"
+
+
+def _digits(text: str) -> tuple[str, int]:
+    """The digits of a number without zeros at their ends, and where its point is, counted from before the first."""
+    mantissa, _, power = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    both = whole + fraction
+    led = both.lstrip("0")
+    return led.rstrip("0"), len(whole) - (len(both) - len(led)) + int(power or 0)
+
+
+def java_decimal(number: Decimal) -> str:
+    """``BigDecimal.toString``: with its scale, scientific where that is negative or the number below 1e-6."""
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    coefficient = "".join(map(str, digits)) or "0"
+    adjusted = exponent + len(coefficient) - 1
+    lead = "-" if sign and coefficient.strip("0") else ""
+    if exponent <= 0 and adjusted >= -6:
+        if exponent == 0:
+            return lead + coefficient
+        padded = coefficient.rjust(-exponent + 1, "0")
+        return f"{lead}{padded[:exponent]}.{padded[exponent:]}"
+    point = f".{coefficient[1:]}" if len(coefficient) > 1 else ""
+    return f"{lead}{coefficient[0]}{point}E{adjusted:+d}"

@@ -1,0 +1,42 @@
+"""Arrow without pandas, for processes that have no use for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["spare_pandas"]
+
+
+class _Absent:
+    """Finds no pandas, wherever it is installed."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Refuse pandas, and leave everything else to others."""
+        del path, target
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not wanted here", name=name)
+        return None
+
+
+def spare_pandas() -> None:
+    """Have Arrow take pandas for not installed, in this process and those forked from it.
+
+    To make an array of a list Arrow asks whether the list is one of pandas's, and imports pandas for the question: half
+    a second of processor time in each process. It asks once. For processes of our own alone: what Arrow makes of it is
+    final, and frames of pandas cannot be made any more.
+    """
+    import pyarrow as pa
+
+    if "pandas" in sys.modules:
+        return
+    absent = _Absent()
+    sys.meta_path.insert(0, absent)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(absent)

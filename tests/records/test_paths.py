@@ -1,0 +1,85 @@
+"""What a condition sees at a path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from turnout.records import Batch, Field, Int8, Moment, Record, Schema, Struct
+from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.records.schema import DATE
+
+STRING = Schema("string", optional=True)
+DAY = Schema("int32", optional=True, name=DATE, version=1)
+INNER = Schema("struct", optional=True, fields=(Field("x.y", Schema("int64", default=7)),))
+SCHEMA = Schema(
+    "struct",
+    fields=(
+        Field("name", STRING),
+        Field("day", DAY),
+        Field("inner", INNER),
+        Field("map", Schema("map", True, keys=Schema("string"), values=DAY)),
+    ),
+)
+TYPED = {"name": "n", "day": Moment(86_400_000), "inner": {"x.y": None}, "map": {"k": Moment(0)}}
+
+
+def seen(path: str, *values: tuple[Schema | None, Any]) -> list[str | None]:
+    batch = Batch.of_records([Record("t", value, value_schema=schema) for schema, value in values])
+    return texts_at(batch.value, parse_path(path), len(batch))
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [("a", ("a",)), ("a.b", ("a", "b")), ("a.`b.c`.d", ("a", "b.c", "d")), ("", ()), ("a.", ("a", "")),
+     ("`a\\`.b`", ("a`.b",)), ("a`b", ("a`b",))],
+)  # fmt: skip
+def test_a_path_is_cut_at_its_dots(text: str, steps: tuple[str, ...]) -> None:
+    """But for those between backticks."""
+    assert steps == parse_path(text)
+
+
+def test_a_backtick_has_to_be_closed() -> None:
+    """The message says where it was opened."""
+    with pytest.raises(PathError, match="position 2"):
+        parse_path("a.`b")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("name", "n"), ("day", "1970-01-02"), ("inner.`x.y`", None), ("map.k", "1970-01-01"), ("map.z", None),
+     ("nothing", None), ("name.deeper", None), ("inner", '{"x.y":null}')],
+)  # fmt: skip
+def test_a_typed_value_is_seen_by_its_schema(path: str, text: str | None) -> None:
+    """Nulls are seen as they are stored, without their defaults."""
+    assert [text, None] == seen(path, (SCHEMA, TYPED), (SCHEMA.with_(optional=True), None))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("a", "1"), ("b.c", "true"), ("d", "5"), ("e", '["x",null]'), ("f", "text"), ("a.b", None), ("g.name", "n"),
+     ("g.inner.`x.y`", None), ("b", '{"c":true}')],
+)  # fmt: skip
+def test_a_schemaless_value_is_seen_by_its_types(path: str, text: str | None) -> None:
+    """Nested maps are opened, a struct inside them too; everything else has nothing inside."""
+    value = {"a": 1, "b": {"c": True}, "d": Int8(5), "e": ["x", None], "f": b"text", "g": Struct(SCHEMA, TYPED)}
+
+    assert [text] == seen(path, (None, value))
+
+
+def test_every_row_gets_its_own_text() -> None:
+    """Rows of several shapes, of plain values and of nulls stand where they stood."""
+    values = [(None, {"a": "1"}), (None, None), (None, {"b": 2, "a": "2"}), (None, "plain"), (SCHEMA, TYPED)]
+
+    assert seen("a", *values) == ["1", None, "2", None, None]
+    assert seen("", *values)[:4] == ['{"a":"1"}', None, '{"b":2,"a":"2"}', "plain"]
+
+
+def test_rows_without_a_value_have_no_text() -> None:
+    """Keys and values of records that are no longer alive are gone."""
+    batch = Batch.of_records([Record("t", {"a": "1"}), Record("t", {"a": "2"})])
+    batch.filter(np.array([0]))
+
+    assert texts_at(batch.value, ("a",), 2) == [None, "2"]
