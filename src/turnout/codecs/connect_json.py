@@ -1,0 +1,193 @@
+"""Connect's JsonConverter: ``{"schema": …, "payload": …}``, or payloads alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from turnout.codecs.codec import Decoded, attempt
+from turnout.codecs.forms import wire_form
+from turnout.codecs.nodes import json_of
+from turnout.codecs.reading import Reader, SchemalessReader
+from turnout.codecs.schemaless_json import JSON_CONVERTER
+from turnout.codecs.tombstones import with_tombstones
+from turnout.codecs.writing import Written, texts_of
+from turnout.errors import RecordError
+from turnout.records import Block, Positions, Schema
+
+__all__ = ["ConnectJson"]
+
+_SCHEMAS: Final = 128
+"""So many of the schemas that came by are kept."""
+
+_FORM: Final = "JSON with a schema and a payload, and nothing else"
+
+
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_encode = msgspec.json.Encoder().encode
+_UNREADABLE = (ValueError, TypeError, RecursionError)
+_Reader: TypeAlias = Reader | SchemalessReader
+
+
+@dataclass(slots=True)
+class _Group:
+    """Payloads of one schema."""
+
+    places: list[int]
+    payloads: list[bytes]
+
+
+class ConnectJson:
+    """The format ``connect-json``.
+
+    With schemas each value has the schema that comes with it, or the one that was given; without, values are
+    schemaless, or have the one that was given. A number beyond its type, or a text for a number, is an error, also
+    where JsonConverter makes do with something else.
+    """
+
+    format: ClassVar[str] = "connect-json"
+    class_name: ClassVar[str] = JSON_CONVERTER
+
+    def __init__(self, schema: Mapping[str, Any] | None, *, enable: bool = True, defaults: bool = True) -> None:
+        """A codec with JsonConverter's ``schemas.enable`` and ``replace.null.with.default``.
+
+        Args:
+            schema: what all values have, in JsonConverter's JSON.
+            enable: whether schemas are read, and written.
+            defaults: whether a null that has a default is read, and written, as that default.
+
+        Raises:
+            ValueError: the schema is none.
+        """
+        self._schema = None if schema is None else Schema.from_json(schema)
+        self._enable = enable
+        self._defaults = defaults
+        self._schemaless = SchemalessReader()
+        self._given = None if self._schema is None else Reader.wire(self._schema, defaults=defaults)
+        self._readers = lru_cache(maxsize=_SCHEMAS)(partial(_reader_of, defaults=defaults))
+        self._last = (b"", b"")
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        if self._enable:
+            return with_tombstones(rows, texts, self._read)
+        return with_tombstones(rows, texts, (self._given or self._schemaless).read)
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        if block.kind == "null" and block.schema is None:
+            return [None] * len(block)
+        texts, errors = self._payloads(block)
+        if self._enable:
+            head = _head_of(block.schema)
+            texts = [text and head + text + b"}" for text in texts]
+        return attempt(texts, errors)
+
+    def schema(self) -> Schema | None:
+        """The schema that was given."""
+        return self._schema
+
+    def _payloads(self, block: Block) -> Written:
+        """What stands for the values, with or without the schema beside it."""
+        form_of = _FORMS[self._defaults]
+        if block.kind != "null":
+            return texts_of(_by_pairs(block), form_of)
+        return texts_of(Block(block.rows, block.schema, values=[None] * len(block)), form_of)
+
+    def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        """Values in envelopes, by schema."""
+        groups, errors = self._sorted(texts)
+        found = {int(rows[place]): error for place, error in errors.items()}
+        blocks: list[Block] = []
+        for schema, group in groups.items():
+            reader = self._given or self._readers(schema)
+            where = rows[group.places]
+            if isinstance(reader, RecordError):
+                found |= dict.fromkeys(where.tolist(), reader)
+                continue
+            more, failed = reader.read(where, group.payloads)
+            blocks += more
+            for row, error in failed.items():
+                text = texts[int(np.searchsorted(rows, row))]
+                blocks += self._once_more(row, text, reader, error, found)
+        return blocks, found
+
+    def _once_more(
+        self, row: int, text: bytes, reader: _Reader, error: RecordError, errors: dict[int, RecordError]
+    ) -> list[Block]:
+        """The value where its payload was taken for what it is not: there is something behind it."""
+        try:
+            payload = bytes(_envelope(text).payload)
+        except _UNREADABLE:
+            errors[row] = RecordError(f"the value is not {_FORM}")
+            return []
+        blocks, failed = reader.read(np.array([row], np.intp), [payload])
+        if failed:
+            errors[row] = error
+        return blocks
+
+    def _sorted(self, texts: Sequence[bytes]) -> tuple[dict[bytes, _Group], dict[int, RecordError]]:
+        """The payloads by their schema's text, and what is wrong by place."""
+        groups: dict[bytes, _Group] = {}
+        errors: dict[int, RecordError] = {}
+        head, schema = self._last
+        group = groups.setdefault(schema, _Group([], []))
+        for place, text in enumerate(texts):
+            # Most values of a topic begin with the same letters, which are the schema. If what follows is JSON, then
+            # it is the payload.
+            if head and text.startswith(head) and text.endswith(b"}"):
+                group.places.append(place)
+                group.payloads.append(text[len(head) : -1])
+                continue
+            try:
+                envelope = _envelope(text)
+            except _UNREADABLE:
+                errors[place] = RecordError(f"the value is not {_FORM}")
+                continue
+            payload = bytes(envelope.payload)
+            schema = bytes(envelope.schema)
+            group = groups.setdefault(schema, _Group([], []))
+            group.places.append(place)
+            group.payloads.append(payload)
+            head = text[: -len(payload) - 1] if text.endswith(payload + b"}") else b""
+        self._last = (head, schema)
+        return {text: group for text, group in groups.items() if group.places}, errors
+
+
+_FORMS: Final = {flag: partial(wire_form, defaults=flag) for flag in (False, True)}
+
+
+def _reader_of(text: bytes, *, defaults: bool) -> _Reader | RecordError:
+    """What reads payloads of the schema with this text; an error where it is no schema."""
+    try:
+        schema = json_of(text)
+        if schema is None:
+            return SchemalessReader()
+        if not isinstance(schema, dict):
+            raise ValueError(f"expected an object, found {schema!r}")  # noqa: TRY004 - told like all that is wrong here
+        return Reader.wire(Schema.from_json(schema), defaults=defaults)
+    except (*_UNREADABLE, AttributeError, ArithmeticError) as failure:
+        return RecordError(f"the value's schema is not one: {failure}")
+
+
+@lru_cache(maxsize=256)
+def _head_of(schema: Schema | None) -> bytes:
+    """What stands before a payload of this schema."""
+    return b'{"schema":%s,"payload":' % _encode(None if schema is None else schema.to_json())
+
+
+def _by_pairs(block: Block) -> Block:
+    """Schemaless maps with keys that are no strings as the list of pairs that JsonConverter writes."""
+    if block.kind != "object" or block.schema is not None or all(type(name) is str for name in block.columns):
+        return block
+    return block.with_values(None, [[list(pair) for pair in value.items()] for value in block.whole()])

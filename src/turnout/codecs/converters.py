@@ -1,0 +1,107 @@
+"""The converters that a connector's properties name, as formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from turnout.codecs.format import Format
+from turnout.errors import Mistake
+
+__all__ = ["Converters", "converters_of"]
+
+_CLASSES: Mapping[str, str] = {
+    "org.apache.kafka.connect.json.JsonConverter": "connect-json",
+    "org.apache.kafka.connect.storage.StringConverter": "string",
+    "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
+    "org.apache.kafka.connect.converters.ShortConverter": "short",
+    "org.apache.kafka.connect.converters.IntegerConverter": "integer",
+    "org.apache.kafka.connect.converters.LongConverter": "long",
+    "org.apache.kafka.connect.converters.FloatConverter": "float",
+    "org.apache.kafka.connect.converters.DoubleConverter": "double",
+    "org.apache.kafka.connect.converters.BooleanConverter": "boolean",
+}
+_ALIASES: Mapping[str, str] = {
+    alias: name
+    for name in _CLASSES
+    for simple in [name.rpartition(".")[2]]
+    for alias in (name, simple, simple.removesuffix("Converter"))
+}
+"""What a Connect worker takes for a class: its name, also without the package, also without ``Converter``."""
+
+_FLAGS = ("schemas.enable", "replace.null.with.default")
+_WITHOUT_EFFECT = {"schemas.cache.size", "converter.type"}
+_ENCODINGS = ("UTF8", "UTF-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Converters:
+    """What a connector's properties say of its converters.
+
+    Attributes:
+        key: None where they name no converter, or one that is not known.
+        value: the same of values.
+        mistakes: every property that is not understood, with what is known.
+    """
+
+    key: Format | None
+    value: Format | None
+    mistakes: tuple[Mistake, ...] = ()
+
+
+def converters_of(properties: Mapping[str, str | None]) -> Converters:
+    """The formats of ``key.converter`` and ``value.converter`` with their settings."""
+    mistakes: list[Mistake] = []
+    key = _format_of("key.converter", properties, mistakes)
+    value = _format_of("value.converter", properties, mistakes)
+    if "header.converter" in properties:
+        mistakes.append(Mistake("header.converter", "is not understood: headers stay the bytes that they are"))
+    return Converters(key, value, tuple(mistakes))
+
+
+def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[Mistake]) -> Format | None:
+    given = properties.get(name)
+    if given is None:
+        return None
+    class_name = _ALIASES.get(given.strip())
+    if class_name is None:
+        mistakes.append(Mistake(name, _unknown(given.strip())))
+        return None
+    format_ = _CLASSES[class_name]
+    prefix = name + "."
+    settings = {
+        option.removeprefix(prefix): (value or "").strip()
+        for option, value in properties.items()
+        if option.startswith(prefix)
+    }
+    mistakes += [Mistake(prefix + option, problem) for option, problem in _problems(format_, settings)]
+    if format_ != "connect-json":
+        return Format(format_)
+    # Whatever is not "true" is taken for the default, and has been named.
+    enable, defaults = (settings.get(flag, "true").lower() != "false" for flag in _FLAGS)
+    return Format(format_, schemas_enable=enable, replace_null_with_default=defaults)
+
+
+def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The settings of one converter that are not understood."""
+    known = {"connect-json": (*_FLAGS, "decimal.format"), "string": ("encoding",)}.get(format_, ())
+    for option, value in settings.items():
+        if option in _WITHOUT_EFFECT:
+            continue
+        if option not in known:
+            listed = ", ".join(known) or "no settings"
+            yield option, f"is not understood; known here are {listed}" if known else "the converter has no settings"
+        elif option in _FLAGS and value.lower() not in ("true", "false"):
+            yield option, f"expected true or false, found {value!r}"
+        elif option == "decimal.format" and value.upper() != "BASE64":
+            yield option, f"expected BASE64, found {value!r}: decimals are read from numbers, too, but written as bytes"
+        elif option == "encoding" and value.upper() not in _ENCODINGS:
+            yield option, f"expected UTF-8, found {value!r}"
+
+
+def _unknown(found: str) -> str:
+    simple = found.rpartition(".")[2]
+    near = get_close_matches(simple, [name.rpartition(".")[2] for name in _CLASSES], n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"no converter {found!r} is known{hint}; there are {', '.join(_CLASSES)}"

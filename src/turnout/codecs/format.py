@@ -1,0 +1,125 @@
+"""How the bytes of a key or a value are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Self
+
+from turnout.codecs.ddl import DdlError, parse_ddl
+from turnout.codecs.reading import Reader
+from turnout.errors import ConfigError, Mistake
+from turnout.records.schema import Schema
+
+__all__ = ["ENTRY_POINT", "FORMATS", "Format", "plugins"]
+
+ENTRY_POINT = "turnout.codecs"
+"""The entry point group in which a package names its formats; each is a function of a `Format` that gives a codec."""
+
+FORMATS: tuple[str, ...] = (
+    "raw", "json", "connect-json", "string", "bytes", "short", "integer", "long", "float", "double", "boolean",
+)  # fmt: skip
+"""The formats that are always there."""
+
+_FLAGS = {"schemas.enable": "schemasEnable", "replace.null.with.default": "replaceNullWithDefault"}
+"""Settings that are true or false, as JsonConverter and as a route file spells them; all are true if not given."""
+
+
+@cache
+def plugins() -> Mapping[str, EntryPoint]:
+    """The formats that installed packages offer."""
+    return {found.name: found for found in entry_points(group=ENTRY_POINT) if found.name not in FORMATS}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a codec is made of.
+
+    Attributes:
+        format: ``raw`` leaves bytes alone; ``json`` reads JSON; ``connect-json`` is Connect's JsonConverter; the
+            others are Kafka's converters of one plain value.
+        schema: of ``json``, the columns of a struct, such as ``"carrier STRING, delay DOUBLE"``. Without it values
+            are schemaless.
+        schemas_enable: of ``connect-json``, whether each value is ``{"schema": …, "payload": …}``.
+        value_schema: of ``connect-json``, the schema that every value has, in JsonConverter's JSON; without it each
+            has the schema that comes with it, or none.
+        replace_null_with_default: of ``connect-json``, whether a null that has a default in the schema is read, and
+            written, as that default.
+        options: of a format of another package, all its settings.
+    """
+
+    format: str = "raw"
+    schema: str | None = None
+    schemas_enable: bool = True
+    value_schema: Mapping[str, Any] | None = None
+    replace_null_with_default: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any] | None, *, path: str = "value") -> Self:
+        """Read a route's mapping: ``format``, ``schema``, ``schemas.enable``, ``replace.null.with.default``.
+
+        Args:
+            config: what the route says.
+            path: where it says so: ``key`` or ``value``.
+
+        Raises:
+            ConfigError: when it cannot be read; lists every mistake.
+        """
+        given = dict(config or {})
+        format_ = given.pop("format", "raw")
+        if format_ in plugins():
+            return cls(format_, options=given)
+        mistakes: list[Mistake] = []
+        if format_ not in FORMATS:
+            mistakes.append(Mistake(f"{path}.format", _unknown(format_)))
+        schema = given.pop("schema", None)
+        flags: dict[str, bool] = {}
+        for name, camel in _FLAGS.items():
+            flag = given.pop(name, given.pop(camel, True))
+            flags[name] = str(flag).lower() == "true"
+            if str(flag).lower() not in ("true", "false"):
+                mistakes.append(Mistake(f"{path}.{name}", f"expected true or false, found {flag!r}"))
+        mistakes += [Mistake(f"{path}.schema", problem) for problem in _schema_problems(format_, schema)]
+        mistakes += [Mistake(f"{path}.{name}", "is not a setting of a format") for name in given]
+        if mistakes:
+            raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format")
+        connect = format_ == "connect-json"
+        return cls(
+            format_,
+            None if connect else schema,
+            flags["schemas.enable"],
+            schema if connect else None,
+            flags["replace.null.with.default"],
+        )
+
+
+def _unknown(name: Any) -> str:
+    known = (*FORMATS, *plugins())
+    near = get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"expected one of {', '.join(known)}, found {name!r}{hint}"
+
+
+def _schema_problems(format_: str, schema: Any) -> list[str]:
+    """What is wrong with a schema that is given to a format."""
+    if schema is None or format_ not in FORMATS:
+        return []
+    if format_ not in ("json", "connect-json"):
+        return [f"means nothing where the format is {format_}"]
+    connect = format_ == "connect-json"
+    if not isinstance(schema, Mapping if connect else str):
+        return [f"expected {'a Connect schema' if connect else 'a DDL string'}, found {schema!r}"]
+    try:
+        if isinstance(schema, str):
+            parse_ddl(schema)
+        else:
+            Reader.wire(Schema.from_json(schema), defaults=True)
+    except DdlError as error:
+        return [f"{error}, in {schema!r}"]
+    except (ValueError, TypeError, AttributeError) as error:
+        return [str(error)]
+    return []

@@ -1,0 +1,179 @@
+"""How values of a schema are written as JSON: plainly, or as Connect's JsonConverter does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from turnout.codecs.builtins import finite, single
+from turnout.codecs.leaves import EXACT
+from turnout.codecs.moments import DAY, dates_as_text, timestamps_as_text
+from turnout.codecs.nodes import each
+from turnout.errors import RecordError
+from turnout.records import Schema
+from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.records.text import text_of
+
+__all__ = ["Form", "json_form", "wire_form"]
+
+_Column: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values of one schema, nulls among them, are written.
+
+    Attributes:
+        column: gives what the encoder takes; None where that is the values themselves.
+        free: whether there is schemaless data inside, which can hold anything.
+    """
+
+    column: _Column | None = None
+    free: bool = False
+
+
+_AS_IT_IS = Form()
+_FREE = Form(free=True)
+
+
+@lru_cache(maxsize=1024)
+def json_form(schema: Schema | None) -> Form:
+    """Plain JSON: times in ISO 8601, a time of day in milliseconds, decimals as numbers, bytes in base64."""
+    return _FREE if schema is None else _nested(schema, json_form, _json_leaf, _text_key)
+
+
+@lru_cache(maxsize=1024)
+def wire_form(schema: Schema | None, *, defaults: bool) -> Form:
+    """JsonConverter's: times as numbers, decimals as bytes, and with *defaults* a null as its default."""
+    if schema is None:
+        return _FREE
+    inner = _nested(schema, lambda one: wire_form(one, defaults=defaults), _wire_leaf, None)
+    column = inner.column
+    default = schema.default if defaults else None
+    if default is None and schema.optional:
+        return inner
+
+    def strict(values: Sequence[Any]) -> Sequence[Any]:
+        if None in values:
+            if default is None:
+                raise RecordError("a null where the schema requires a value and has no default")
+            values = [default if value is None else value for value in values]
+        return values if column is None else column(values)
+
+    return Form(strict, inner.free)
+
+
+def _nested(schema: Schema, form_of: Callable[[Schema | None], Form], leaf: Callable[[Schema], Form], key: Any) -> Form:
+    if schema.type == "struct":
+        return _struct(schema, form_of)
+    if schema.type == "array":
+        item = form_of(schema.values)
+        column = item.column
+        return Form(None if column is None else each(lambda found: column(found)), item.free)
+    if schema.type == "map":
+        return _map(schema, form_of, key)
+    return leaf(schema)
+
+
+def _struct(schema: Schema, form_of: Callable[[Schema | None], Form]) -> Form:
+    forms = [(field.name, form_of(field.schema)) for field in schema.fields]
+    free = any(form.free for _, form in forms)
+    changed = [(name, form.column) for name, form in forms if form.column is not None]
+    if not changed:
+        return Form(free=free)
+
+    def written(value: dict[str, Any]) -> dict[str, Any]:
+        return value | {name: column([value.get(name)])[0] for name, column in changed}
+
+    return Form(each(written), free)
+
+
+def _map(schema: Schema, form_of: Callable[[Schema | None], Form], key: Any) -> Form:
+    item = form_of(schema.values)
+    column = item.column
+    texts = schema.keys is not None and schema.keys.type == "string"
+    if texts and column is None:
+        return item
+    keys = None if texts else form_of(schema.keys).column
+
+    def written(value: dict[Any, Any]) -> Any:
+        values = list(value.values()) if column is None else column(list(value.values()))
+        if texts:
+            return dict(zip(value, values, strict=True))
+        if key is not None:
+            return {key(name, schema.keys): one for name, one in zip(value, values, strict=True)}
+        names = list(value) if keys is None else keys(list(value))
+        return [list(pair) for pair in zip(names, values, strict=True)]
+
+    return Form(each(written), item.free)
+
+
+def _text_key(name: Any, schema: Schema | None) -> str:
+    return str(text_of(name, schema))
+
+
+def _json_leaf(schema: Schema) -> Form:
+    logical = schema.logical
+    if logical == TIMESTAMP:
+        return Form(timestamps_as_text)
+    if logical == DATE:
+        return Form(dates_as_text)
+    if logical == TIME:
+        return Form(each(int))
+    return _leaf(schema)
+
+
+def _leaf(schema: Schema) -> Form:
+    if schema.type == "float64":
+        return Form(_finite)
+    if schema.type == "float32":
+        return Form(each(single))
+    return _FREE if schema.type == ANY else _AS_IT_IS
+
+
+def _finite(values: Sequence[Any]) -> Sequence[Any]:
+    try:
+        if all(map(math.isfinite, values)):
+            return values
+    except TypeError:
+        pass  # There are nulls.
+    return [finite(value) if type(value) is float else value for value in values]
+
+
+def _wire_leaf(schema: Schema) -> Form:
+    logical = schema.logical
+    if logical == TIMESTAMP:
+        return Form(each(int))
+    if logical == DATE:
+        return Form(each(_day_number))
+    if logical == TIME:
+        return Form(each(_time_number))
+    if logical == DECIMAL:
+        scale = schema.scale
+        return Form(each(lambda value: _unscaled(value, scale)))
+    return _leaf(schema)
+
+
+def _day_number(moment: int) -> int:
+    day, rest = divmod(int(moment), DAY)
+    if rest:
+        raise RecordError(f"a Date has no time of day, found {moment} milliseconds since 1970")
+    return day
+
+
+def _time_number(moment: int) -> int:
+    if not 0 <= moment <= DAY:
+        raise RecordError(f"a Time is within a day, found {moment} milliseconds since 1970")
+    return int(moment)
+
+
+def _unscaled(value: Decimal, scale: int) -> bytes:
+    """The shortest bytes, big-endian, of a decimal's integer."""
+    if value.as_tuple().exponent != -scale:
+        raise RecordError(f"expected a decimal of the scale {scale}, found {value}")
+    number = int(value.scaleb(scale, EXACT))
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)

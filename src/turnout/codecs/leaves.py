@@ -1,0 +1,282 @@
+"""How numbers, texts, times and bytes are read from JSON: as a declared type, or as Connect's JsonConverter does."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from ctypes import c_float
+from datetime import date, datetime
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+
+from turnout.codecs.moments import DAY, day_of, moment_of, read_date, read_timestamp
+from turnout.codecs.nodes import Misfit, Node, Slow, each, json_of, slow_node
+from turnout.records import BigInt, Moment, Schema
+from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
+
+__all__ = ["EXACT", "Leaf", "Schemaless", "declared_leaf", "read_schemaless", "wire_leaf"]
+
+Leaf: TypeAlias = Callable[[Schema, int], Node]
+"""How a value of a schema that holds no others is read; the number is a decimal's precision."""
+
+_BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_NOT_FINITE: Final[Mapping[Any, float]] = {
+    "NaN": float("nan"),
+    "Infinity": float("inf"),
+    "+Infinity": float("inf"),
+    "+INF": float("inf"),
+    "-Infinity": float("-inf"),
+    "-INF": float("-inf"),
+}
+EXACT: Final = Context(prec=10_000_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Moves a decimal's point without rounding it."""
+
+LARGEST: Final = 100_000
+"""The largest scale and exponent of a decimal that is worked with; more is an attack, not a number."""
+
+
+def _schemaless_type() -> Any:
+    """What msgspec reads as schemaless data: it refuses integers beyond 64 bits, which are rare, down to some depth."""
+    integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+    found: Any = str | integer | float | bool | None
+    scalar = found
+    for _ in range(8):
+        found = scalar | list[found] | dict[str, found]
+    return found
+
+
+Schemaless: Final = _schemaless_type()
+
+
+def read_schemaless(text: bytes) -> Any:
+    """Any JSON as a schemaless value; an integer beyond 64 bits is a `BigInt`, a number beyond a double an infinity.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        found = json_of(text)
+    except msgspec.ValidationError:
+        # A number that a double cannot hold; what else would be wrong, json finds as well.
+        found = json.loads(text, parse_constant=_refuse)
+    return _widened(found)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _widened(value: Any) -> Any:
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else BigInt(value)
+    if type(value) is dict:
+        return {key: _widened(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_widened(item) for item in value]
+    return value
+
+
+def _parsed(text: bytes, expected: str) -> Any:
+    try:
+        return json_of(text)
+    except (ValueError, RecursionError):
+        raise Misfit(expected, text) from None
+
+
+def _integer(bits: int) -> tuple[Any, Slow]:
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    expected = f"an integer of {bits} bits"
+
+    def slow(text: bytes) -> int:
+        found = _parsed(text, expected)
+        if type(found) is not int or not low <= found <= high:
+            raise Misfit(expected, text)
+        return found
+
+    return Annotated[int, msgspec.Meta(ge=low, le=high)], slow
+
+
+def _single(value: float) -> float:
+    return c_float(value).value
+
+
+def _slow_float(text: bytes) -> float:
+    try:
+        found = json_of(text)
+    except msgspec.ValidationError:
+        # Beyond what a double can hold; Java says infinity.
+        return float(text)
+    except (ValueError, RecursionError):
+        raise Misfit("a number", text) from None
+    if type(found) is str and found in _NOT_FINITE:
+        return _NOT_FINITE[found]
+    if type(found) not in (int, float):
+        raise Misfit("a number", text)
+    try:
+        return float(found)
+    except OverflowError:
+        return float("inf") if found > 0 else float("-inf")
+
+
+def _slow_string(text: bytes) -> str:
+    """The text; of anything else its JSON, as it is written."""
+    if text[:1] == b'"':
+        return str(_parsed(text, "a string"))
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise Misfit("UTF-8", text) from None
+
+
+def _slow_boolean(text: bytes) -> bool:
+    if text not in (b"true", b"false"):
+        raise Misfit("true or false", text)
+    return text == b"true"
+
+
+def _slow_bytes(text: bytes) -> bytes:
+    found = _parsed(text, "base64")
+    try:
+        if type(found) is not str:
+            raise Misfit("base64", text)
+        return b64decode("".join(found.split()), validate=True)
+    except ValueError:
+        raise Misfit("base64", text) from None
+
+
+def _slow_schemaless(text: bytes) -> Any:
+    try:
+        return read_schemaless(text)
+    except (ValueError, RecursionError):
+        raise Misfit("JSON", text) from None
+
+
+def _text(read: Callable[[str], Moment], expected: str) -> Slow:
+    def slow(text: bytes) -> Moment:
+        found = _parsed(text, expected)
+        try:
+            if type(found) is str:
+                return read(found)
+        except ValueError:
+            pass
+        raise Misfit(expected, text)
+
+    return slow
+
+
+def _slow_timestamp(text: bytes) -> Moment:
+    """A text, or seconds as Spark has them."""
+    if text[:1] == b'"':
+        moment: Moment = _text_timestamp(text)
+        return moment
+    found = _parsed(text, "a time")
+    if type(found) is not int or not -(2**63) <= found * 1000 < 2**63:
+        raise Misfit("a time", text)
+    return Moment(found * 1000)
+
+
+_text_timestamp = _text(read_timestamp, "a time in ISO 8601")
+_slow_date = _text(read_date, "a date in ISO 8601")
+
+
+def _decimal(scale: int, digits: int) -> Slow:
+    """A number, or a text with one, rounded to the scale."""
+    expected = f"a decimal of {digits} digits, {scale} of them after the point"
+    unit = Decimal(1).scaleb(-scale)
+    context = Context(prec=digits, rounding=ROUND_HALF_UP)
+
+    def slow(text: bytes) -> Decimal:
+        try:
+            number = _number(text)
+            if number.adjusted() > digits:
+                raise Misfit(expected, text)
+            return number.quantize(unit, context=context)
+        except (InvalidOperation, ValueError):
+            raise Misfit(expected, text) from None
+
+    return slow
+
+
+def _number(text: bytes) -> Decimal:
+    """The number that a JSON number is, or a text, which may group its digits by commas."""
+    if text[:1] == b'"':
+        found = str(json_of(text)).replace(",", "")
+        if "_" in found or found != found.strip():
+            raise ValueError(found)
+        number = Decimal(found)
+    else:
+        number = msgspec.json.decode(text, type=Decimal)
+    if not number.is_finite():
+        raise ValueError(text)
+    return number
+
+
+_TEXTS: Final[Mapping[str, tuple[Any, Slow]]] = {
+    **{name: _integer(bits) for name, bits in _BITS.items()},
+    "float64": (float, _slow_float),
+    "boolean": (bool, _slow_boolean),
+    "string": (str, _slow_string),
+    "bytes": (bytes, _slow_bytes),
+    ANY: (Schemaless, _slow_schemaless),
+}
+
+
+def _plain(schema: Schema) -> Node:
+    """What both notations have in common."""
+    if schema.type == "float32":
+        return Node(float, msgspec.NODEFAULT, each(_single), lambda text: _single(_slow_float(text)))
+    strict, slow = _TEXTS[schema.type]
+    return Node(strict, msgspec.NODEFAULT, None, slow)
+
+
+def declared_leaf(schema: Schema, digits: int) -> Node:
+    """A value as a declared type has it: times in ISO 8601, decimals as numbers."""
+    if schema.logical == DECIMAL:
+        # msgspec's own reader of decimals is more lenient than it may be.
+        return slow_node(_decimal(schema.scale, digits))
+    if schema.logical == TIMESTAMP:
+        return Node(datetime, msgspec.NODEFAULT, each(moment_of), _slow_timestamp)
+    if schema.logical == DATE:
+        return Node(date, msgspec.NODEFAULT, each(day_of), _slow_date)
+    return _plain(schema)
+
+
+def wire_leaf(schema: Schema, _digits: int) -> Node:
+    """A value as JsonConverter writes it: times as numbers, decimals as the bytes of their unscaled integer."""
+    logical = schema.logical
+    if logical == DECIMAL:
+        scale = schema.scale
+        if abs(scale) > LARGEST:
+            raise ValueError(f"expected a decimal's scale of at most {LARGEST}, found {scale}")
+
+        def decimal(found: bytes) -> Decimal:
+            return Decimal(int.from_bytes(found, "big", signed=True)).scaleb(-scale, EXACT)
+
+        return Node(bytes, msgspec.NODEFAULT, each(decimal), _wire_decimal(decimal))
+    if logical in (DATE, TIME, TIMESTAMP):
+        strict, slow = _TEXTS[schema.type]
+        convert: Callable[[int], Moment] = _of_day if logical == DATE else Moment
+        return Node(strict, msgspec.NODEFAULT, each(convert), lambda text: convert(slow(text)))
+    return _plain(schema)
+
+
+def _of_day(days: int) -> Moment:
+    return Moment(days * DAY)
+
+
+def _wire_decimal(decimal: Callable[[bytes], Decimal]) -> Slow:
+    def slow(text: bytes) -> Decimal:
+        if text[:1] == b'"':
+            return decimal(_slow_bytes(text))
+        try:
+            number = _number(text)
+        except ValueError:
+            raise Misfit("a decimal", text) from None
+        if abs(number.adjusted()) > LARGEST:
+            raise Misfit("a decimal", text)
+        return number
+
+    return slow

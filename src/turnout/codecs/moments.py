@@ -1,0 +1,124 @@
+"""Dates and times as JSON has them: ISO 8601 texts, read as Spark reads them, and written by column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from turnout.records import Moment
+from turnout.records.text import with_sign
+
+__all__ = ["dates_as_text", "day_of", "moment_of", "read_date", "read_timestamp", "timestamps_as_text"]
+
+DAY = 86_400_000
+"""Milliseconds."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_DAY = date(1970, 1, 1).toordinal()
+_YEAR_1 = np.datetime64("0001-01-01", "D")
+_YEAR_10000 = np.datetime64("10000-01-01", "D")
+_LONGEST = 9_223_372_036_854_775
+"""Milliseconds: the last moment, whose microseconds fit into 64 bits."""
+
+_DATE = r"(?P<year>[+-]?\d{4,6})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})"
+_CLOCK = r"(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?)?"
+_ZONE = r"(?P<zone>Z|(?:UTC|GMT|UT)?[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?|[A-Za-z][\w/+-]*)"
+_timestamp = re.compile(rf"{_DATE}(?:[T ]{_CLOCK}\s*{_ZONE}?)?)?)?", re.ASCII).fullmatch
+_date = re.compile(rf"{_DATE}(?:[T ].*)?)?)?", re.ASCII | re.DOTALL).fullmatch
+_offset = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?", re.ASCII).fullmatch
+
+
+def moment_of(found: datetime) -> Moment:
+    """The moment of a time; one without a zone is in UTC."""
+    since = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - _EPOCH
+    return Moment(since.days * DAY + since.seconds * 1000 + since.microseconds // 1000)
+
+
+def day_of(found: date) -> Moment:
+    """The moment at which a day begins."""
+    return Moment((found.toordinal() - _FIRST_DAY) * DAY)
+
+
+def read_timestamp(text: str) -> Moment:
+    """The moment that a text names; what it leaves out is the least, and the zone UTC.
+
+    Raises:
+        ValueError: when it names none.
+    """
+    match = _timestamp(text.strip())
+    if match is None:
+        raise ValueError(text)
+    parts = match.groupdict()
+    hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(text)
+    millis = ((hour * 60 + minute) * 60 + second) * 1000 + int(((parts["fraction"] or "") + "000")[:3])
+    local = _days(parts) * DAY + millis
+    moment = local - _zone_offset(parts["zone"], local)
+    if abs(moment) > _LONGEST:
+        raise ValueError(text)
+    return Moment(moment)
+
+
+def read_date(text: str) -> Moment:
+    """The day that a text begins with, as the moment of its midnight.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    match = _date(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return Moment(_days(match.groupdict()) * DAY)
+
+
+def _days(parts: dict[str, str | None]) -> int:
+    """The days from 1970 to a date of the Gregorian calendar, which is taken to have no beginning."""
+    year, month, day = int(parts["year"] or 0), int(parts["month"] or 1), int(parts["day"] or 1)
+    # A date's days repeat every 400 years, of which Python's calendar has 25.
+    cycle, within = divmod(year - 2000, 400)
+    return date(2000 + within, month, day).toordinal() - _FIRST_DAY + cycle * 146_097
+
+
+def _zone_offset(zone: str | None, local: int) -> int:
+    """The milliseconds that a zone is ahead of UTC at its local time."""
+    if zone in (None, "Z", "UTC", "GMT", "UT"):
+        return 0
+    match = _offset(str(zone))
+    if match is not None:
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
+        ahead = (hours * 60 + minutes) * 60 + seconds
+        if ahead > 18 * 3600 or minutes > 59 or seconds > 59:
+            raise ValueError(zone)
+        return (ahead if match[1] == "+" else -ahead) * 1000
+    try:
+        found = ZoneInfo(str(zone)).utcoffset((_EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
+    except (OSError, LookupError, OverflowError) as failure:
+        raise ValueError(zone) from failure
+    return round(found.total_seconds() * 1000) if found is not None else 0
+
+
+def timestamps_as_text(column: Sequence[int | None]) -> list[str | None]:
+    """Moments as ISO 8601 in UTC: ``2013-01-01T10:00:00.000Z``; a null stays one."""
+    return _as_text(column, "ms", timezone="UTC")
+
+
+def dates_as_text(column: Sequence[int | None]) -> list[str | None]:
+    """The days of moments: ``2013-01-01``; a null stays one."""
+    return _as_text([None if moment is None else moment // DAY for moment in column], "D")
+
+
+def _as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[str | None]:
+    numbers = np.fromiter((0 if one is None else one for one in column), np.int64, len(column))
+    times = numbers.view(f"datetime64[{unit}]")
+    texts: list[str | None] = np.datetime_as_string(times, **options).tolist()
+    if ((times < _YEAR_1) | (times >= _YEAR_10000)).any():
+        texts = [text and with_sign(text) for text in texts]
+    if None in column:
+        return [None if one is None else text for one, text in zip(column, texts, strict=True)]
+    return texts

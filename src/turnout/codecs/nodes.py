@@ -1,0 +1,272 @@
+"""How a value of one schema is read from JSON: quickly where it is as it should be, and leniently where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from turnout.codecs.codec import text_for_people
+
+__all__ = [
+    "NULL",
+    "Misfit",
+    "Node",
+    "Slow",
+    "each",
+    "field_names",
+    "json_of",
+    "json_text",
+    "list_node",
+    "map_node",
+    "nullable",
+    "pairs_node",
+    "slow_node",
+    "struct_node",
+]
+
+NULL: Final = b"null"
+Slow: TypeAlias = Callable[[bytes], Any]
+"""Reads the JSON text of a value, whatever it is; raises `Misfit`."""
+
+json_of = msgspec.json.decode
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_WHOLE = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Misfit(Exception):  # noqa: N818 - a control flow between these modules, told to nobody
+    """Raised where a value is not of its schema.
+
+    Attributes:
+        place: the names and numbers that lead to it.
+    """
+
+    def __init__(self, expected: str, found: bytes) -> None:
+        self.expected = expected
+        self.found = found
+        self.place: list[str] = []
+
+    def __str__(self) -> str:
+        found = "nothing" if not self.found else text_for_people(self.found)
+        where = "".join(self.place).removeprefix(".")
+        return f"{where + ': ' if where else ''}expected {self.expected}, found {found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """How values of one schema are read.
+
+    Attributes:
+        strict: the type that msgspec reads, with None where a null may be.
+        absent: what a missing field is to msgspec; `msgspec.NODEFAULT` where one must not be missing.
+        column: makes values of what msgspec has read, nulls included; None where they are the same.
+        slow: the value of any JSON text; may be slow and raises `Misfit`.
+        check: of what msgspec has read; raises `Misfit`. None where nothing can be wrong with it.
+    """
+
+    strict: Any
+    absent: Any
+    column: Callable[[Sequence[Any]], Sequence[Any]] | None
+    slow: Slow
+    check: Callable[[Any], Any] | None = None
+
+
+def field_names(names: Sequence[str]) -> tuple[list[str], dict[str, str]] | None:
+    """Names that Python takes, and which field each stands for; None where msgspec refuses one of the fields' names."""
+    if any(character in '"\\' or character < " " for name in names for character in name):
+        return None
+    own = [f"f{at}" for at in range(len(names))]
+    return own, dict(zip(own, names, strict=True))
+
+
+def struct_node(nodes: Mapping[str, Node]) -> Node:
+    """An object with these fields, as a dict."""
+    kind = _struct_type(nodes)
+    slow = _slow_struct(nodes)
+    if kind is None:
+        return slow_node(slow)
+    names = tuple(nodes)
+    own = kind.__struct_fields__
+    columns = [(at, node.column) for at, node in enumerate(nodes.values()) if node.column is not None]
+    checks = [(name, node.check) for name, node in zip(own, nodes.values(), strict=True) if node.check is not None]
+
+    def opened(member: Any) -> dict[str, Any]:
+        values = list(msgspec.structs.astuple(member))
+        for at, column in columns:
+            values[at] = column((values[at],))[0]
+        return dict(zip(names, values, strict=True))
+
+    def check(member: Any) -> None:
+        for name, one in checks:
+            one(getattr(member, name))
+
+    return Node(kind, msgspec.NODEFAULT, each(opened), slow, check if checks else None)
+
+
+def _struct_type(nodes: Mapping[str, Node]) -> Any:
+    names = field_names(tuple(nodes))
+    if names is None:
+        return None
+    own, rename = names
+    fields: list[Any] = [
+        (name, node.strict) if node.absent is msgspec.NODEFAULT else (name, node.strict, node.absent)
+        for name, node in zip(own, nodes.values(), strict=True)
+    ]
+    # What is read holds no reference to itself: the collector need not look at it.
+    return msgspec.defstruct("Read", fields, rename=rename, gc=False, kw_only=True)
+
+
+def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
+    def read(text: bytes) -> dict[str, Any]:
+        found = _inside(_FIELDS, text, "an object")
+        value = {}
+        for name, node in nodes.items():
+            raw = found.get(name)
+            try:
+                value[name] = node.slow(NULL if raw is None else bytes(raw))
+            except Misfit as misfit:
+                misfit.place.insert(0, f".{name}")
+                raise
+        return value
+
+    return read
+
+
+def list_node(item: Node) -> Node:
+    """An array of such items."""
+
+    def read(text: bytes) -> list[Any]:
+        values = []
+        for at, raw in enumerate(_inside(_ITEMS, text, "an array")):
+            try:
+                values.append(item.slow(bytes(raw)))
+            except Misfit as misfit:
+                misfit.place.insert(0, f"[{at}]")
+                raise
+        return values
+
+    column = item.column
+    opened = None if column is None else each(lambda found: list(column(found)))
+    return Node(list[item.strict], msgspec.NODEFAULT, opened, read, _all(item.check))  # type: ignore[name-defined]
+
+
+def map_node(item: Node) -> Node:
+    """An object with any names and such values."""
+
+    def read(text: bytes) -> dict[str, Any]:
+        values = {}
+        for name, raw in _inside(_FIELDS, text, "an object").items():
+            try:
+                values[name] = item.slow(bytes(raw))
+            except Misfit as misfit:
+                misfit.place.insert(0, f"[{name!r}]")
+                raise
+        return values
+
+    column = item.column
+    opened = None if column is None else each(lambda found: dict(zip(found, column((*found.values(),)), strict=True)))
+    inner = _all(item.check)
+    check = None if inner is None else lambda found: inner(found.values())
+    return Node(dict[str, item.strict], msgspec.NODEFAULT, opened, read, check)  # type: ignore[name-defined]
+
+
+def pairs_node(key: Node, item: Node) -> Node:
+    """A map whose keys are no strings: an array of arrays of two."""
+
+    def read(text: bytes) -> dict[Any, Any]:
+        values = {}
+        for at, raw in enumerate(_inside(_ITEMS, text, "an array of pairs")):
+            pair = _inside(_ITEMS, bytes(raw), "a pair")
+            if len(pair) != 2:
+                raise Misfit("a key and a value", bytes(raw))
+            try:
+                values[key.slow(bytes(pair[0]))] = item.slow(bytes(pair[1]))
+            except Misfit as misfit:
+                misfit.place.insert(0, f"[{at}]")
+                raise
+            except TypeError:
+                raise Misfit("a key that can be looked up", bytes(pair[0])) from None
+        return values
+
+    return slow_node(read)
+
+
+def slow_node(slow: Slow) -> Node:
+    """Values that are always read the slow way."""
+
+    def column(found: Sequence[Any]) -> list[Any]:
+        return [slow(bytes(raw)) for raw in found]
+
+    return Node(msgspec.Raw, msgspec.Raw(NULL), column, slow, lambda raw: slow(bytes(raw)))
+
+
+def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
+    """The same where a value may be null or missing, or *default* then; or where it may be neither.
+
+    Args:
+        node: how values that are not null are read.
+        required: whether there is to be a value.
+        default: what stands for a null, where that is not None.
+    """
+    inner = node.slow
+
+    def slow(text: bytes) -> Any:
+        if text != NULL:
+            return inner(text)
+        if required:
+            raise Misfit("a value", text)
+        return default
+
+    if node.strict is msgspec.Raw:
+        return slow_node(slow)
+    if required:
+        return Node(node.strict, msgspec.NODEFAULT, node.column, slow, node.check)
+    column = node.column
+    if default is not None:
+        column = _or_default(column, default)
+    one = node.check
+    check = None if one is None else lambda found: None if found is None else one(found)
+    return Node(node.strict | None, None, column, slow, check)
+
+
+def _or_default(column: Callable[[Sequence[Any]], Sequence[Any]] | None, default: Any) -> Any:
+    def read(found: Sequence[Any]) -> list[Any]:
+        values = found if column is None else column(found)
+        return [default if value is None else value for value in values]
+
+    return read
+
+
+def each(convert: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A column of what *convert* makes of each value but nulls."""
+    return lambda found: [None if one is None else convert(one) for one in found]
+
+
+def _all(check: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    if check is None:
+        return None
+
+    def every(found: Any) -> None:
+        for one in found:
+            check(one)
+
+    return every
+
+
+def json_text(text: bytes) -> bytes:
+    """The same without white space around it.
+
+    Raises:
+        Misfit: it is no JSON.
+    """
+    return bytes(_inside(_WHOLE, text, "JSON"))
+
+
+def _inside(read: Callable[[bytes], Any], text: bytes, expected: str) -> Any:
+    try:
+        return read(text)
+    except (ValueError, RecursionError):
+        raise Misfit(expected, text) from None

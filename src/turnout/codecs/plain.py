@@ -1,0 +1,279 @@
+"""Kafka's converters of one plain value: numbers of fixed width, booleans, strings and bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from turnout.codecs.codec import Decoded, attempt
+from turnout.codecs.tombstones import with_tombstones
+from turnout.codecs.writing import encode_json
+from turnout.errors import RecordError
+from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema
+from turnout.records.text import text_of
+
+__all__ = ["NUMBERS", "Boolean", "Bytes", "Number", "Raw", "String"]
+
+_PACKAGE = "org.apache.kafka.connect.converters."
+_OPTIONAL_BYTES = Schema("bytes", True)
+_OPTIONAL_STRING = Schema("string", True)
+_OPTIONAL_BOOLEAN = Schema("boolean", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One of the formats ``short``, ``integer``, ``long``, ``float`` and ``double``: big-endian, of fixed width.
+
+    Attributes:
+        type: the Connect type.
+        own: the class that a schemaless value of the type has.
+        packed: how `struct` writes it.
+    """
+
+    format: str
+    type: str
+    own: Any
+    packed: struct.Struct
+
+    @property
+    def class_name(self) -> str:
+        """Kafka's converter."""
+        return f"{_PACKAGE}{self.format.capitalize()}Converter"
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, self._read, self.schema())
+
+    def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        size = self.packed.size
+        return _sized(
+            rows, texts, self.schema(), size, lambda good: [one for (one,) in self.packed.iter_unpack(b"".join(good))]
+        )
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        return _each(block, lambda value: self._write(value, block.schema))
+
+    def _write(self, value: Any, schema: Schema | None) -> bytes:
+        kind = self.type if schema is None and type(value) is self.own else schema and schema.type
+        if kind != self.type or (schema is not None and schema.logical):
+            raise RecordError(f"expected a value of the type {self.type}, found {_kind(value, schema)}")
+        if self.type == "float64" and value != value:
+            # Java writes one NaN for all, but in single precision.
+            value = math.nan
+        try:
+            return self.packed.pack(value)
+        except (struct.error, OverflowError) as failure:
+            raise RecordError(f"{value!r} is no {self.type}: {failure}") from failure
+
+    def schema(self) -> Schema:
+        """An optional number."""
+        return Schema(self.type, True)
+
+
+NUMBERS: Mapping[str, Number] = MappingProxyType(
+    {
+        number.format: number
+        for number in (
+            Number("short", "int16", Int16, struct.Struct(">h")),
+            Number("integer", "int32", Int32, struct.Struct(">i")),
+            Number("long", "int64", int, struct.Struct(">q")),
+            Number("float", "float32", Float32, struct.Struct(">f")),
+            Number("double", "float64", float, struct.Struct(">d")),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """The format ``boolean``: one byte, 0 or 1."""
+
+    format: ClassVar[str] = "boolean"
+    class_name: ClassVar[str] = _PACKAGE + "BooleanConverter"
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, self._read, _OPTIONAL_BOOLEAN)
+
+    def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        blocks, errors = _sized(rows, texts, _OPTIONAL_BOOLEAN, 1, lambda good: [one == b"\1" for one in good])
+        for row, text in zip(rows.tolist(), texts, strict=True):
+            if len(text) == 1 and text not in (b"\0", b"\1"):
+                errors[row] = RecordError(f"expected the byte 0 or 1, found {text[0]}")
+        kept = [block.take(np.flatnonzero(~np.isin(block.rows, list(errors)))) for block in blocks]
+        return [block for block in kept if len(block)], errors
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        if block.schema is not None and block.schema.type != "boolean":
+            raise RecordError(f"expected a boolean, found a value of the type {block.schema.type}")
+
+        def write(value: Any) -> bytes:
+            if type(value) is not bool:
+                raise RecordError(f"expected a boolean, found {_kind(value, block.schema)}")
+            return b"\1" if value else b"\0"
+
+        return _each(block, write)
+
+    def schema(self) -> Schema:
+        """An optional boolean."""
+        return _OPTIONAL_BOOLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """The format ``string``: UTF-8; what is not is replaced, as Java does.
+
+    Anything can be written, objects in the letters that Java prints for them: ``Struct{a=1,b=x}``, ``{a=1, b=x}``.
+    """
+
+    format: ClassVar[str] = "string"
+    class_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, _read_strings, _OPTIONAL_STRING)
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        schema = block.schema
+        return _each(block, lambda value: _java_text(value, schema).encode("utf-8", "replace"))
+
+    def schema(self) -> Schema:
+        """An optional string."""
+        return _OPTIONAL_STRING
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """The format ``bytes``: bytes as they are, and nothing else."""
+
+    format: ClassVar[str] = "bytes"
+    class_name: ClassVar[str] = _PACKAGE + "ByteArrayConverter"
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, _read_bytes, _OPTIONAL_BYTES)
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        if block.schema is not None and block.schema.type != "bytes":
+            raise RecordError(f"expected bytes, found a value of the type {block.schema.type}")
+
+        def write(value: Any) -> bytes:
+            if not isinstance(value, bytes | bytearray | memoryview):
+                raise RecordError(f"expected bytes, found {_kind(value, block.schema)}")
+            return bytes(value)
+
+        return _each(block, write)
+
+    def schema(self) -> Schema:
+        """Optional bytes."""
+        return _OPTIONAL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Raw(Bytes):
+    """The format ``raw``: bytes are left alone, and strings; whatever else a transform makes is written as JSON."""
+
+    format: ClassVar[str] = "raw"
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        if block.kind != "plain":
+            return attempt(*encode_json(block))
+        values = [value.encode("utf-8", "replace") if type(value) is str else value for value in block.values]
+        if all(type(value) is bytes for value in values):
+            return values
+        texts, errors = encode_json(block)
+        kept = [value if type(value) is bytes else text for value, text in zip(values, texts, strict=True)]
+        return attempt(kept, {place: error for place, error in errors.items() if kept[place] is None})
+
+
+def _sized(
+    rows: Positions,
+    texts: Sequence[bytes],
+    schema: Schema,
+    size: int,
+    read: Callable[[Sequence[bytes]], list[Any]],
+) -> Decoded:
+    """Values of *size* bytes each."""
+    wrong = {at: text for at, text in enumerate(texts) if len(text) != size}
+    errors = {
+        int(rows[at]): RecordError(f"expected {size} byte{'s' * (size > 1)}, found {len(text)}")
+        for at, text in wrong.items()
+    }
+    if wrong:
+        rows = np.delete(rows, list(wrong))
+        texts = [text for text in texts if len(text) == size]
+    return ([Block(rows, schema, values=read(texts))] if texts else []), errors
+
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+
+
+def _read_strings(rows: Positions, texts: Sequence[bytes]) -> Decoded:
+    return [Block(rows, _OPTIONAL_STRING, values=[_utf8(text) for text in texts])], {}
+
+
+def _utf8(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        # Java puts one mark in the place of a surrogate, Python one in that of each of its bytes.
+        return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}".encode(), text).decode("utf-8", "replace")
+
+
+def _read_bytes(rows: Positions, texts: Sequence[bytes]) -> Decoded:
+    return [Block(rows, _OPTIONAL_BYTES, values=texts)], {}
+
+
+def _each(block: Block, write: Callable[[Any], bytes]) -> list[bytes | None]:
+    """What *write* makes of each value; nulls are tombstones."""
+    if block.kind == "null":
+        return [None] * len(block)
+    texts: list[bytes | None] = []
+    errors: dict[int, RecordError] = {}
+    for place, value in enumerate(block.whole()):
+        try:
+            texts.append(write(value))
+        except RecordError as error:
+            errors[place] = error
+            texts.append(None)
+    return attempt(texts, errors)
+
+
+def _kind(value: Any, schema: Schema | None) -> str:
+    """What a value is, for messages."""
+    if schema is not None:
+        return schema.logical or schema.type
+    names = {int: "int64", float: "float64", str: "string", dict: "map", list: "array", Int8: "int8"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _java_text(value: Any, schema: Schema | None) -> str:
+    """A value as Java's ``toString`` has it, but times in ISO 8601."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        if schema is not None and schema.type == "struct":
+            parts = [(f.name, value.get(f.name), f.schema) for f in schema.fields]
+            return (
+                f"Struct{{{','.join(f'{name}={_java_text(one, of)}' for name, one, of in parts if one is not None)}}}"
+            )
+        keys, values = (schema.keys, schema.values) if schema is not None else (None, None)
+        return f"{{{', '.join(f'{_java_text(k, keys)}={_java_text(one, values)}' for k, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        inner = schema.values if schema is not None else None
+        return f"[{', '.join(_java_text(one, inner) for one in value)}]"
+    if hasattr(value, "fields"):
+        return _java_text(value.fields, value.schema)
+    return text_of(value, schema) or ""

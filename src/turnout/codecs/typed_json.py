@@ -1,0 +1,73 @@
+"""JSON whose fields and their types are declared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.codecs.codec import Decoded, attempt
+from turnout.codecs.ddl import parse_ddl
+from turnout.codecs.reading import Reader
+from turnout.codecs.schemaless_json import JSON_CONVERTER
+from turnout.codecs.tombstones import with_tombstones
+from turnout.codecs.writing import encode_json
+from turnout.records import Block, Positions, Schema
+
+__all__ = ["TypedJson"]
+
+# A number that is none, outside of a text; JSON has no such thing, but many programs write it.
+_NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]|\\.)*")|(-?\bInfinity\b|\bNaN\b)', re.DOTALL)
+
+
+class TypedJson:
+    """The format ``json`` with a ``schema``: objects with declared fields, as structs.
+
+    What Spark's ``from_json`` reads is read: fields that are not declared are left out, missing ones are null, a
+    ``STRING`` takes the JSON of anything, a ``TIMESTAMP`` any part of ISO 8601 or seconds, a ``DECIMAL`` also a text.
+    The JSON null is a tombstone. Single quotes, and text behind the object, are refused.
+    """
+
+    format: ClassVar[str] = "json"
+    class_name: ClassVar[str] = JSON_CONVERTER
+
+    def __init__(self, ddl: str) -> None:
+        """A codec of the columns that *ddl* declares.
+
+        Raises:
+            DdlError: when it cannot be read.
+        """
+        declared = parse_ddl(ddl)
+        self._schema = declared.schema
+        self._reader = Reader.declared(declared)
+
+    def decode(self, rows: Positions, texts: Sequence[bytes | None]) -> Decoded:
+        """See `Codec.decode`."""
+        return with_tombstones(rows, texts, self._read)
+
+    def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
+        blocks, errors = self._reader.read(rows, texts)
+        again = {row: text for row in errors if (text := _with_texts(texts[int(np.searchsorted(rows, row))]))}
+        if again:
+            more, still = self._reader.read(np.array(list(again), np.intp), list(again.values()))
+            blocks += more
+            errors = {row: error for row, error in errors.items() if row not in again or row in still}
+        return [block if block.kind != "null" else block.nulls(None) for block in blocks], errors
+
+    def encode(self, block: Block) -> list[bytes | None]:
+        """See `Codec.encode`."""
+        return attempt(*encode_json(block))
+
+    def schema(self) -> Schema | None:
+        """The declared struct."""
+        return self._schema
+
+
+def _with_texts(text: bytes) -> bytes | None:
+    """The same with texts in place of NaN and infinities, None where there are none."""
+    if b"NaN" not in text and b"Infinity" not in text:
+        return None
+    replaced = _NOT_A_NUMBER.sub(lambda found: found[1] or b'"%s"' % found[2], text)
+    return replaced if replaced != text else None

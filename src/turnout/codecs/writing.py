@@ -1,0 +1,168 @@
+"""Blocks as JSON texts: what needs another form is converted by column, and each value is written once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+
+from turnout.codecs.builtins import builtin_of, hook
+from turnout.codecs.forms import Form, json_form
+from turnout.codecs.nodes import field_names
+from turnout.errors import RecordError
+from turnout.records import Block, Schema, Struct
+from turnout.records.text import text_of
+
+__all__ = ["Written", "encode_json", "texts_of"]
+
+Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
+"""The text of each value, and at the places of those that cannot be written why."""
+
+_FEW: Final = 8
+"""So many values are written as dicts: a class for their names would cost more than it gives."""
+
+_CHUNK: Final = 200
+"""Texts that are searched together: they should fit into the processor's cache."""
+
+_encode = msgspec.json.Encoder(enc_hook=hook, decimal_format="number").encode
+
+
+def encode_json(block: Block) -> Written:
+    """The values as JSON without their schema: every field, nulls too; a null itself is a tombstone."""
+    if block.kind == "null":
+        return [None] * len(block), {}
+    return texts_of(block, json_form)
+
+
+def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
+    """The JSON texts of values that are no nulls.
+
+    Args:
+        block: of objects or plain values.
+        form_of: how the values of a schema are to stand in JSON.
+    """
+    errors: dict[int, RecordError] = {}
+    if block.kind == "plain":
+        form = form_of(block.schema)
+        values = _formed(block.values, form, errors)
+        texts = _texts(values, errors)
+        if form.free:
+            _again(texts, values.__getitem__, errors)
+        return texts, errors
+    forms = _forms_of(block, form_of)
+    columns = {name: _formed(column, forms[name], errors) for name, column in block.columns.items()}
+    texts = _objects(len(block), columns, errors)
+    if any(form.free for form in forms.values()):
+        _again(texts, lambda place: {name: column[place] for name, column in columns.items()}, errors)
+    return texts, errors
+
+
+def _forms_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Mapping[Any, Form]:
+    if block.schema is None:
+        return dict.fromkeys(block.columns, form_of(None))
+    return {field.name: form_of(field.schema) for field in block.schema.fields}
+
+
+def _formed(column: Sequence[Any], form: Form, errors: dict[int, RecordError]) -> Sequence[Any]:
+    """The column as its form has it; null where a value has none."""
+    if form.column is None:
+        return column
+    try:
+        return form.column(column)
+    except (RecordError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+        return [_formed_alone(form.column, place, value, errors) for place, value in enumerate(column)]
+
+
+def _formed_alone(
+    convert: Callable[[Sequence[Any]], Sequence[Any]], place: int, value: Any, errors: dict[int, RecordError]
+) -> Any:
+    try:
+        return convert([value])[0]
+    except RecordError as error:
+        errors.setdefault(place, error)
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as failure:
+        errors.setdefault(place, RecordError(f"the value does not fit its schema: {failure}"))
+    return None
+
+
+def _objects(count: int, columns: Mapping[Any, Sequence[Any]], errors: dict[int, RecordError]) -> list[bytes | None]:
+    names = tuple(name if type(name) is str else str(text_of(name)) for name in columns)
+    if not names:
+        return [b"{}"] * count
+    kind = _outgoing(names) if count > _FEW else None
+    if kind is not None:
+        try:
+            return list(map(_encode, map(kind, *columns.values())))
+        except _UNWRITABLE:
+            pass
+    return _texts([dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], errors)
+
+
+@lru_cache(maxsize=256)
+def _outgoing(names: tuple[str, ...]) -> Any:
+    """A struct that is written as an object with these names; None where msgspec refuses one."""
+    known = field_names(names)
+    if known is None or len(set(names)) < len(names):
+        return None
+    own, rename = known
+    return msgspec.defstruct("Written", own, rename=rename, gc=False)
+
+
+_UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
+
+
+def _texts(values: Sequence[Any], errors: dict[int, RecordError]) -> list[bytes | None]:
+    """Each value's text by itself; one that msgspec cannot write goes the slow way."""
+    texts: list[bytes | None] = []
+    for place, value in enumerate(values):
+        try:
+            texts.append(_encode(value))
+        except _UNWRITABLE:
+            texts.append(_slowly(place, value, errors))
+    return texts
+
+
+def _slowly(place: int, value: Any, errors: dict[int, RecordError]) -> bytes | None:
+    try:
+        return _encode(builtin_of(value))
+    except _UNWRITABLE as failure:
+        errors.setdefault(place, RecordError(f"the value cannot be written as JSON: {failure}"))
+        return None
+
+
+def _again(texts: list[bytes | None], value: Callable[[int], Any], errors: dict[int, RecordError]) -> None:
+    """Write those again that hold what msgspec writes, but not as it should: infinities, and structs in a map.
+
+    msgspec writes the former as null, and in the latter the attributes of a schema that are not there: of texts
+    without a null nothing else has to be looked at.
+    """
+    for start in range(0, len(texts), _CHUNK):
+        chunk = [text or b"" for text in islice(texts, start, start + _CHUNK)]
+        if not _has_nu(b"".join(chunk)):
+            continue
+        for place, text in enumerate(chunk, start):
+            if b"null" in text:
+                found = value(place)
+                if _is_odd(found):
+                    texts[place] = _slowly(place, found, errors)
+
+
+def _has_nu(text: bytes) -> bool:
+    letters = np.frombuffer(text, np.uint8)
+    return bool(((letters[:-1] == ord("n")) & (letters[1:] == ord("u"))).any())
+
+
+def _is_odd(value: Any) -> bool:
+    kind = type(value)
+    if kind is float:
+        return not math.isfinite(value)
+    if kind is dict:
+        return any(map(_is_odd, value.values()))
+    if kind is list or kind is tuple:
+        return any(map(_is_odd, value))
+    return kind is Struct

@@ -1,0 +1,74 @@
+"""The converters that a connector's properties name."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.codecs import Format, converters_of
+from turnout.codecs.converters import _CLASSES
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+
+@pytest.mark.parametrize(("class_name", "name"), _CLASSES.items())
+def test_kafkas_converters_are_known(class_name: str, name: str) -> None:
+    """By their class, its simple name, and the alias that a worker takes."""
+    simple = class_name.rpartition(".")[2]
+    for spelled in (class_name, f" {simple} ", simple.removesuffix("Converter")):
+        found = converters_of({"key.converter": spelled, "value.converter": spelled})
+
+        assert (Format(name), Format(name), ()) == (found.key, found.value, found.mistakes)
+
+
+def test_settings_belong_to_their_side() -> None:
+    """Those of JsonConverter are read, and those that change nothing here are left alone."""
+    found = converters_of({
+        "name": "x", "key.converter": JSON, "key.converter.schemas.enable": "false",
+        "key.converter.schemas.cache.size": "10", "key.converter.decimal.format": "base64",
+        "value.converter": JSON, "value.converter.replace.null.with.default": "False",
+    })  # fmt: skip
+
+    assert Format("connect-json", schemas_enable=False) == found.key
+    assert Format("connect-json", replace_null_with_default=False) == found.value
+    assert found.mistakes == ()
+
+
+def test_nothing_is_said_of_what_is_not_there() -> None:
+    """The worker's converters are not known here."""
+    found = converters_of({"transforms": "x"})
+
+    assert (found.key, found.value, found.mistakes) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "about"),
+    [
+        ("value.converter", "io.confluent.connect.avro.AvroConverter", "there are org.apache.kafka.connect.json"),
+        ("value.converter", "org.apache.kafka.connect.json.JsonConvertor", "did you mean JsonConverter?"),
+        ("key.converter.schemas.enable", "yes", "expected true or false, found 'yes'"),
+        ("key.converter.decimal.format", "NUMERIC", "expected BASE64"),
+        ("key.converter.schema.enable", "true", "known here are schemas.enable"),
+        ("header.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter", "stay the bytes"),
+    ],
+)
+def test_what_is_not_understood_is_named(name: str, value: str, about: str) -> None:
+    """With the property, and what is known."""
+    found = converters_of({"key.converter": JSON, name: value})
+
+    assert [name] == [mistake.path for mistake in found.mistakes]
+    assert about in found.mistakes[0].problem
+    assert found.key is not None
+    assert found.value is None
+
+
+def test_a_plain_converter_has_no_settings() -> None:
+    """But StringConverter its encoding."""
+    found = converters_of({
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter", "key.converter.encoding": "latin1",
+        "value.converter": "org.apache.kafka.connect.converters.LongConverter", "value.converter.x": "1",
+    })  # fmt: skip
+
+    assert [one.problem for one in found.mistakes] == [
+        "expected UTF-8, found 'latin1'",
+        "the converter has no settings",
+    ]
