@@ -8,24 +8,30 @@ A package that holds it names it in its pyproject.toml, and chains can then say 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
-from turnout.transforms import Option, Transform
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Shape
+from turnout.transforms import Errors, Option, Step, Transform
 
 
 @dataclass(frozen=True, slots=True)
 class UpperField(Transform):
     summary: ClassVar[str] = "Writes one text field in upper case."
-    sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (Option("field", "STRING", "The field."),)
 
     field: str = ""
 
-    def columns(self, record: Mapping[str, Column]) -> Mapping[str, Column]:
-        value = record["value"]
-        return {"value": value.withField(self.field, F.upper(value[self.field]))}
+    def plan(self, shape: Shape) -> Step:
+        if shape.kind != "object":
+            raise RecordError(f"Only Struct and Map objects supported for [upper case], found: {shape.kind}")
+        return Step(self._upper)
+
+    def _upper(self, block: Block, _where: Sequence[bool] | None, _batch: Batch, _errors: Errors) -> Block:
+        column = block.columns.get(self.field)
+        if column is None:
+            return block
+        upper = [value.upper() if isinstance(value, str) else value for value in column]
+        return block.with_columns(block.schema, {**block.columns, self.field: upper})

@@ -63,6 +63,39 @@ def test_an_error_names_reason_text_token_and_position(
     assert repr(failure.value.text) in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "destination", "subject", "mapped"),
+    [
+        ("foo.>", "$0.>", "foo.a", "foo.a"),
+        ("foo.>", "x.$0.>", "foo.a.b", "x.foo.a.b"),
+        ("foo.>", "$-1.b.>", "foo.a", "foo.b.a"),
+        ("foo.>", "{{wildcard(0)}}.b.>", "foo.a", "foo.b.a"),
+        ("foo.>", "{{left(0,1)}}.b.>", "foo.a", "f.b.a"),
+        ("foo.>", "{{split(0,o)}}.b.>", "foo.a", "f.b.a"),
+        ("foo.>", "{{partition(10,0)}}.b.>", "foo.a", "3.b.a"),
+        (">", "b.$0.>", "a", "b.a.a"),
+    ],
+)
+def test_an_index_of_0_or_less_reads_the_first_token_also_without_a_star(
+    source: str, destination: str, subject: str, mapped: str
+) -> None:
+    """nats-server 2.15.1 has been seen to map so where the source has a > alone; 1 and more are out of range there."""
+    assert SubjectTransform.parse(source, destination).apply(subject) == mapped
+
+
+@pytest.mark.parametrize("destination", ["$1.>", "{{wildcard(1)}}.>", "{{left(1,1)}}.>", "{{partition(10,1)}}.>"])
+def test_an_index_of_1_is_out_of_range_without_a_star(destination: str) -> None:
+    """There is no first wildcard for it to name."""
+    with pytest.raises(reasons.IndexOutOfRangeError):
+        SubjectTransform.parse("foo.>", destination)
+
+
+def test_a_source_without_any_wildcard_has_no_first_token_to_read() -> None:
+    """The quirk is that of a source with > or *; a literal one takes no index at all."""
+    with pytest.raises(reasons.IndexOutOfRangeError):
+        SubjectTransform.parse("foo.a", "$0.b")
+
+
 def test_a_subject_that_does_not_match_is_told_from_one_that_is_not_valid() -> None:
     """A route passes the first on and dead-letters the second."""
     transform = SubjectTransform.parse("a.*", "b.$1")

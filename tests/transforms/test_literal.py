@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from turnout.records import Float32, Int8, Moment
+from turnout.records.schema import DATE, DECIMAL, Schema
 from turnout.transforms.literal import Literal, parse_literal
-from turnout.transforms.schema import DATE, Schema
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,60 @@ def test_null_has_no_schema() -> None:
 def test_dates_are_days_in_milliseconds() -> None:
     """A date's text makes Connect's Date."""
     assert Literal(Schema("int32", name=DATE, version=1), 1_577_836_800_000) == parse_literal("2020-01-01")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[null,1]",
+        "[1,null]",
+        '{"a":null,"b":1}',
+        "[12:30:00.123Z ]",
+        "{,}",
+        "[,]",
+        "[1 2]",
+        "[2013-01-01,3000000000]",
+        "{[1]:2}",
+        "1e99999999999",
+        ".5",
+        "[" * 5000,
+    ],
+)
+def test_what_kafka_takes_for_text(text: str) -> None:
+    """Brackets that hold no array or map after all, and numbers that are none."""
+    assert Literal(Schema("string"), text) == parse_literal(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "element", "value"),
+    [
+        ("[1, 2.5]", "float32", [1.0, 2.5]),
+        ("[1, 300]", "int16", [1, 300]),
+        ('["a\\"b"]', "string", ['a\\"b']),
+        ("[-1, 2013-01-01]", "int32", [Moment(-86_400_000), Moment(1_356_998_400_000)]),
+        ("[12:30:00.123Z]", "int32", [Moment(45_000_123)]),
+    ],
+)
+def test_elements_are_brought_under_their_common_schema(text: str, element: str, value: object) -> None:
+    """Numbers are widened, and a number beside a date is one."""
+    found = parse_literal(text)
+
+    assert found.schema is not None
+    assert found.schema.values is not None
+    assert (element, repr(value)) == (found.schema.values.type, repr(found.value))
+
+
+def test_elements_without_a_common_schema_tell_their_width() -> None:
+    """As there is no schema that does."""
+    found = parse_literal('[1, "x", 0.5]')
+
+    assert Literal(Schema("array"), [Int8(1), "x", Float32(0.5)]) == found
+    assert [Int8, str, Float32] == [type(item) for item in found.value]
+
+
+def test_what_is_too_large_for_a_float_is_a_decimal() -> None:
+    """Never infinite."""
+    found = parse_literal("1e400")
+
+    assert Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", "-400"),)) == found.schema
+    assert str(found.value) == "1E+400"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from turnout.conditions.evaluate import address_text, network_span, number_of
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
-from turnout.conditions.pattern import ANY, fold, lexemes, parse_pattern, pattern_regex
+from turnout.conditions.pattern import ANY, fold, lexemes, parse_pattern, pattern_matcher
 
 __all__ = ["COMPARISONS", "Check", "check_of", "holds", "passes", "shape"]
 
@@ -117,8 +117,8 @@ def passes(check: Check, value: str) -> bool:
         one = _TEXT_TESTS[op]
         return any(one(lexeme, text) for lexeme in lexemes(value)) if partial else one(value, text)
     if op == "glob":
-        matches = pattern_regex(text, ignore_case=folded).fullmatch
-        return any(map(matches, lexemes(value))) if partial else matches(value) is not None
+        matches = pattern_matcher(text, ignore_case=folded)
+        return any(map(matches, lexemes(value))) if partial else matches(value)
     if op == "has":
         return True
     if op == "cidr":

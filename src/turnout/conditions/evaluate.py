@@ -8,7 +8,7 @@ from functools import lru_cache, singledispatch
 from ipaddress import ip_address, ip_network
 
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator
-from turnout.conditions.pattern import fold, lexemes, pattern_regex
+from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 
 __all__ = ["NUMBER", "address_text", "evaluate", "leaf_holds", "network_span", "number_of"]
 
@@ -45,11 +45,11 @@ def leaf_holds(leaf: Leaf, value: str) -> bool:
 
 @leaf_holds.register
 def _(leaf: Kiwi, value: str) -> bool:
-    matches = pattern_regex(leaf.pattern, ignore_case=leaf.ignore_case).fullmatch
+    matches = pattern_matcher(leaf.pattern, ignore_case=leaf.ignore_case)
     text = fold(value) if leaf.ignore_case else value
     if leaf.partial:
-        return any(matches(lexeme) for lexeme in lexemes(text))
-    return matches(text) is not None
+        return any(map(matches, lexemes(text)))
+    return matches(text)
 
 
 @leaf_holds.register

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache, lru_cache
 from itertools import groupby
@@ -26,7 +27,7 @@ __all__ = [
     "fold",
     "lexemes",
     "parse_pattern",
-    "pattern_regex",
+    "pattern_matcher",
 ]
 
 
@@ -112,14 +113,63 @@ def fold(text: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def pattern_regex(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
-    """The pattern as a regular expression for ``fullmatch``; with *ignore_case*, for a folded value."""
-    written = {ANY: ".*", ONE: "."}
-    parts = (
-        written[piece] if isinstance(piece, Wildcard) else re.escape(fold(piece) if ignore_case else piece)
-        for piece in parse_pattern(pattern)
-    )
-    return re.compile("".join(parts), re.DOTALL)
+def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str], bool]:
+    """The function that tells whether the pattern matches the whole of a value; with *ignore_case*, a folded value.
+
+    It goes through the value once: what stands between two ``*`` is looked for from where the part before it ended, and
+    the first place that it is found at is as good as any other, so that there is nothing to come back to.
+    """
+    parts: list[list[Piece]] = [[]]
+    for piece in parse_pattern(pattern):
+        if piece is ANY:
+            parts.append([])
+        else:
+            parts[-1].append(fold(piece) if ignore_case and isinstance(piece, str) else piece)
+    if len(parts) == 1:
+        matches = _part_regex(parts[0]).fullmatch
+        return lambda value: matches(value) is not None
+    begins, ends = _part_regex(parts[0]).match, _part_regex(parts[-1]).fullmatch
+    length = sum(len(piece) if isinstance(piece, str) else 1 for piece in parts[-1])
+    middle = tuple(map(_finder, parts[1:-1]))
+
+    def matches_all(value: str) -> bool:
+        first = begins(value)
+        if first is None:
+            return False
+        place, end = first.end(), len(value) - length
+        if end < place or ends(value, end) is None:
+            return False
+        for find in middle:
+            place = find(value, place, end)
+            if place < 0:
+                return False
+        return True
+
+    return matches_all
+
+
+def _part_regex(part: Sequence[Piece]) -> re.Pattern[str]:
+    """A part without ``*`` as a regular expression: there is one way at most in which it can match somewhere."""
+    return re.compile("".join(re.escape(piece) if isinstance(piece, str) else "." for piece in part), re.DOTALL)
+
+
+def _finder(part: Sequence[Piece]) -> Callable[[str, int, int], int]:
+    """The function that gives where the first find of a part ends, looking from a place up to an end; -1 for none."""
+    if len(part) == 1 and isinstance(part[0], str):
+        text = part[0]
+
+        def find(value: str, place: int, end: int) -> int:
+            found = value.find(text, place, end)
+            return found + len(text) if found >= 0 else -1
+
+        return find
+    search = _part_regex(part).search
+
+    def search_for(value: str, place: int, end: int) -> int:
+        found = search(value, place, end)
+        return -1 if found is None else found.end()
+
+    return search_for
 
 
 def lexemes(value: str) -> list[str]:

@@ -197,7 +197,7 @@ def _steps(wanted: list[str], destination: str, tokens: list[str], *, strict: bo
             continue
         if strict and not literal_source and call.function != "wildcard":
             raise NotSupportedForImportError(destination, token, position)
-        if not places and call.function not in _NEEDS_NO_WILDCARD:
+        if literal_source and call.function not in _NEEDS_NO_WILDCARD:
             raise IndexOutOfRangeError(destination, token, position, detail="the source has no '*'")
         if literal_source:
             # The server ignores the token arguments of partition here, and hashes the whole subject.
@@ -209,7 +209,8 @@ def _steps(wanted: list[str], destination: str, tokens: list[str], *, strict: bo
                     destination, token, position, detail=f"{wildcard}, and the source has {len(places)} '*'"
                 )
         used += len(call.wildcards)
-        # 0 and less are not refused: they read the subject's first token, as in the server.
+        # 0 and less are not refused, also where the source has only a ">": they read the subject's first token, as
+        # in the server.
         steps.append(Step(None, call, tuple(places[n - 1] if n > 0 else 0 for n in call.wildcards)))
     if strict and used < len(places):
         raise NotUsingAllWildcardsError(

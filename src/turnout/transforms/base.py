@@ -1,14 +1,29 @@
-"""What every transform and every predicate is: a name, options, and a frozen value made of them."""
+"""What every transform and every predicate is: a name, options, a frozen value made of them, and what it does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
-__all__ = ["REPLACE_NULL", "Predicate", "Side", "Transform"]
+__all__ = ["REPLACE_NULL", "Errors", "Mask", "Predicate", "Run", "Side", "Step", "Transform", "unchanged"]
+
+Errors: TypeAlias = dict[int, RecordError]
+"""What went wrong: place in the block (of a step), or row of the batch (of everything else) → why."""
+
+Mask: TypeAlias = NDArray[np.bool_]
+"""For each row of a batch whether something is so."""
+
+Run: TypeAlias = Callable[[Block, Sequence[bool] | None, Batch, Errors], Block | list[Block]]
+"""The work of a `Step`: a block, where it applies (None: everywhere), the batch, and where to note what went wrong."""
 
 
 class Side(StrEnum):
@@ -27,10 +42,32 @@ REPLACE_NULL = Option(
 
 
 @dataclass(frozen=True, slots=True)
-class Transform:
-    """A configured transform: what it does to a record is for an engine to say (`turnout.spark.transforms`).
+class Step:
+    """What a transform does to every block of one shape; planned once for each shape, and kept.
 
-    A plug-in derives from this class (see ``docs/transforms.md``) and adds a method ``columns``.
+    Attributes:
+        run: gives the block with its new values, or several where their shapes differ. The same records stand in
+            the same order in it. A value that cannot be handled gets any value, and an entry in the errors under its
+            place in the block; a `RecordError` that is raised concerns every record of the block. Where the transform
+            applies is None unless *in_place* is set.
+        in_place: the schema and the names stay as they are, so that it can be applied to some values of a block only.
+    """
+
+    run: Run
+    in_place: bool = False
+
+
+def unchanged(block: Block, _where: Sequence[bool] | None, _batch: Batch, _errors: Errors) -> Block:
+    """The `Run` that does nothing."""
+    return block
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A configured transform.
+
+    One that has a ``$Key`` and a ``$Value`` says by `plan` what it does to values of one shape; one that takes the
+    whole record has `apply`. A plug-in derives from this class and does the same (see ``docs/transforms.md``).
 
     Attributes:
         side: of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
@@ -51,6 +88,18 @@ class Transform:
         """
         names = {option.name: option.name.replace(".", "_") for option in cls.options}
         return cls(side=side, **{field: options[name] for name, field in names.items()})
+
+    def plan(self, shape: Shape) -> Step:
+        """What to do with keys or values of this shape; called once for each shape that comes by.
+
+        Raises:
+            RecordError: no record with such a key or value can be handled.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a side and no plan")
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Change these records, all of them alive, in place; gives the rows of those that cannot be handled."""
+        raise NotImplementedError(f"{type(self).__name__} takes whole records and has no apply")
 
     @classmethod
     def class_name(cls) -> str:
@@ -80,13 +129,14 @@ class Predicate:
         """Build one from parsed options; every name of `options` is there."""
         return cls(**{option.name.replace(".", "_"): options[option.name] for option in cls.options})
 
+    def test(self, batch: Batch, errors: Errors) -> Mask:
+        """For each row of the batch whether the predicate holds; rows that are not alive do not count.
+
+        A record that it cannot be asked of has an entry in *errors*, by its row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no test")
+
 
 def mistake(option: str, problem: str, phase: Phase = "task_start") -> OptionError:
     """A mistake that shows only when options are seen together, which Connect finds when the task starts."""
     return OptionError(option, problem, phase)
-
-
-def value_or(options: Options, name: str, otherwise: Any) -> Any:
-    """The option's value, *otherwise* where it is null."""
-    found = options[name]
-    return otherwise if found is None else found

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Schema, Shape
+from turnout.records.schema import LOGICAL
+from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, unchanged
+from turnout.transforms.casting import caster, keeps
 from turnout.transforms.options import Option, Options
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, default_value, read, store
 
 __all__ = ["TARGETS", "Cast"]
 
@@ -70,3 +76,84 @@ class Cast(Transform):
             return cls(side=side, whole=parts[0][0].lower(), replace_null_with_default=replace)
         fields = {name: type_.lower() for name, type_ in parts}
         return cls(side=side, fields=tuple(fields.items()), replace_null_with_default=replace)
+
+    def plan(self, shape: Shape) -> Step:
+        """Null stays as it is; anything else is cast as a whole, or in the fields that are named."""
+        if shape.kind == "null":
+            return Step(unchanged)
+        if self.whole is not None:
+            return _whole(shape, self.whole)
+        require_object(shape, "cast types")
+        if shape.schema is None:
+            return _fields_of_map(self.fields)
+        return self._fields_of_struct(shape.schema)
+
+    def _fields_of_struct(self, schema: Schema) -> Step:
+        if schema.default is not None:
+            raise RecordError("a struct with a default cannot be cast: its default has the old types", SCHEMA_BUILDER)
+        targets = dict(self.fields)
+        fields = tuple(
+            Field(one.name, _cast_schema(one.schema, targets[one.name])) if one.name in targets else one
+            for one in schema.fields
+        )
+        changed = schema.basics(fields).with_(optional=schema.optional)
+        casts = [
+            (old, new, caster(old.schema, targets[old.name]), keeps(old.schema, targets[old.name]))
+            for old, new in zip(schema.fields, fields, strict=True)
+            if old.name in targets
+        ]
+        defaults = self.replace_null_with_default
+
+        def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+            columns = copied(block, errors, defaults=defaults, without=targets)
+            for old, new, cast, same in casts:
+                column = read(block, old, defaults=defaults)
+                if not (same and block.checked):
+                    column = convert(column, cast, errors)
+                store(new, column, errors)
+                columns[new.name] = column
+            return block.with_columns(changed, {field.name: columns[field.name] for field in fields})
+
+        return Step(run)
+
+
+def _cast_schema(schema: Schema, target: str) -> Schema:
+    """The schema of a field after the cast: nothing is kept but whether it is optional, and its default."""
+    default = None if schema.default is None else caster(schema, target)(default_value(schema))
+    return Schema(target, schema.optional, default)
+
+
+def _fields_of_map(targets: tuple[tuple[str, str], ...]) -> Step:
+    casts = [(name, caster(None, target)) for name, target in targets]
+
+    def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+        columns: dict[Any, Sequence[Any]] = dict(block.columns)
+        for name, cast in casts:
+            # A field that is absent is added as null.
+            columns[name] = convert(columns[name], cast, errors) if name in columns else [None] * len(block)
+        return block.with_columns(None, columns)
+
+    return Step(run)
+
+
+def _whole(shape: Shape, target: str) -> Step:
+    """The cast of plain values; their schema keeps all but its type, its logical name included, as in Connect."""
+    schema = shape.schema
+    cast = caster(schema, target)
+    if shape.kind == "object":
+        cast({})
+    changed = None
+    if schema is not None:
+        default = None if schema.default is None else cast(default_value(schema))
+        if default is not None and schema.name in LOGICAL:
+            raise RecordError("Invalid default value", SCHEMA_BUILDER)
+        changed = Schema(
+            target, schema.optional, default,
+            name=schema.name, version=schema.version, doc=schema.doc, parameters=schema.parameters,
+        )  # fmt: skip
+    fits = schema is None or schema.name not in LOGICAL
+
+    def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+        return block.with_values(changed, convert(block.values, cast, errors), checked=fits)
+
+    return Step(run)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, overload
 
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, RecordError
+from turnout.records import ALIVE, Batch, Failure, Record
+from turnout.transforms.apply import ChainRunner
 from turnout.transforms.base import Predicate, Transform
 from turnout.transforms.options import OptionError, Phase, parse_options
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
@@ -58,6 +60,41 @@ class Chain:
 
     stages: tuple[Stage, ...] = ()
     errors: ErrorPolicy = field(default_factory=ErrorPolicy)
+    _runners: list[ChainRunner] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A runner remembers plans, which are functions.
+        return type(self), (self.stages, self.errors)
+
+    @overload
+    def apply(self, records: Record) -> Record | None: ...
+
+    @overload
+    def apply(self, records: Iterable[Record]) -> list[Record | Failure | None]: ...
+
+    def apply(self, records: Record | Iterable[Record]) -> Record | list[Record | Failure | None] | None:
+        """What the chain makes of a record, None where it is filtered; of several records a list.
+
+        Whatever `errors` says, nothing is logged and nothing goes to the dead letters here. Not promised: that it
+        is fast for single records; many at once are.
+
+        Raises:
+            RecordError: when a stage cannot handle the one record. Among several, the `Failure` stands in its place.
+        """
+        if not isinstance(records, Record):
+            return self._outcomes(list(records))
+        (outcome,) = self._outcomes([records])
+        if isinstance(outcome, Failure):
+            raise RecordError(outcome.message, outcome.exception)
+        return outcome
+
+    def _outcomes(self, records: list[Record]) -> list[Record | Failure | None]:
+        runner = self._runners.pop() if self._runners else ChainRunner(self)
+        batch = Batch.of_records(records)
+        runner.apply(batch)
+        self._runners.append(runner)
+        outcomes = batch.outcomes.tolist()
+        return [batch.record(row) if outcomes[row] == ALIVE else batch.failures.get(row) for row in range(len(records))]
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, strict: bool = False, sink: bool = False) -> Self:

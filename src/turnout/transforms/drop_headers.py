@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from turnout.transforms.base import Transform
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import non_empty_list
 from turnout.transforms.options import Option
 
@@ -23,3 +24,8 @@ class DropHeaders(Transform):
     )
 
     headers: tuple[str, ...] = ()
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Drop them."""
+        batch.headers.drop(self.headers, rows)
+        return {}

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform, mistake
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Schema, Shape, group
+from turnout.records.paths import PathError, parse_path
+from turnout.records.schema import ANY
+from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option, Options
-from turnout.transforms.paths import PathError, parse_path
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import default_value, read
 
 __all__ = ["ExtractField"]
+
+_PURPOSE = "field extraction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +57,82 @@ class ExtractField(Transform):
         except PathError as error:
             raise mistake("field", str(error)) from None
         return cls(side, field, path, options["replace.null.with.default"])
+
+    def plan(self, shape: Shape) -> Step:
+        """Looks the path up in the schema, if there is one, so that it fails for nulls too."""
+        if shape.schema is None and shape.kind == "null":
+            # Kafka looks at no path for it, not even at an empty one.
+            return Step(unchanged)
+        if not self.path:
+            raise RecordError("the path is empty", "java.lang.IndexOutOfBoundsException")
+        if shape.schema is not None:
+            return self._of_struct(shape.schema)
+        require_object(shape, _PURPOSE)
+        return Step(self._of_map)
+
+    def _of_map(self, block: Block, _where: object, _batch: Batch, errors: Errors) -> Block | list[Block]:
+        first, *others = self.path
+        column = block.columns.get(first)
+        if column is None:
+            return block.nulls(None)
+        parent = first
+        for step in others:
+            column = [_entry(value, step, parent, place, errors) for place, value in enumerate(column)]
+            parent = step
+        return _in_place(block, None, column)
+
+    def _of_struct(self, schema: Schema) -> Step:
+        if schema.type != "struct":
+            raise RecordError(f"Cannot look up fields on non-struct type: {schema.type}")
+        fields = self._fields(schema)
+        *parents, last = fields
+        found = None if last.schema.type == ANY else last.schema
+
+        def run(block: Block, _where: object, _batch: Batch, _errors: Errors) -> Block | list[Block]:
+            if block.kind == "null":
+                return block.nulls(found)
+            # Parents are read with their defaults whatever the option says.
+            column = read(block, fields[0], defaults=bool(parents) or self.replace_null_with_default)
+            for field in fields[1:]:
+                column = _fields_of(column, field, defaults=field is not last or self.replace_null_with_default)
+            return _in_place(block, found, column)
+
+        return Step(run)
+
+    def _fields(self, schema: Schema) -> tuple[Field, ...]:
+        """The fields on the way, the one to extract last."""
+        fields: list[Field] = []
+        for step in self.path:
+            inner = schema.field(step) if schema.type == "struct" else None
+            if inner is None:
+                raise RecordError(f"Unknown field: {self.field}", "java.lang.IllegalArgumentException")
+            fields.append(Field(step, inner))
+            schema = inner
+        return tuple(fields)
+
+
+def _entry(value: Any, step: str, parent: str, place: int, errors: Errors) -> Any:
+    """The entry of a map; null has none, and everything else is refused."""
+    if type(value) is dict:
+        return value.get(step)
+    if value is not None:
+        message = f"Only Map objects supported in absence of schema for [{_PURPOSE}], found another type: {parent}"
+        errors.setdefault(place, RecordError(message))
+    return None
+
+
+def _fields_of(column: Sequence[Any], field: Field, *, defaults: bool) -> list[Any]:
+    """One field of structs; inside a null one nothing has a default."""
+    name = field.name
+    default = default_value(field.schema) if defaults else None
+    if default is None:
+        return [None if struct is None else struct.get(name) for struct in column]
+    values = [(struct, None if struct is None else struct.get(name)) for struct in column]
+    return [default if value is None and struct is not None else value for struct, value in values]
+
+
+def _in_place(block: Block, schema: Schema | None, column: Sequence[Any]) -> Block | list[Block]:
+    """The column in the place of the block's values."""
+    if schema is not None and schema.type != "struct" and None not in column:
+        return block.with_values(schema, column, checked=block.checked)
+    return group(block.rows, schema, column, checked=block.checked)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from turnout.transforms.base import Transform
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Errors, Transform
 
 __all__ = ["Filter"]
 
@@ -16,3 +17,8 @@ class Filter(Transform):
 
     summary: ClassVar[str] = "Drops every record that reaches it: guard it with a predicate."
     sided: ClassVar[bool] = False
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Drop them."""
+        batch.filter(rows)
+        return {}

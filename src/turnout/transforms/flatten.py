@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from decimal import Decimal
+from typing import Any, ClassVar
 
-from turnout.transforms.base import Transform
+from turnout.errors import RecordError
+from turnout.records import BigInt, Block, Field, Moment, Schema, Shape, Struct, group
+from turnout.records.schema import default_of
+from turnout.transforms.base import Errors, Step, Transform, unchanged
 from turnout.transforms.options import Option
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import default_value, store
 
 __all__ = ["Flatten"]
+
+_PURPOSE = "flattening"
+_BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
+_REFUSED = (Decimal, Moment, BigInt, Struct)
+"""Schemaless values that have no Connect type, or one that Flatten does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +33,133 @@ class Flatten(Transform):
     )
 
     delimiter: str = "."
+
+    def plan(self, shape: Shape) -> Step:
+        """Leaves are laid out for a schema once; maps are opened column by column while all entries are alike."""
+        if shape.kind == "null":
+            return Step(unchanged)
+        require_object(shape, _PURPOSE)
+        if shape.schema is None:
+            return Step(self._maps)
+        leaves = _Leaves(self.delimiter)
+        leaves.collect(shape.schema, "", (), optional=shape.schema.optional, default=shape.schema.default)
+        schema = shape.schema.basics(tuple(leaf.made for leaf in leaves.leaves))
+
+        def run(block: Block, _where: object, _batch: object, errors: Errors) -> Block:
+            columns = {leaf.made.name: leaf.read(block, errors) for leaf in leaves.leaves}
+            return block.with_columns(schema, columns, checked=block.checked)
+
+        return Step(run)
+
+    def _maps(self, block: Block, _where: object, _batch: object, errors: Errors) -> Block | list[Block]:
+        columns: dict[Any, Sequence[Any]] = {}
+        try:
+            for name, column in block.columns.items():
+                self._open(name, column, "", columns)
+        except (_Mixed, RecordError):
+            return group(block.rows, None, self._one_by_one(block, errors))
+        return block.with_columns(None, columns)
+
+    def _open(self, name: Any, column: Sequence[Any], prefix: str, columns: dict[Any, Sequence[Any]]) -> None:
+        """Add the leaves of a column; a later one of the same name wins."""
+        joined = self._joined(prefix, name)
+        kinds = set(map(type, column))
+        if not kinds.isdisjoint(_REFUSED):
+            raise _Mixed
+        if dict not in kinds:
+            columns[joined] = column
+            return
+        shapes = set(map(tuple, column)) if kinds == {dict} else set()
+        if len(shapes) != 1:
+            raise _Mixed
+        for inner in shapes.pop():
+            self._open(inner, [value[inner] for value in column], joined, columns)
+
+    def _one_by_one(self, block: Block, errors: Errors) -> list[dict[Any, Any]]:
+        flat: list[dict[Any, Any]] = []
+        for place, value in enumerate(block.whole()):
+            leaves: dict[Any, Any] = {}
+            try:
+                self._add(value, "", leaves)
+            except RecordError as error:
+                errors.setdefault(place, error)
+            flat.append(leaves)
+        return flat
+
+    def _add(self, value: dict[Any, Any], prefix: str, leaves: dict[Any, Any]) -> None:
+        for name, inner in value.items():
+            joined = self._joined(prefix, name)
+            if type(inner) is dict:
+                self._add(inner, joined, leaves)
+            elif isinstance(inner, _REFUSED):
+                raise RecordError(
+                    f"Flatten transformation does not support {type(inner).__name__} for record without schemas "
+                    f"(for field {joined})."
+                )
+            else:
+                leaves[joined] = inner
+
+    def _joined(self, prefix: str, name: Any) -> str:
+        if type(name) is not str:
+            raise RecordError(f"the key {name!r} of a map is no string", "java.lang.ClassCastException")
+        return f"{prefix}{self.delimiter}{name}" if prefix else name
+
+
+class _Mixed(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+    """Raised where the values of a column are not alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """One field of the flat struct: where it comes from, and what it is."""
+
+    path: tuple[Field, ...]
+    made: Field
+
+    def read(self, block: Block, errors: Errors) -> Sequence[Any]:
+        """Its column. A null struct leaves its leaves null, which nothing checks; defaults are for what is inside."""
+        first, *others = self.path
+        column: Sequence[Any] = block.columns[first.name]
+        absent: set[int] = set()
+        for field in others:
+            if None in column:
+                absent.update(place for place, struct in enumerate(column) if struct is None)
+            column = [None if struct is None else struct[field.name] for struct in column]
+        default = default_value(self.path[-1].schema)
+        if default is not None and None in column:
+            column = [default if value is None and place not in absent else value for place, value in enumerate(column)]
+        wrong: Errors = {}
+        store(self.made, column, wrong, checked=block.checked)
+        for place, error in wrong.items():
+            if place not in absent:
+                errors.setdefault(place, error)
+        return column
+
+
+class _Leaves:
+    """Collects the leaves of a struct's schema."""
+
+    def __init__(self, delimiter: str) -> None:
+        self.delimiter = delimiter
+        self.leaves: list[_Leaf] = []
+        self._names: set[str] = set()
+
+    def collect(self, schema: Schema, prefix: str, path: tuple[Field, ...], *, optional: bool, default: object) -> None:
+        inherited = schema.with_(default=default)
+        for field in schema.fields:
+            name = f"{prefix}{self.delimiter}{field.name}" if prefix else field.name
+            inner = field.schema
+            fallback = inner.default if inner.default is not None else default_of(inherited, field.name)
+            loose = optional or inner.optional
+            if inner.type == "struct":
+                self.collect(inner, name, (*path, field), optional=loose, default=fallback)
+                continue
+            if inner.type == "map":
+                raise RecordError(
+                    f"Flatten transformation does not support MAP for record with schemas (for field {name})."
+                )
+            if not name or name in self._names:
+                raise RecordError(f'Cannot create field because of field name duplication "{name}"', _BUILDER)
+            self._names.add(name)
+            made = Field(name, inner.with_(optional=loose, default=fallback))
+            self.leaves.append(_Leaf((*path, field), made))

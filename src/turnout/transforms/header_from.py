@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from itertools import compress
+from typing import Any, ClassVar, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform, mistake
+import numpy as np
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Schema, Shape
+from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake
 from turnout.transforms.checks import non_empty_list, one_of
 from turnout.transforms.options import Option, Options
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import NULL_POINTER, copied, fits, read
 
 __all__ = ["HeaderFrom"]
 
@@ -36,3 +44,59 @@ class HeaderFrom(Transform):
             counts = f"{len(options['headers'])} headers for {len(options['fields'])} fields"
             raise mistake("headers", f"expected one header for each field, found {counts}")
         return super(HeaderFrom, cls).from_options(options, side)
+
+    def plan(self, shape: Shape) -> Step:
+        """Append the headers; to move the fields takes them out as well. A null key or value fails."""
+        require_object(shape, f"header {self.operation}")
+        move = self.operation == "move"
+        sources = self._sources(shape.schema)
+        changed = None
+        if shape.schema is not None:
+            changed = shape.schema.basics(tuple(one for one in shape.schema.fields if one.name not in self.fields))
+
+        def run(block: Block, where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
+            rows = block.rows if where is None else block.rows[np.array(where)]
+            for header, name, field in sources:
+                column = self._column(block, name, field, where, errors)
+                if where is not None:
+                    column = list(compress(column, where))
+                batch.headers.append(rows, header, None if field is None else field.schema, column)
+            if not move:
+                return block
+            if changed is not None:
+                columns = copied(block, errors, defaults=self.replace_null_with_default, without=self.fields)
+                return block.with_columns(changed, columns)
+            left = {name: column for name, column in block.columns.items() if name not in self.fields}
+            return block.with_columns(None, left)
+
+        return Step(run, in_place=not move)
+
+    def _sources(self, schema: Schema | None) -> list[tuple[str, str, Field | None]]:
+        """The header, the name and the field of each entry; no field without a schema."""
+        sources: list[tuple[str, str, Field | None]] = []
+        for name, header in zip(self.fields, self.headers, strict=True):
+            found = None if schema is None else schema.field(name)
+            if schema is not None and found is None:
+                raise RecordError(f"no field {name!r}", NULL_POINTER)
+            sources.append((header, name, None if found is None else Field(name, found)))
+        return sources
+
+    def _column(
+        self, block: Block, name: str, field: Field | None, where: Sequence[bool] | None, errors: Errors
+    ) -> Sequence[Any]:
+        """The values of a header, in place of those that it cannot have an entry in *errors*."""
+        if field is None:
+            return block.columns.get(name) or [None] * len(block)
+        column = read(block, field, defaults=self.replace_null_with_default)
+        schema = field.schema
+        if block.checked and (schema.optional or None not in column):
+            return column
+        for place, value in enumerate(column):
+            if where is not None and not where[place]:
+                continue
+            if value is None and not schema.optional:
+                errors.setdefault(place, RecordError(f"A null value requires an optional schema but was {schema.type}"))
+            elif value is not None and not block.checked and not fits(schema, value):
+                problem = f"The value is not of the type {schema.type}: {type(value).__name__}"
+                errors.setdefault(place, RecordError(problem))
+        return column

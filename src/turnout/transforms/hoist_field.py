@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from turnout.transforms.base import Transform
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Schema, Shape
+from turnout.transforms.base import Errors, Step, Transform
 from turnout.transforms.options import Option
+from turnout.transforms.storing import store
 
 __all__ = ["HoistField"]
 
@@ -19,3 +22,22 @@ class HoistField(Transform):
     options: ClassVar[tuple[Option, ...]] = (Option("field", "STRING", "The field's name, flat."),)
 
     field: str = ""
+
+    def plan(self, shape: Shape) -> Step:
+        """Everything is wrapped alike; a null is refused by a schema that is not optional."""
+        if shape.schema is None:
+            return Step(self._in_map)
+        if not self.field:
+            raise RecordError("fieldName cannot be null.", "org.apache.kafka.connect.errors.SchemaBuilderException")
+        field = Field(self.field, shape.schema)
+        schema = Schema("struct", fields=(field,))
+
+        def run(block: Block, _where: object, _batch: Batch, errors: Errors) -> Block:
+            column = block.whole()
+            store(field, column, errors, checked=block.checked)
+            return block.with_columns(schema, {self.field: column}, checked=block.checked)
+
+        return Step(run)
+
+    def _in_map(self, block: Block, _where: object, _batch: Batch, _errors: Errors) -> Block:
+        return block.with_columns(None, {self.field: block.whole()})

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform, mistake
+import numpy as np
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Int32, Moment, Schema, Shape
+from turnout.records.schema import TIMESTAMP
+from turnout.transforms.base import REPLACE_NULL, Errors, Run, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.options import Option, Options
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
 
 __all__ = ["InsertField", "Insertion", "Source"]
 
 Source = Literal["topic", "partition", "offset", "timestamp", "static"]
 _SOURCES: tuple[Source, ...] = ("topic", "partition", "offset", "timestamp", "static")
+_SCHEMAS = {
+    "topic": Schema("string"),
+    "partition": Schema("int32"),
+    "offset": Schema("int64"),
+    "timestamp": Schema("int64", name=TIMESTAMP, version=1),
+    "static": Schema("string"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +75,101 @@ class InsertField(Transform):
         if options["static.field"] is not None and static is None:
             raise mistake("static.value", "is missing, and static.field needs it")
         return cls(side, insertions, static, options["replace.null.with.default"])
+
+    def plan(self, shape: Shape) -> Step:
+        """Add the fields behind the others; null stays as it is."""
+        if shape.kind == "null":
+            return Step(unchanged)
+        require_object(shape, "field insertion")
+        return Step(self._into_map if shape.schema is None else self._into_struct(shape.schema))
+
+    def _into_map(self, block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> list[Block]:
+        inserted = {one: self._values(one, block, batch, errors) for one in self.insertions}
+        # A null partition or timestamp is not stored, so that the shape is another one there.
+        absent = {one: values for one, values in inserted.items() if one.source in _LEFT_OUT and None in values}
+        columns: dict[Any, Sequence[Any]] = dict(block.columns)
+        if not absent:
+            for one, values in inserted.items():
+                columns[one.name] = _schemaless(one, values)
+            return [block.with_columns(None, columns)]
+        together: dict[tuple[bool, ...], list[int]] = {}
+        for place, missing in enumerate(zip(*absent.values(), strict=True)):
+            together.setdefault(tuple(value is None for value in missing), []).append(place)
+        return [self._part(block.take(np.array(places, np.intp)), places, inserted) for places in together.values()]
+
+    def _part(self, part: Block, places: list[int], inserted: dict[Insertion, Sequence[Any]]) -> Block:
+        """The same for records of which all or none have a partition, and a timestamp."""
+        columns: dict[Any, Sequence[Any]] = dict(part.columns)
+        for one, values in inserted.items():
+            chosen = [values[place] for place in places]
+            if one.source not in _LEFT_OUT or None not in chosen:
+                columns[one.name] = _schemaless(one, chosen)
+        return part.with_columns(None, columns)
+
+    def _into_struct(self, schema: Schema) -> Run:
+        fields = list(schema.fields)
+        for one in self.insertions:
+            if not one.name:
+                raise RecordError("fieldName cannot be null.", SCHEMA_BUILDER)
+            if any(one.name == field.name for field in fields):
+                problem = f'Cannot create field because of field name duplication "{one.name}"'
+                raise RecordError(problem, SCHEMA_BUILDER)
+            fields.append(Field(one.name, _SCHEMAS[one.source].with_(optional=one.optional)))
+        changed = schema.basics(tuple(fields))
+        added = fields[len(schema.fields) :]
+        defaults = self.replace_null_with_default
+
+        def run(block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
+            columns = copied(block, errors, defaults=defaults)
+            for one, field in zip(self.insertions, added, strict=True):
+                values = self._values(one, block, batch, errors)
+                if one.source == "timestamp":
+                    values = _moments(values)
+                elif one.source == "topic":
+                    # A null partition or timestamp is never stored, and so passes even where it is required.
+                    store(field, values, errors)
+                columns[one.name] = values
+            return block.with_columns(changed, columns)
+
+        return run
+
+    def _values(self, insertion: Insertion, block: Block, batch: Batch, errors: Errors) -> Sequence[Any]:
+        """What is inserted into each of the block's records."""
+        match insertion.source:
+            case "topic":
+                return batch.by_row(batch.topics, block.rows)
+            case "partition":
+                return _of_rows(batch.partitions, block, batch)
+            case "timestamp":
+                return _of_rows(batch.timestamps, block, batch)
+            case "static":
+                return [self.static_value] * len(block)
+        if batch.offsets is None:
+            raise RecordError(_NO_OFFSET)
+        offsets = _of_rows(batch.offsets, block, batch)
+        if None in offsets:
+            for place, offset in enumerate(offsets):
+                if offset is None:
+                    errors.setdefault(place, RecordError(_NO_OFFSET))
+        return offsets
+
+
+_LEFT_OUT = ("partition", "timestamp")
+_NO_OFFSET = "Only SinkRecord objects supported for [field insertion], found: a source record, which has no offset"
+
+
+def _of_rows(column: Any, block: Block, batch: Batch) -> Sequence[int | None]:
+    if isinstance(column, np.ndarray):
+        return column[block.rows].tolist()  # type: ignore[no-any-return]
+    return batch.by_row(column, block.rows)
+
+
+def _schemaless(insertion: Insertion, values: Sequence[Any]) -> Sequence[Any]:
+    """Schemaless values tell their width; times are numbers."""
+    return list(map(Int32, values)) if insertion.source == "partition" else values
+
+
+def _moments(values: Sequence[Any]) -> list[Moment | None]:
+    if None in values:
+        return [None if value is None else Moment(value) for value in values]
+    return list(map(Moment, values))

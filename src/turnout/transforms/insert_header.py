@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from turnout.transforms.base import Side, Transform
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.checks import non_null
 from turnout.transforms.literal import Literal, parse_literal
 from turnout.transforms.options import Option, Options
@@ -35,3 +36,9 @@ class InsertHeader(Transform):
     def from_options(cls, options: Options, side: Side) -> Self:
         """Parse the literal, once for all records."""
         return cls(side, options["header"], parse_literal(options["value.literal"]))
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """One header for each record, the same value for all."""
+        assert self.literal is not None
+        batch.headers.append(rows, self.header, self.literal.schema, [self.literal.value] * len(rows))
+        return {}

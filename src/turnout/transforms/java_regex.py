@@ -1,25 +1,31 @@
-r"""Whether a text is a regular expression to Java; it is never run here, only checked.
+r"""Java's regular expressions in Python: what ``java.util.regex`` answers, without a JVM.
 
-``java.util.regex.Pattern`` and Python's ``re`` differ (nested classes, possessive quantifiers, ``\Q…\E``,
-``\p{…}``), so a chain that is checked without a JVM needs its own reader of the syntax.
+Python's ``re`` differs in much (nested classes, possessive quantifiers, ``\Q…\E``, ``\p{…}``, what ends a line). A
+pattern is translated for the package ``regex``, which has all that it takes, and stops where a pattern takes too long.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
-__all__ = ["JavaRegexError", "check_java_regex", "groups_of"]
+import regex
 
+from turnout.errors import RecordError
+from turnout.transforms.java_regex_reader import JavaRegexError, JavaRegexReader
 
-class JavaRegexError(ValueError):
-    """Raised when Java would refuse the pattern; the message gives the reason and the position."""
+__all__ = ["LONGEST", "SECONDS", "JavaRegex", "JavaRegexError", "check_java_regex", "groups_of"]
 
+SECONDS = 1.0
+"""How long one text is matched at most; a pattern that needs longer fails the record."""
 
-_QUANTIFIER = re.compile(r"[*+?]|\{\d+(,\d*)?\}")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
-_FLAGS = re.compile(r"[idmsuxU]*(-[idmsuxU]*)?")
-_LETTER_ESCAPES = frozenset("tnrfaedDhHsSvVwWbBAGZzRXQENpPxu0ckN")
-_PROPERTY = re.compile(r"\{\^?(?:(?:Is|In|is|in)?[A-Za-z0-9_ -]+|[A-Za-z_]+=[A-Za-z0-9_ -]+)\}|[A-Za-z]")
+LONGEST = 65_536
+"""How many characters a text may have: NATS and Kafka have no topics of more."""
+
+_GROUP_NAME = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}")
+_ILLEGAL = "java.lang.IllegalArgumentException"
 
 
 def check_java_regex(pattern: str) -> None:
@@ -28,197 +34,111 @@ def check_java_regex(pattern: str) -> None:
     Raises:
         JavaRegexError: when it cannot.
     """
-    _Reader(pattern).read()
+    JavaRegex.of(pattern)
 
 
 def groups_of(pattern: str) -> tuple[int, dict[str, int]]:
     """How many capturing groups *pattern* has, and the numbers of those that have a name."""
-    reader = _Reader(pattern)
-    reader.read()
-    return reader.groups, reader.names
+    compiled = JavaRegex.of(pattern)
+    return compiled.groups, compiled.names
 
 
-class _Reader:
-    """One pass over a pattern, by recursive descent, that keeps nothing but groups and names."""
+class JavaRegex:
+    """A Java pattern, ready to run.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-        self.groups = 0
-        self.names: dict[str, int] = {}
+    Args:
+        pattern: as ``java.util.regex`` takes it.
 
-    def read(self) -> None:
-        self._alternatives()
-        if self.at < len(self.text):
-            raise self._error("unmatched closing ')'")
+    Raises:
+        JavaRegexError: when Java cannot compile it.
+    """
 
-    def _error(self, reason: str) -> JavaRegexError:
-        return JavaRegexError(f"{reason} near index {self.at} of {self.text!r}")
+    def __init__(self, pattern: str) -> None:
+        reader = JavaRegexReader(pattern)
+        self.pattern = pattern
+        self.groups = reader.groups
+        self.names = reader.names
+        self._compiled = _compiled(reader.written, pattern)
 
-    def _peek(self, count: int = 1) -> str:
-        return self.text[self.at : self.at + count]
+    @classmethod
+    def of(cls, pattern: str) -> JavaRegex:
+        """The pattern, compiled once."""
+        return _cached(pattern)
 
-    def _alternatives(self) -> None:
-        can_repeat = False
-        while self.at < len(self.text):
-            char = self._peek()
-            if char == ")":
-                return
-            if char == "|":
-                self.at += 1
-                can_repeat = False
-            elif char in "*+?":
-                if not can_repeat:
-                    raise self._error(f"dangling meta character {char!r}")
-                self._quantifier()
-                can_repeat = False
-            elif char == "{":
-                if not can_repeat and self.text[self.at - 1 : self.at] != "}":
-                    raise self._error("illegal repetition")
-                self._quantifier()
-            else:
-                self._atom(char)
-                can_repeat = True
+    def matches(self, text: str) -> bool:
+        """Whether the whole of *text* matches (``Matcher.matches``).
 
-    def _quantifier(self) -> None:
-        found = _QUANTIFIER.match(self.text, self.at)
+        Raises:
+            RecordError: when it takes too long.
+        """
+        return self._bounded(self._compiled.fullmatch, text) is not None
+
+    def replaced(self, text: str, replacement: str) -> str:
+        """The text with the first find replaced (``Matcher.replaceFirst``).
+
+        Raises:
+            RecordError: when it takes too long, or Java cannot use the replacement with this pattern.
+        """
+        found = self._bounded(self._compiled.search, text)
         if found is None:
-            raise self._error("illegal repetition")
-        if found.group().startswith("{"):
-            low, _, high = found.group()[1:-1].partition(",")
-            if int(low) >= 1 << 31 or (high and not int(low) <= int(high) < 1 << 31):
-                raise self._error("illegal repetition range")
-        self.at = found.end()
-        if self._peek() in ("?", "+") and self._peek():
-            self.at += 1
+            return text
+        parts = [part if isinstance(part, str) else found.group(part) or "" for part in self._parts(replacement)]
+        return "".join([text[: found.start()], *parts, text[found.end() :]])
 
-    def _atom(self, char: str) -> None:
-        if char == "(":
-            self._group()
-        elif char == "[":
-            self._class()
-        elif char == "\\":
-            self._escape(in_class=False)
-        else:
-            self.at += 1
+    def _bounded(self, find: Callable[..., Any], text: str) -> Any:
+        if len(text) > LONGEST:
+            raise RecordError(f"a text of {len(text)} characters is too long to be matched: more than {LONGEST}")
+        try:
+            return find(text, timeout=SECONDS)
+        except TimeoutError:
+            raise RecordError(f"{self.pattern!r} was matched for more than {SECONDS:g} s") from None
 
-    def _group(self) -> None:
-        self.at += 1
-        if self._peek() == "?":
-            self.at += 1
-            if self._group_head():
-                return
-        else:
-            self.groups += 1
-        self._alternatives()
-        if self._peek() != ")":
-            raise self._error("unclosed group")
-        self.at += 1
-
-    def _group_head(self) -> bool:
-        """Read what follows ``(?``; true if that was the whole group, as in ``(?i)``."""
-        for head in ("<=", "<!", ":", "=", "!", ">"):
-            if self.text.startswith(head, self.at):
-                self.at += len(head)
-                return False
-        if self._peek() == "<":
-            self.at += 1
-            self._name()
-            return False
-        flags = _FLAGS.match(self.text, self.at)
-        self.at = flags.end() if flags else self.at
-        if self._peek() == ")":
-            self.at += 1
-            return True
-        if self._peek() != ":":
-            raise self._error("unknown inline modifier or group type")
-        self.at += 1
-        return False
-
-    def _name(self) -> None:
-        found = _NAME.match(self.text, self.at)
-        if found is None or not self.text.startswith(">", found.end()):
-            raise self._error("bad group name")
-        if found.group() in self.names:
-            raise self._error(f"the group name {found.group()!r} is used twice")
-        self.groups += 1
-        self.names[found.group()] = self.groups
-        self.at = found.end() + 1
-
-    def _escape(self, *, in_class: bool) -> None:
-        self.at += 1
-        char = self._peek()
-        if not char:
-            raise self._error("unexpected end after a backslash")
-        self.at += 1
-        if char == "Q":
-            end = self.text.find("\\E", self.at)
-            self.at = len(self.text) if end < 0 else end + 2
-        elif char in "pP":
-            self._need(_PROPERTY, "bad character property")
-        elif char == "x":
-            self._need(re.compile(r"[0-9A-Fa-f]{2}|\{[0-9A-Fa-f]+\}"), "illegal hexadecimal escape")
-        elif char == "u":
-            self._need(re.compile(r"[0-9A-Fa-f]{4}"), "illegal Unicode escape")
-        elif char == "0":
-            self._need(re.compile(r"[0-3]?[0-7]{1,2}"), "illegal octal escape")
-        elif char == "c":
-            self._need(re.compile(r"(?s)."), "illegal control escape")
-        elif char == "N":
-            self._need(re.compile(r"\{[^}]+\}"), "illegal character name")
-        elif char == "k":
-            self._reference()
-        elif char.isascii() and char.isalpha() and char not in _LETTER_ESCAPES:
-            raise self._error(f"illegal escape \\{char}")
-        elif in_class and char in "bBAGZzRX":
-            raise self._error(f"illegal escape \\{char} in a character class")
-
-    def _reference(self) -> None:
-        found = re.compile(r"<([A-Za-z][A-Za-z0-9]*)>").match(self.text, self.at)
-        if found is None or found.group(1) not in self.names:
-            raise self._error("a reference to a group that is not defined")
-        self.at = found.end()
-
-    def _need(self, wanted: re.Pattern[str], reason: str) -> None:
-        found = wanted.match(self.text, self.at)
-        if found is None:
-            raise self._error(reason)
-        self.at = found.end()
-
-    def _class(self) -> None:
-        begun = self.at
-        self.at += 1
-        if self._peek() == "^":
-            self.at += 1
-        first = True
-        while True:
-            char = self._peek()
-            if not char:
-                self.at = begun
-                raise self._error("unclosed character class")
-            if char == "]" and not first:
-                self.at += 1
-                return
-            if char == "[":
-                self._class()
-            elif self._peek(2) == "&&":
-                self.at += 2
+    def _parts(self, replacement: str) -> list[str | int]:
+        """The replacement as texts and group numbers."""
+        parts: list[str | int] = []
+        at = 0
+        while at < len(replacement):
+            char = replacement[at]
+            at += 1
+            if char == "\\":
+                if at == len(replacement):
+                    raise RecordError("character to be escaped is missing", _ILLEGAL)
+                parts.append(replacement[at])
+                at += 1
+            elif char == "$":
+                group, at = self._group(replacement, at)
+                parts.append(group)
             else:
-                self._class_range(char)
-            first = False
+                parts.append(char)
+        return parts
 
-    def _class_range(self, char: str) -> None:
-        self._class_member(char)
-        if self._peek() != "-" or self.text[self.at + 1 : self.at + 2] in ("]", "[", ""):
-            return
-        self.at += 1
-        high = self._peek()
-        self._class_member(high)
-        if "\\" not in (char, high) and high < char:
-            raise self._error("illegal character range")
+    def _group(self, replacement: str, at: int) -> tuple[int, int]:
+        """The group number after a ``$``, and where it ends: as many digits as still name a group."""
+        named = _GROUP_NAME.match(replacement, at)
+        if named:
+            if named[1] not in self.names:
+                raise RecordError(f"No group with name {{{named[1]}}}", _ILLEGAL)
+            return self.names[named[1]], named.end()
+        digits = re.compile(r"[0-9]+").match(replacement, at)
+        if digits is None:
+            raise RecordError("Illegal group reference", _ILLEGAL)
+        group = int(digits[0][0])
+        if group > self.groups:
+            raise RecordError(f"No group {group}", "java.lang.IndexOutOfBoundsException")
+        at += 1
+        for digit in digits[0][1:]:
+            if group * 10 + int(digit) > self.groups:
+                break
+            group = group * 10 + int(digit)
+            at += 1
+        return group, at
 
-    def _class_member(self, char: str) -> None:
-        if char == "\\":
-            self._escape(in_class=True)
-        else:
-            self.at += 1
+
+_cached = lru_cache(maxsize=1024)(JavaRegex)
+
+
+def _compiled(written: str, pattern: str) -> Any:
+    try:
+        return regex.compile(written, regex.V1)
+    except (regex.error, RecursionError) as error:
+        raise JavaRegexError(f"{pattern!r} cannot be run here: {error}") from None

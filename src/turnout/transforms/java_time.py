@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["JavaTimeError", "Letters", "Token", "parse_java_time"]
+__all__ = ["MONTHS", "NUMERIC", "WEEKDAYS", "JavaTimeError", "Letters", "Token", "parse_java_time"]
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+
+NUMERIC = frozenset("yYdDFwWuHkKhmsS")
+"""Letters that are numbers however often they are repeated; ``M`` and ``L`` are up to twice."""
 
 _LETTERS = frozenset("GyYMLdDFwWEuaHkKhmsSzZX")
 
@@ -19,6 +28,11 @@ class Letters:
 
     letter: str
     count: int
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is printed and read as a number."""
+        return self.letter in NUMERIC or (self.letter in "ML" and self.count < 3)
 
 
 Token = Letters | str

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from turnout.transforms.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
+from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
+from turnout.transforms.java_number import double, parsed_decimal, scale_of, single
+from turnout.transforms.java_time_parse import time_parser
+from turnout.transforms.literal_schemas import Misfit, aligned, merged, plain
 
 __all__ = ["Literal", "parse_literal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value and the schema that goes with it, None for neither. Date objects are milliseconds."""
+    """A value and the schema that goes with it, None for neither.
+
+    What is in an array or a map without a common schema tells its own width (`turnout.records.scalars`).
+    """
 
     schema: Schema | None
     value: Any
 
 
 _STRING = Schema("string")
+_BOOLEAN = Schema("boolean")
 _NULL = Literal(None, None)
-_TOKEN = re.compile(r'(?:\\.|[^:,{}\[\]"\\])+|[:,{}\[\]"]|\\$', re.DOTALL)
+_TOKEN = re.compile(r'(?:\\.|[^:,{}\[\]"\\]|\\\Z)+|[:,{}\[\]"]', re.DOTALL)
 _DELIMITERS = frozenset(':,{}[]"')
-_WIDENING = ("int8", "int16", "int32", "int64", "float32", "float64")
-_DATE_TEXT = re.compile(r"(\d{1,4})-(\d{1,2})-(\d{1,2})")
-_TIME_TEXT = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})\.(\d{1,3})Z")
-_BOTH_TEXT = re.compile(_DATE_TEXT.pattern + "T" + _TIME_TEXT.pattern)
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_BLANKS = "".join(map(chr, range(33)))
+_TEMPORAL = {
+    len(text): (schema, time_parser(pattern))
+    for text, pattern, schema in (
+        ("2013-01-01", "yyyy-MM-dd", Schema("int32", name=DATE, version=1)),
+        ("12:30:00.123Z", "HH:mm:ss.SSS'Z'", Schema("int32", name=TIME, version=1)),
+        ("2013-01-01T12:30:00.123Z", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", Schema("int64", name=TIMESTAMP, version=1)),
+    )
+}
+_INTEGERS = ((8, Int8), (16, Int16), (32, Int32), (64, int))
 
 
 class _NotALiteral(Exception):  # noqa: N818 - a signal inside this module, never seen outside
@@ -41,83 +52,67 @@ class _NotALiteral(Exception):  # noqa: N818 - a signal inside this module, neve
 def parse_literal(text: str) -> Literal:
     """The value that *text* stands for, with the narrowest schema that holds it.
 
-    After a number or a closing bracket the rest of the text is ignored, as Connect does.
+    After a number or a closing bracket the rest of the text is ignored, as Connect does. A map whose keys are arrays
+    or maps themselves stays text.
     """
     if not text:
         return Literal(_STRING, "")
-    tokens = _TOKEN.findall(text)
-    if tokens[0] in ("[", "{"):
-        try:
-            return _Reader(tokens).container()
-        except (_NotALiteral, IndexError):
-            return Literal(_STRING, text)
     if text == "null":
         return _NULL
     if text in ("true", "false"):
-        return Literal(Schema("boolean"), text == "true")
-    return _temporal("".join(tokens[:5])) or _temporal(tokens[0]) or _number(tokens[0]) or Literal(_STRING, text)
+        return Literal(_BOOLEAN, text == "true")
+    tokens = _TOKEN.findall(text)
+    try:
+        if tokens[0] in ("[", "{"):
+            literal = _Reader(tokens).container()
+        else:
+            literal = _scalar(tokens, 0)[0] or Literal(_STRING, text)
+    except (_NotALiteral, Misfit, IndexError, RecursionError):
+        return Literal(_STRING, text)
+    return Literal(literal.schema, plain(literal.schema, literal.value))
+
+
+def _scalar(tokens: Sequence[str], at: int) -> tuple[Literal | None, int]:
+    """The time or the number whose text begins at a token, and how many tokens it took."""
+    token = tokens[at].strip(_BLANKS)
+    if token[:1].isdecimal():
+        # An unescaped colon ends a token, so that a time of day is five of them.
+        several = token + "".join(tokens[at + 1 : at + 5]) if len(tokens) >= at + 5 else ""
+        literal = _temporal(several)
+        if literal is not None:
+            return literal, 5
+        literal = _temporal(token)
+        if literal is not None:
+            return literal, 1
+    return (_number(token) if token[:1].isdecimal() or token[:1] in ("+", "-") else None), 1
 
 
 def _temporal(text: str) -> Literal | None:
-    """A date, a time or a timestamp, if the text has the length and the shape of one."""
-    plain = text.replace("\\:", ":")
-    if not plain[:1].isdigit():
+    """A date, a time or a timestamp, if the text has the length of one and can be read as one."""
+    text = text.replace("\\:", ":")
+    if len(text) not in _TEMPORAL:
         return None
-    for length, shape, kind in ((10, _DATE_TEXT, DATE), (13, _TIME_TEXT, TIME), (24, _BOTH_TEXT, TIMESTAMP)):
-        found = shape.match(plain)
-        if len(plain) == length and found:
-            return Literal(
-                Schema("int64" if kind == TIMESTAMP else "int32", name=kind, version=1), _millis(found, kind)
-            )
-    return None
-
-
-def _millis(found: re.Match[str], kind: str) -> int:
-    """Epoch milliseconds, with the lenience of SimpleDateFormat: month 13 is January of the next year."""
-    numbers = [int(number) for number in found.groups()]
-    moment = datetime(1970, 1, 1, tzinfo=UTC)
-    total = timedelta()
-    if kind in (DATE, TIMESTAMP):
-        year, month, day = numbers[:3]
-        carried = year * 12 + month - 1
-        moment = datetime(max(carried // 12, 1), carried % 12 + 1, 1, tzinfo=UTC)
-        total += timedelta(days=day - 1)
-    if kind in (TIME, TIMESTAMP):
-        hour, minute, second, milli = numbers[-4:]
-        total += timedelta(hours=hour, minutes=minute, seconds=second, milliseconds=milli)
-    return (moment + total - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    schema, parse = _TEMPORAL[len(text)]
+    millis = parse(text)
+    return None if millis is None else Literal(schema, Moment(millis))
 
 
 def _number(text: str) -> Literal | None:
     """The number, in the narrowest type: int8 … int64, float32, float64, decimal."""
-    if not (text[:1].isdigit() or text[:1] in ("+", "-")) or not _NUMBER.fullmatch(text):
+    number = parsed_decimal(text)
+    if number is None:
         return None
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return None
-    if number == number.to_integral_value() and -(1 << 63) <= number < 1 << 63:
-        whole = int(number)
-        bits = next(bits for bits in (8, 16, 32, 64) if -(1 << bits - 1) <= whole < 1 << bits - 1)
-        return Literal(Schema(f"int{bits}"), whole)
-    scale = -int(number.as_tuple().exponent)
+    if number.adjusted() < 20 and number == number.to_integral_value():
+        for bits, kind in _INTEGERS:
+            if -(1 << bits - 1) <= number < 1 << bits - 1:
+                return Literal(Schema(f"int{bits}"), kind(number))
+    scale = scale_of(number)
     if scale != 0:
-        narrow = _float32(float(number))
-        if narrow is not None:
-            return Literal(Schema("float32"), narrow)
-        wide = float(number)
-        if wide not in (float("inf"), float("-inf")):
+        if math.isfinite(narrow := single(number)):
+            return Literal(Schema("float32"), Float32(narrow))
+        if math.isfinite(wide := double(number)):
             return Literal(Schema("float64"), wide)
-    schema = Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", str(scale)),))
-    return Literal(schema, number)
-
-
-def _float32(number: float) -> float | None:
-    """The nearest float32, None where that is infinite."""
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        return None
+    return Literal(Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", str(scale)),)), number)
 
 
 class _Reader:
@@ -129,97 +124,73 @@ class _Reader:
 
     def container(self) -> Literal:
         self.at += 1
-        return self._array() if self.tokens[self.at - 1] == "[" else self._map()
+        return self._array() if self.tokens[self.at - 1].strip(_BLANKS) == "[" else self._map()
 
-    def _skip_blanks(self) -> str:
-        """The next token that is more than white space, without taking it."""
-        while not self.tokens[self.at].strip():
+    def _next(self) -> str:
+        """The next token that is more than white space, without the blanks around it, and without taking it."""
+        while not self.tokens[self.at].strip(_BLANKS):
             self.at += 1
-        return self.tokens[self.at]
+        return self.tokens[self.at].strip(_BLANKS)
 
     def _array(self) -> Literal:
         items: list[Literal] = []
-        while self._skip_blanks() != "]":
+        while self._next() != "]":
             items.append(self._item())
-            if self._skip_blanks() == ",":
+            if self._next() == ",":
                 self.at += 1
-            elif self.tokens[self.at] != "]":
+            elif self._next() != "]":
                 raise _NotALiteral
         self.at += 1
-        schema = Schema("array", values=_common(items))
-        return Literal(schema, [item.value for item in items])
+        common = merged([item.schema for item in items])
+        values = [item.value for item in items]
+        if common is not None:
+            values = [aligned(common, value) for value in values]
+        return Literal(Schema("array", values=common), values)
 
     def _map(self) -> Literal:
         keys: list[Literal] = []
         items: list[Literal] = []
-        while self._skip_blanks() != "}":
-            if self.tokens[self.at] == ",":
-                self.at += 1
-                continue
+        while self._next() != "}":
             key = self._item()
-            if key.value is None or self._skip_blanks() != ":":
+            if key.value is None or isinstance(key.value, list | dict) or self._next() != ":":
                 raise _NotALiteral
             self.at += 1
             keys.append(key)
             items.append(self._item())
+            if self._next() == ",":
+                self.at += 1
         self.at += 1
-        schema = Schema("map", keys=_common(keys), values=_common(items))
-        return Literal(schema, dict(zip((key.value for key in keys), (item.value for item in items), strict=True)))
+        of_keys = merged([key.schema for key in keys])
+        of_values = merged([item.schema for item in items]) if of_keys is not None else None
+        values: dict[Any, Any] = {}
+        for key, item in zip(keys, items, strict=True):
+            name = key.value if of_keys is None else aligned(of_keys, key.value)
+            values[name] = item.value if of_values is None else aligned(of_values, item.value)
+        return Literal(Schema("map", keys=of_keys, values=of_values), values)
 
     def _item(self) -> Literal:
-        word = self._skip_blanks()
+        word = self._next()
         if word in ("[", "{"):
             return self.container()
         if word == '"':
             return self._string()
         if word in _DELIMITERS:
             raise _NotALiteral
-        for count in (5, 1):
-            joined = "".join(self.tokens[self.at : self.at + count]).strip()
-            found = _temporal(joined)
-            if found:
-                self.at += count
-                return found
-        self.at += 1
-        word = word.strip()
-        if word == "null":
-            return _NULL
-        if word in ("true", "false"):
-            return Literal(Schema("boolean"), word == "true")
-        number = _number(word)
-        if number is None:
+        if word in ("null", "true", "false"):
+            self.at += 1
+            return _NULL if word == "null" else Literal(_BOOLEAN, word == "true")
+        literal, count = _scalar(self.tokens, self.at)
+        if literal is None:
             raise _NotALiteral
-        return number
+        self.at += count
+        return literal
 
     def _string(self) -> Literal:
         self.at += 1
         text: list[str] = []
         while self.tokens[self.at] != '"':
-            text.append(self.tokens[self.at].replace('\\"', '"'))
+            text.append(self.tokens[self.at])
             self.at += 1
         self.at += 1
         joined = "".join(text)
         return _temporal(joined) or Literal(_STRING, joined)
-
-
-def _common(items: Sequence[Literal]) -> Schema | None:
-    """The schema that all elements share after widening, None if there is none."""
-    schema: Schema | None = None
-    for item in items:
-        if item.schema is None:
-            # A null among typed elements makes Connect fall back to strings.
-            schema = _STRING if schema is not None else None
-            continue
-        merged = item.schema if schema is None else _merge(schema, item.schema)
-        if merged is None:
-            return None
-        schema = merged
-    return schema
-
-
-def _merge(left: Schema, right: Schema) -> Schema | None:
-    if left == right:
-        return right
-    if left.type in _WIDENING and right.type in _WIDENING and not left.logical and not right.logical:
-        return max(left, right, key=lambda schema: _WIDENING.index(schema.type))
-    return right if left.type == right.type and left.name == right.name else None

@@ -23,7 +23,8 @@ class ErrorPolicy:
         log: whether failures are logged with stage, class, message and place; `log_messages` adds key and value.
         retry_timeout: read and without effect, as is `retry_delay_max`: see `notes`.
         failed_predicates: ``fail``: a failing predicate is a failure of its stage, as in released Kafka;
-            ``not-matched``: the stage is left out and the failure logged, whatever ``negate`` says (KIP-585's draft).
+            ``not-matched``: the stage is left out and the failure logged, whatever ``negate`` says; a Filter filters
+            the record (KIP-585's draft).
         dead_letter_topic: where failed records go, empty for nowhere.
     """
 
@@ -90,7 +91,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "errors.predicates",
         "STRING",
-        "What a failing predicate is: a failure, or not matched (not in Kafka).",
+        "What a failing predicate is: a failure, or not matched: left as it is, by Filter filtered (not in Kafka).",
         default="fail",
         check=one_of("fail", "not-matched"),
         valid="fail, not-matched",

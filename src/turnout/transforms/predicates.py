@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import yaml
 
 from turnout.conditions import Condition as ConditionTree
 from turnout.conditions import decode, leaves
-from turnout.errors import ConditionError
-from turnout.transforms.base import Predicate
+from turnout.conditions.check import Check, check_of, passes
+from turnout.conditions.model import Group, Logic
+from turnout.errors import ConditionError, RecordError
+from turnout.records import ALIVE, Batch
+from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.subjects import matches
+from turnout.transforms.base import Errors, Mask, Predicate
 from turnout.transforms.checks import java_regex, non_empty
+from turnout.transforms.java_regex import JavaRegex
 from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.topics import ByTopic
 
 __all__ = [
     "Condition",
@@ -38,6 +47,20 @@ class TopicNameMatches(Predicate):
     )
 
     pattern: str = ""
+    _known: ByTopic[bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", ByTopic(self._matches))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.pattern,)
+
+    def test(self, batch: Batch, errors: Errors) -> Mask:
+        """Asks once for each distinct topic."""
+        return _of_topics(batch, self._known, errors)
+
+    def _matches(self, topic: str | None) -> bool:
+        return topic is not None and JavaRegex.of(self.pattern).matches(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +74,24 @@ class HasHeaderKey(Predicate):
 
     name: str = ""
 
+    def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
+        """Looks at the names of the headers as they are at this stage."""
+        return batch.headers.has(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordIsTombstone(Predicate):
     """See ``summary``."""
 
     summary: ClassVar[str] = "True where the value is null."
+
+    def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
+        """Nulls stand in blocks of their own."""
+        tombstones = np.zeros(len(batch), np.bool_)
+        for block in batch.value:
+            if block.kind == "null":
+                tombstones[block.rows] = True
+        return tombstones
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +104,20 @@ class SubjectMatches(Predicate):
     )
 
     subject: str = ""
+    _known: ByTopic[bool] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", ByTopic(self._matches))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.subject,)
+
+    def test(self, batch: Batch, errors: Errors) -> Mask:
+        """Asks once for each distinct topic."""
+        return _of_topics(batch, self._known, errors)
+
+    def _matches(self, topic: str | None) -> bool:
+        return topic is not None and matches(self.subject, topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +143,72 @@ class Condition(Predicate):
             tree = decode_condition(options["when"])
         except ConditionError as error:
             raise OptionError("when", f"expected a condition: {error}") from None
-        return cls(tree, tuple(dict.fromkeys(leaf.key for leaf in leaves(tree))))
+        keys = tuple(dict.fromkeys(leaf.key for leaf in leaves(tree)))
+        try:
+            for key in keys:
+                _side_and_path(key)
+        except PathError as error:
+            raise OptionError("when", f"expected a condition: {error}") from None
+        return cls(tree, keys)
+
+    def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
+        """Reads each key's texts once, and tests each leaf on each distinct text."""
+        return _holds(self.tree, {key: texts_of(batch, key) for key in self.keys})
+
+
+def texts_of(batch: Batch, key: str) -> Sequence[str | None]:
+    """For each row what a condition sees under *key*: None where there is nothing."""
+    if key in ("topic", "subject"):
+        return batch.topics
+    place = _side_and_path(key)
+    if place is None:
+        return batch.headers.last(key)
+    side, path = place
+    return texts_at(batch.key if side == "key" else batch.value, path, len(batch))
+
+
+def _side_and_path(key: str) -> tuple[str, tuple[str, ...]] | None:
+    """The side and the path that a key names, None where it is a header's name."""
+    side, dot, path = key.partition(".")
+    if side in ("key", "value") and (path or not dot):
+        return side, parse_path(path)
+    return None
+
+
+def _holds(condition: ConditionTree, texts: Mapping[str, Sequence[str | None]]) -> Mask:
+    if not isinstance(condition, Group):
+        check = check_of(condition)
+        return _passing(check, texts[check.key])
+    found = [_holds(child, texts) for child in condition.children]
+    match condition.logic:
+        case Logic.AND:
+            holds: Mask = np.logical_and.reduce(found)
+        case Logic.OR:
+            holds = np.logical_or.reduce(found)
+        case Logic.XOR:
+            holds = np.sum(found, axis=0) == 1
+    return ~holds if condition.negated else holds
+
+
+def _passing(check: Check, texts: Sequence[str | None]) -> Mask:
+    answers = {text: text is not None and passes(check, text) for text in set(texts)}
+    holds = np.fromiter(map(answers.__getitem__, texts), np.bool_, len(texts))
+    return ~holds if check.negated else holds
+
+
+def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
+    """The answer for each row's topic; those of records that are not alive cannot fail."""
+    answers = known.of(batch.topics)
+    if RecordError not in set(map(type, answers)):
+        return np.fromiter(answers, np.bool_, len(answers))
+    holds = np.zeros(len(batch), np.bool_)
+    for row, answer in enumerate(answers):
+        if isinstance(answer, RecordError):
+            if batch.outcomes[row] == ALIVE:
+                errors[row] = answer
+        else:
+            holds[row] = answer
+    return holds
 
 
 _SHORT_GROUPS = {"all": "And", "any": "Or", "xor": "Xor"}

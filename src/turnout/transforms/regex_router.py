@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from turnout.transforms.base import Transform
+from turnout.errors import RecordError
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import java_regex
+from turnout.transforms.java_regex import JavaRegex
 from turnout.transforms.options import Option
+from turnout.transforms.topics import ByTopic, route
 
 __all__ = ["RegexRouter"]
 
@@ -25,3 +29,20 @@ class RegexRouter(Transform):
 
     regex: str = ""
     replacement: str = ""
+    _routed: ByTopic[str | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_routed", ByTopic(self._route))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.side, self.regex, self.replacement)
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Give these records their new topics."""
+        return route(batch, rows, self._routed)
+
+    def _route(self, topic: str | None) -> str | None:
+        if topic is None:
+            raise RecordError("the topic is null", "java.lang.NullPointerException")
+        pattern = JavaRegex.of(self.regex)
+        return pattern.replaced(topic, self.replacement) if pattern.matches(topic) else topic

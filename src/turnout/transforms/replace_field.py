@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform
+from turnout.errors import RecordError
+from turnout.records import Block, Field, Schema, Shape
+from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, unchanged
+from turnout.transforms.java_map import in_hash_order
 from turnout.transforms.options import Option, Options
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import read, store
 
 __all__ = ["ReplaceField"]
+
+_PURPOSE = "field replacement"
+_BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
 
 
 def _pair(entry: str) -> list[str]:
@@ -65,5 +73,83 @@ class ReplaceField(Transform):
         return dict(self.renames).get(name, name)
 
     def source_of(self, name: str) -> str:
-        """Which old field is read for the new name: the reverse lookup that Connect does, with its oddities."""
-        return {new: old for old, new in self.renames}.get(name, name)
+        """Which old field is read for the new name: the reverse lookup that Connect does, with its oddities.
+
+        Of several old names for one new name the last in the order of a HashMap counts.
+        """
+        renames = dict(self.renames)
+        return {renames[old]: old for old in in_hash_order(renames)}.get(name, name)
+
+    def plan(self, shape: Shape) -> Step:
+        """Names alone are looked at, once for each schema or shape."""
+        if shape.kind == "null":
+            return Step(unchanged)
+        require_object(shape, _PURPOSE)
+        return self._of_map(shape.names) if shape.schema is None else self._of_struct(shape.schema)
+
+    def _of_map(self, names: tuple[Any, ...]) -> Step:
+        new_names: dict[Any, Any] = {}
+        for name in names:
+            if type(name) is not str:
+                raise RecordError(f"the key {name!r} of a map is no string", "java.lang.ClassCastException")
+            if self.keeps(name):
+                new_names[self.renamed(name)] = name
+
+        def run(block: Block, _where: object, _batch: object, _errors: Errors) -> Block:
+            return block.with_columns(None, {new: block.columns[old] for new, old in new_names.items()})
+
+        return Step(run)
+
+    def _of_struct(self, schema: Schema) -> Step:
+        fields: dict[str, Field] = {}
+        for field in schema.fields:
+            if self.keeps(field.name):
+                new = self.renamed(field.name)
+                if not new or new in fields:
+                    raise RecordError(f'Cannot create field because of field name duplication "{new}"', _BUILDER)
+                fields[new] = Field(new, field.schema)
+        moves = [(field, self._source(schema, name)) for name, field in fields.items()]
+        made = schema.basics(tuple(fields.values()))
+
+        def run(block: Block, _where: object, _batch: object, errors: Errors) -> Block:
+            columns = {field.name: self._column(block, field, source, errors) for field, source in moves}
+            return block.with_columns(made, columns, checked=block.checked)
+
+        return Step(run)
+
+    def _source(self, schema: Schema, new: str) -> Field:
+        name = self.source_of(new)
+        found = schema.field(name)
+        if found is None:
+            raise RecordError(f"{name} is not a valid field name")
+        return Field(name, found)
+
+    def _column(self, block: Block, field: Field, source: Field, errors: Errors) -> Sequence[Any]:
+        column = read(block, source, defaults=self.replace_null_with_default)
+        store(field, column, errors, checked=block.checked)
+        if source.schema != field.schema:
+            for place, value in enumerate(column):
+                if not _fits(source.schema, field.schema, value):
+                    problem = f'Invalid value for field "{field.name}", schema type {field.schema.type.upper()}'
+                    errors.setdefault(place, RecordError(f"{problem}: {source.schema.type.upper()}"))
+        return column
+
+
+def _fits(source: Schema, target: Schema, value: Any) -> bool:
+    """Whether a value of one schema can be stored under another."""
+    if value is None:
+        return target.optional
+    kinds = [schema.logical or schema.type for schema in (source, target)]
+    if kinds[0] != kinds[1]:
+        return False
+    if source.type == "struct":
+        return source == target
+    if source.type == "map" and source.keys and target.keys:
+        keys, into = source.keys, target.keys
+        if not all(_fits(keys, into, key) for key in value):
+            return False
+    if source.type in ("array", "map") and source.values and target.values:
+        inner, into = source.values, target.values
+        items = value.values() if source.type == "map" else value
+        return all(_fits(inner, into, item) for item in items)
+    return True

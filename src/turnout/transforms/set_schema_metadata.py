@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform, mistake
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Schema, Shape
+from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.options import Option, Options
+from turnout.transforms.storing import copied
 
 __all__ = ["SetSchemaMetadata"]
 
@@ -32,3 +35,26 @@ class SetSchemaMetadata(Transform):
         if options["schema.name"] is None and options["schema.version"] is None:
             raise mistake("", "expected schema.name, schema.version or both")
         return super(SetSchemaMetadata, cls).from_options(options, side)
+
+    def plan(self, shape: Shape) -> Step:
+        """Copies structs under the new schema; Connect lists the fields of every schema, and so takes no other type."""
+        if shape.schema is None:
+            if shape.kind == "null":
+                return Step(unchanged)
+            raise RecordError("Schema required for [updating schema metadata]")
+        if shape.schema.type != "struct":
+            raise RecordError(f"Cannot list fields on non-struct type: {shape.schema.type}")
+        schema = self._renamed(shape.schema)
+
+        def run(block: Block, _where: object, _batch: Batch, errors: Errors) -> Block:
+            if block.kind == "null":
+                return block.nulls(schema)
+            columns = copied(block, errors, defaults=self.replace_null_with_default)
+            return block.with_columns(schema, columns, checked=block.checked)
+
+        return Step(run)
+
+    def _renamed(self, schema: Schema) -> Schema:
+        if self.schema_name is not None:
+            schema = schema.with_(name=self.schema_name)
+        return schema if self.schema_version is None else schema.with_(version=self.schema_version)

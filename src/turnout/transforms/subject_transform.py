@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+from xxhash import xxh64_intdigest
+
 from turnout.errors import SubjectError
+from turnout.records import Batch, Positions
+from turnout.subjects.draw_hash import SEED
+from turnout.subjects.draws import BITS
 from turnout.subjects.transform import SubjectTransform as Mapping
-from turnout.transforms.base import Side, Transform
+from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.options import Option, OptionError, Options
+from turnout.transforms.topics import ByTopic, route
 
 __all__ = ["SubjectTransform"]
 
@@ -25,6 +32,32 @@ class SubjectTransform(Transform):
     )
 
     mapping: Mapping | None = None
+    _mapped: ByTopic[str | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_mapped", ByTopic(self._map))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.side, self.mapping)
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Give these records their new topics; where the mapping draws, each record draws for itself."""
+        if self.mapping is None or not self.mapping.is_random:
+            return route(batch, rows, self._mapped)
+        topics = list(batch.topics)
+        for row in rows.tolist():
+            offset = None if batch.offsets is None else batch.offsets[row]
+            topics[row] = self._map(topics[row], _draw(batch.partitions[row], offset))
+        batch.topics = topics
+        return {}
+
+    def _map(self, topic: str | None, draw: float | None = None) -> str | None:
+        if topic is None or self.mapping is None:
+            return topic
+        try:
+            return self.mapping.apply(topic, draw)
+        except SubjectError:
+            return topic
 
     @classmethod
     def from_options(cls, options: Options, side: Side) -> Self:
@@ -38,3 +71,13 @@ class SubjectTransform(Transform):
     def full_name(self) -> str:
         """Turnout's own class, as error headers name it."""
         return "turnout.transforms.SubjectTransform"
+
+
+def _draw(partition: int | None, offset: int | None) -> float:
+    """The draw of a record, which is the same each time that it comes by: Spark's hash of its place."""
+    bits = SEED
+    if partition is not None:
+        bits = xxh64_intdigest(struct.pack("<i", partition), bits)
+    if offset is not None:
+        bits = xxh64_intdigest(struct.pack("<q", offset), bits)
+    return float((bits >> 64 - BITS) * 2.0**-BITS)

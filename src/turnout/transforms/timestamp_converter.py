@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from turnout.transforms.base import REPLACE_NULL, Side, Transform, mistake
+from turnout.records import Batch, Block, Field, Schema, Shape
+from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.checks import one_of
 from turnout.transforms.java_time import JavaTimeError, parse_java_time
 from turnout.transforms.options import Option, Options
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import Memo, convert, copied, default_value, read, store
+from turnout.transforms.timestamps import TARGETS, Conversion, source_of
 
 __all__ = ["PRECISIONS", "TARGET_TYPES", "TimestampConverter"]
 
 TARGET_TYPES = ("string", "unix", "Date", "Time", "Timestamp")
+_PURPOSE = "converting timestamp formats"
 PRECISIONS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 
 
@@ -58,3 +64,79 @@ class TimestampConverter(Transform):
         except JavaTimeError as error:
             raise mistake("format", f"expected a pattern of java.text.SimpleDateFormat: {error}") from None
         return super(TimestampConverter, cls).from_options({**options, "format": pattern}, side)
+
+    def plan(self, shape: Shape) -> Step:
+        """Convert the whole, or the one field; null stays null, and has the converted schema where it has one."""
+        conversion = Conversion(self.target_type, self.format, self.unix_precision)
+        if self.field:
+            return self._field(shape, conversion)
+        if shape.schema is None:
+            return self._whole(shape, None, Memo(conversion.of_any))
+        source = source_of(shape.schema)
+        return self._whole(shape, self._target(shape.schema), Memo(conversion.of(source)))
+
+    def _target(self, schema: Schema) -> Schema:
+        return TARGETS[self.target_type].with_(optional=schema.optional)
+
+    def _whole(self, shape: Shape, changed: Schema | None, memo: Memo) -> Step:
+        if shape.kind == "object":
+            memo({})
+
+        def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+            if block.kind == "null":
+                return block.nulls(changed)
+            return block.with_values(changed, convert(block.values, memo, errors))
+
+        return Step(run)
+
+    def _field(self, shape: Shape, conversion: Conversion) -> Step:
+        if shape.schema is None:
+            if shape.kind == "null":
+                return Step(unchanged)
+            require_object(shape, _PURPOSE)
+            return _field_of_map(self.field, Memo(conversion.of_any))
+        if shape.kind != "null" or shape.schema.type != "struct":
+            require_object(shape, _PURPOSE)
+        return self._field_of_struct(shape, shape.schema, conversion)
+
+    def _field_of_struct(self, shape: Shape, schema: Schema, conversion: Conversion) -> Step:
+        name, defaults = self.field, self.replace_null_with_default
+        old = schema.field(name)
+        fields = tuple(Field(name, self._target(one.schema)) if one.name == name else one for one in schema.fields)
+        changed = schema.basics(fields).with_(optional=schema.optional)
+        if schema.default is not None:
+            changed = changed.with_(default=self._default(schema, conversion))
+        if shape.kind == "null":
+            return Step(lambda block, _where, _batch, _errors: block.nulls(changed))
+        memo = None if old is None else Memo(conversion.of(source_of(old)))
+
+        def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+            columns = copied(block, errors, defaults=defaults, without=(name,))
+            if old is not None and memo is not None:
+                column = convert(read(block, Field(name, old), defaults=defaults), memo, errors)
+                columns[name] = column
+                store(Field(name, self._target(old)), column, errors)
+            return block.with_columns(changed, {field.name: columns[field.name] for field in fields})
+
+        return Step(run)
+
+    def _default(self, schema: Schema, conversion: Conversion) -> dict[str, Any]:
+        """The default of a struct, its field converted."""
+        default: dict[str, Any] = dict(default_value(schema))
+        old = schema.field(self.field)
+        if old is None:
+            return default
+        value = default.get(self.field)
+        if value is None and self.replace_null_with_default:
+            value = default_value(old)
+        return default | {self.field: None if value is None else conversion.of(source_of(old))(value)}
+
+
+def _field_of_map(name: str, memo: Memo) -> Step:
+    def run(block: Block, _where: Sequence[bool] | None, _batch: Batch, errors: Errors) -> Block:
+        columns = dict(block.columns)
+        # A field that is absent is added as null.
+        columns[name] = convert(columns[name], memo, errors) if name in columns else [None] * len(block)
+        return block.with_columns(None, columns)
+
+    return Step(run)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
-from turnout.transforms.base import Transform
+from turnout.errors import RecordError
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Errors, Transform
+from turnout.transforms.java_time import JavaTimeError
+from turnout.transforms.java_time_print import time_printer, time_unit
 from turnout.transforms.options import Option
+from turnout.transforms.storing import NULL_POINTER
 
 __all__ = ["TimestampRouter"]
 
@@ -30,3 +37,43 @@ class TimestampRouter(Transform):
 
     topic_format: str = "${topic}-${timestamp}"
     timestamp_format: str = "yyyyMMdd"
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Topics change by distinct topic and distinct text of the time."""
+        errors: Errors = {}
+        topics: dict[tuple[str, str], str] = {}
+        for row in rows.tolist():
+            try:
+                names = self._names(batch.topics[row], batch.timestamps[row])
+            except RecordError as error:
+                errors[row] = error
+                continue
+            topic = topics.get(names)
+            if topic is None:
+                topic = topics[names] = self._topic(*names)
+            batch.topics[row] = topic
+        return errors
+
+    def _names(self, topic: str | None, timestamp: int | None) -> tuple[str, str]:
+        """The topic and the text of the time."""
+        if timestamp is None:
+            raise RecordError("Timestamp missing on record")
+        try:
+            text = _printer(self.timestamp_format)(int(timestamp))
+        except JavaTimeError as error:
+            raise RecordError(str(error), "java.lang.IllegalArgumentException") from None
+        if topic is None:
+            raise RecordError("the topic is null", NULL_POINTER)
+        return topic, text
+
+    def _topic(self, topic: str, text: str) -> str:
+        # One ${timestamp} in the topic's own name is replaced, too, as in Connect.
+        return self.topic_format.replace("${topic}", topic).replace("${timestamp}", text)
+
+
+@lru_cache(maxsize=64)
+def _printer(pattern: str) -> Callable[[int], str]:
+    """Prints milliseconds; times that print the same are computed once."""
+    unit = time_unit(pattern)
+    printed = lru_cache(maxsize=10_000)(time_printer(pattern))
+    return lambda millis: printed(millis - millis % unit)

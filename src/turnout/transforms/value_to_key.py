@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
-from turnout.transforms.base import REPLACE_NULL, Transform
+import numpy as np
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Field, Positions, Schema
+from turnout.transforms.base import REPLACE_NULL, Errors, Transform
 from turnout.transforms.checks import non_empty_list
 from turnout.transforms.options import Option
+from turnout.transforms.requirements import require_object
+from turnout.transforms.storing import read, store
 
 __all__ = ["ValueToKey"]
+
+_PURPOSE = "copying fields from value to key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +34,54 @@ class ValueToKey(Transform):
 
     fields: tuple[str, ...] = ()
     replace_null_with_default: bool = True
+
+    def apply(self, batch: Batch, rows: Positions) -> Errors:
+        """Put new keys in the place of those of these records; the values stay."""
+        chosen = np.zeros(len(batch), np.bool_)
+        chosen[rows] = True
+        errors: Errors = {}
+        keys = [block.take(np.flatnonzero(~chosen[block.rows])) for block in batch.key]
+        for value in batch.value:
+            places = np.flatnonzero(chosen[value.rows])
+            if not len(places):
+                continue
+            block = value.take(places)
+            wrong: Errors = {}
+            try:
+                keys.append(self._key(block, wrong))
+            except RecordError as error:
+                wrong = dict.fromkeys(range(len(block)), error)
+            errors.update({int(block.rows[place]): error for place, error in wrong.items()})
+        batch.key = [block for block in keys if len(block)]
+        return errors
+
+    def _key(self, block: Block, errors: Errors) -> Block:
+        require_object(block.shape, _PURPOSE)
+        if block.schema is None:
+            nulls = [None] * len(block)
+            return block.with_columns(None, {name: block.columns.get(name, nulls) for name in self.fields})
+        schema = _schema_of_key(block.schema, self.fields)
+        columns = {}
+        for field in schema.fields:
+            column = columns[field.name] = read(block, field, defaults=self.replace_null_with_default)
+            store(field, column, errors, checked=block.checked)
+        return block.with_columns(schema, columns, checked=block.checked)
+
+
+@lru_cache(maxsize=1024)
+def _schema_of_key(value: Schema, names: tuple[str, ...]) -> Schema:
+    """The struct of these fields of a value.
+
+    Raises:
+        RecordError: when it has no such field, or one is named twice.
+    """
+    fields: list[Field] = []
+    for name in names:
+        schema = value.field(name)
+        if schema is None:
+            raise RecordError(f"Field does not exist: {name}")
+        if not name or any(field.name == name for field in fields):
+            builder = "org.apache.kafka.connect.errors.SchemaBuilderException"
+            raise RecordError(f'Cannot create field because of field name duplication "{name}"', builder)
+        fields.append(Field(name, schema))
+    return Schema("struct", fields=tuple(fields))

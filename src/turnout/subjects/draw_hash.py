@@ -1,0 +1,71 @@
+"""Draws of many records at once: the hash that Spark's ``xxhash64`` makes of topic, partition and offset.
+
+XXH64 with seed 42, each part hashed with the hash of those before it as its seed: a record keeps its draw for ever, in
+the engine, in Spark's columns (`turnout.spark.subjects.draws`) and in a retried micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from turnout.subjects.draws import BITS
+from turnout.subjects.tokens import encode
+
+__all__ = ["SEED", "chained", "draws_of"]
+
+SEED = 42
+"""Where Spark's hash begins."""
+
+_PRIME_1 = np.uint64(0x9E3779B185EBCA87)
+_PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_PRIME_3 = np.uint64(0x165667B19E3779F9)
+_PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
+_PRIME_5 = np.uint64(0x27D4EB2F165667C5)
+
+
+def chained(*texts: str, seed: int = SEED) -> int:
+    """The hash of some texts, as Spark's ``xxhash64`` has it for several columns; unsigned."""
+    for text in texts:
+        seed = xxhash.xxh64_intdigest(encode(text), seed)
+    return seed
+
+
+def draws_of(
+    topics: Sequence[str], partitions: Sequence[int | None], offsets: Sequence[int | None]
+) -> NDArray[np.float64]:
+    """A number in [0, 1) for each record, from its place alone; what is null has no part in it."""
+    seeds: dict[tuple[str, int | None], int] = {}
+    begun = np.empty(len(topics), np.uint64)
+    for at, place in enumerate(zip(topics, partitions, strict=True)):
+        seed = seeds.get(place)
+        if seed is None:
+            topic, partition = place
+            seed = chained(topic)
+            if partition is not None:
+                seed = xxhash.xxh64_intdigest(int(partition).to_bytes(4, "little", signed=True), seed)
+            seeds[place] = seed
+        begun[at] = seed
+    known = np.array([offset is not None for offset in offsets], np.bool_)
+    numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
+    hashes = np.where(known, _hash_longs(numbers.view(np.uint64), begun), begun)
+    return (hashes >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
+
+
+def _rotated(value: NDArray[np.uint64], by: int) -> NDArray[np.uint64]:
+    return (value << np.uint64(by)) | (value >> np.uint64(64 - by))
+
+
+def _hash_longs(values: NDArray[np.uint64], seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """XXH64 of the 8 bytes of each number."""
+    state = seeds + _PRIME_5 + np.uint64(8)
+    state ^= _rotated(values * _PRIME_2, 31) * _PRIME_1
+    state = _rotated(state, 27) * _PRIME_1 + _PRIME_4
+    state ^= state >> np.uint64(33)
+    state *= _PRIME_2
+    state ^= state >> np.uint64(29)
+    state *= _PRIME_3
+    return state ^ (state >> np.uint64(32))

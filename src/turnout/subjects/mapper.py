@@ -1,0 +1,86 @@
+"""A mapping table at work on many subjects: what depends on the subject alone is done once for each that comes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.subjects.draws import percent
+from turnout.subjects.mapping import MappingTable, Share
+
+__all__ = ["Mapper"]
+
+_REMEMBERED = 200_000
+"""How many subjects are remembered; beyond them all are forgotten."""
+
+
+class _Drawn:
+    """What a subject becomes where a draw decides."""
+
+    __slots__ = ("_shares", "_subject", "_texts", "_tokens")
+
+    def __init__(self, subject: str, shares: Sequence[Share]) -> None:
+        self._subject = subject
+        self._tokens = subject.split(".")
+        self._shares = [(share.until, share.transform) for share in shares]
+        self._texts: dict[int, str | None] | None = None if any(share.transform.is_random for share in shares) else {}
+
+    def apply(self, draw: float) -> str | None:
+        """The subject for this draw; None where it is lost."""
+        point = percent(draw)
+        if self._texts is not None:
+            if point not in self._texts:
+                self._texts[point] = self._render(point, draw)
+            return self._texts[point]
+        return self._render(point, draw)
+
+    def _render(self, point: int, draw: float) -> str | None:
+        for until, transform in self._shares:
+            if point < until:
+                return transform.render(self._subject, self._tokens, draw)
+        return None
+
+
+class Mapper:
+    """Applies a table to batches of subjects.
+
+    Args:
+        table: the mappings.
+        cluster: whose destinations apply.
+    """
+
+    def __init__(self, table: MappingTable, cluster: str | None = None) -> None:
+        self._table = table
+        self._cluster = cluster
+        self._known: dict[str, str | _Drawn] = {}
+
+    def apply(self, subjects: Sequence[str], draws: Callable[[list[int]], NDArray[np.float64]]) -> list[str | None]:
+        """What each subject becomes; None where the weights mean loss.
+
+        Args:
+            subjects: as published.
+            draws: gives a number in [0, 1) for each of the places that are asked for.
+        """
+        known = self._known
+        if len(known) > _REMEMBERED:
+            known.clear()
+        for subject in set(subjects).difference(known):
+            known[subject] = self._look(subject)
+        mapped: list[Any] = [known[subject] for subject in subjects]
+        open_places = [place for place, result in enumerate(mapped) if type(result) is _Drawn]
+        if open_places:
+            for place, draw in zip(open_places, draws(open_places).tolist(), strict=True):
+                mapped[place] = mapped[place].apply(draw)
+        return mapped
+
+    def _look(self, subject: str) -> str | _Drawn:
+        mapping = self._table.find(subject)
+        if mapping is None:
+            return subject
+        shares = mapping.group(self._cluster)
+        if len(shares) == 1 and shares[0].weight == 100 and not shares[0].transform.is_random:
+            return shares[0].transform.render(subject, subject.split("."), None)
+        return _Drawn(subject, shares)

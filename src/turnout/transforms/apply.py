@@ -1,0 +1,177 @@
+"""A chain at work: a batch through its stages, each for the records that its predicates let through (KIP-585)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.errors import RecordError
+from turnout.records import ALIVE, Batch, Block, Failure, Positions, Shape
+from turnout.transforms.base import Errors, Mask, Side, Step
+from turnout.transforms.filter import Filter
+
+if TYPE_CHECKING:
+    from turnout.transforms.chain import Chain, Stage
+
+__all__ = ["ChainRunner", "StageRunner"]
+
+_PLANS = 10_000
+"""How many shapes a stage remembers its plans of; beyond them it forgets all and begins anew."""
+
+
+class ChainRunner:
+    """Applies a chain to batches, and remembers what it has planned.
+
+    Args:
+        chain: the chain.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.stages = tuple(
+            StageRunner(stage, lenient=chain.errors.failed_predicates == "not-matched") for stage in chain.stages
+        )
+
+    def apply(self, batch: Batch) -> None:
+        """Put the batch through every stage."""
+        for stage in self.stages:
+            stage.apply(batch)
+
+
+@dataclass(slots=True)
+class StageRunner:
+    """One stage of a chain.
+
+    Attributes:
+        stage: the transform with its guards.
+        lenient: a failing predicate leaves its stage out (KIP-585's draft), in place of a failure of the stage.
+        noted: of the last batch, the rows whose predicates failed and were passed over.
+    """
+
+    stage: Stage
+    lenient: bool = False
+    noted: dict[int, Failure] = field(default_factory=dict)
+    _plans: dict[Shape, Step | RecordError] = field(default_factory=dict)
+
+    def apply(self, batch: Batch) -> None:
+        """Put the batch through this stage."""
+        rows = self._rows(batch)
+        if not len(rows):
+            return
+        stage = self.stage
+        if stage.transform.sided:
+            self._apply_to_side(batch, rows)
+        else:
+            self._fail(batch, stage.transform.apply(batch, rows))
+
+    def _rows(self, batch: Batch) -> Positions:
+        """The rows of the records that the stage is for."""
+        stage, alive = self.stage, batch.alive
+        if not stage.guards:
+            self.noted = {}
+            return alive
+        errors: Errors = {}
+        holds: Mask | None = None
+        for guard in stage.guards:
+            answer = guard.predicate.test(batch, errors)
+            answer = ~answer if guard.negate else answer
+            holds = answer if holds is None else holds & answer
+        assert holds is not None
+        holds = ~holds if stage.negate else holds
+        failures = {row: error for row, error in errors.items() if batch.outcomes[row] == ALIVE}
+        if failures:
+            holds = holds.copy()
+            # The draft of KIP-585: what cannot be tested is not transformed, whatever negate says, but is filtered.
+            holds[list(failures)] = self.lenient and isinstance(stage.transform, Filter)
+        self.noted = {row: self._failure(error) for row, error in failures.items()} if self.lenient else {}
+        rows = alive[holds[alive]]
+        if not self.lenient:
+            self._fail(batch, failures)
+        return rows
+
+    def _apply_to_side(self, batch: Batch, rows: Positions) -> None:
+        side = batch.key if self.stage.transform.side == Side.KEY else batch.value
+        errors: Errors = {}
+        applies: Mask | None = None
+        if len(rows) < len(batch):
+            applies = np.zeros(len(batch), np.bool_)
+            applies[rows] = True
+        blocks = [self._block(batch, block, applies, errors) for block in side]
+        side[:] = [block for block in chain.from_iterable(blocks) if len(block)]
+        self._fail(batch, errors)
+
+    def _block(self, batch: Batch, block: Block, applies: Mask | None, errors: Errors) -> list[Block]:
+        """What becomes of one block; *errors* is by row."""
+        chosen = None if applies is None else applies[block.rows]
+        if chosen is None or chosen.all():
+            return self._run(batch, block, None, errors)
+        if not chosen.any():
+            return [block]
+        step = self._step(block.shape)
+        if isinstance(step, Step) and step.in_place:
+            return self._run(batch, block, chosen.tolist(), errors)
+        others = block.take(np.flatnonzero(~chosen))
+        return _joined([others, *self._run(batch, block.take(np.flatnonzero(chosen)), None, errors)])
+
+    def _run(self, batch: Batch, block: Block, where: list[bool] | None, errors: Errors) -> list[Block]:
+        wrong: Errors = {}
+        try:
+            step = self._step(block.shape)
+            if isinstance(step, RecordError):
+                raise step
+            result = step.run(block, where, batch, wrong)
+        except RecordError as error:
+            rows = block.rows if where is None else block.rows[np.array(where)]
+            errors.update(dict.fromkeys(rows.tolist(), error))
+            return [block]
+        errors.update((int(block.rows[place]), why) for place, why in wrong.items())
+        return result if isinstance(result, list) else [result]
+
+    def _step(self, shape: Shape) -> Step | RecordError:
+        """The plan for a shape, or why there is none."""
+        step = self._plans.get(shape)
+        if step is None:
+            if len(self._plans) >= _PLANS:
+                self._plans.clear()
+            try:
+                step = self.stage.transform.plan(shape)
+            except RecordError as refusal:
+                step = refusal
+            self._plans[shape] = step
+        return step
+
+    def _fail(self, batch: Batch, errors: Errors) -> None:
+        batch.fail({row: self._failure(error) for row, error in errors.items()})
+
+    def _failure(self, error: RecordError) -> Failure:
+        return Failure.of(error, "TRANSFORMATION", self.stage.transform.full_name, f"{self.stage.name}: {error}")
+
+
+def _joined(blocks: list[Block]) -> list[Block]:
+    """Blocks of one shape put together again, so that stages under predicates do not leave ever more of them."""
+    together: dict[tuple[Shape, bool], list[Block]] = {}
+    for block in blocks:
+        together.setdefault((block.shape, block.checked), []).append(block)
+    return [alike[0] if len(alike) == 1 else _merged(alike) for alike in together.values()]
+
+
+def _merged(blocks: list[Block]) -> Block:
+    first = blocks[0]
+    rows = np.concatenate([block.rows for block in blocks])
+    order = np.argsort(rows, kind="stable")
+    places = order.tolist()
+
+    def together(columns: Iterator[list[object]]) -> list[object]:
+        items = list(chain.from_iterable(columns))
+        return [items[place] for place in places]
+
+    if first.kind == "null":
+        return Block(rows[order], first.schema, checked=first.checked)
+    if first.kind == "plain":
+        values = together(iter([list(block.values) for block in blocks]))
+        return Block(rows[order], first.schema, values=values, checked=first.checked)
+    columns = {name: together(list(block.columns[name]) for block in blocks) for name in first.columns}
+    return Block(rows[order], first.schema, columns=columns, checked=first.checked)

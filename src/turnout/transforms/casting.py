@@ -1,0 +1,232 @@
+"""Cast's conversions, with Java's rules: integers wrap, floats saturate, text is strict."""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from turnout.errors import RecordError
+from turnout.records import Float32, Int8, Int16, Int32, Moment, Schema
+from turnout.records.schema import DATE, TIME, TIMESTAMP
+from turnout.records.text import java_decimal, java_double, java_float
+from turnout.transforms.java_calendar import DAY, wrapped
+from turnout.transforms.java_number import double, low_bits, parsed_integer, single
+from turnout.transforms.java_time_print import time_printer
+from turnout.transforms.storing import Memo
+
+__all__ = ["caster", "keeps"]
+
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_CASTABLE = frozenset((*_BITS, "float32", "float64", "boolean", "string", "bytes"))
+_CLASS_CAST = "java.lang.ClassCastException"
+
+_NARROW: Mapping[str, Callable[[Any], Any]] = {"int8": Int8, "int16": Int16, "int32": Int32, "float32": Float32}
+"""The classes that tell a schemaless value's width."""
+
+_Cast = Callable[[Any], Any]
+
+
+def caster(schema: Schema | None, target: str) -> Memo:
+    """A function that makes a value of *schema* (None: schemaless) one of the primitive type *target*.
+
+    It raises `RecordError` for what cannot be cast. A schemaless result tells its width.
+    """
+    if schema is None or schema.type == "variant":
+        return _schemaless(target)
+    if schema.type not in _CASTABLE:
+        return Memo(_refuse(f"Cast does not support casting from a {schema.type}"))
+    casts = _casts(target, is_single=schema.type == "float32")
+    if target == "string" or schema.name not in _CARRIERS:
+        return Memo(lambda value: _cast(casts, value, target), casts)
+    carrier = _CARRIERS[schema.name]
+    return Memo(lambda value: _cast(casts, carrier(value), target))
+
+
+def keeps(schema: Schema, target: str) -> bool:
+    """Whether every value of the schema is its own cast."""
+    if schema.name in _CARRIERS or schema.logical is not None:
+        return False
+    if schema.type in _BITS and target in _BITS:
+        return _BITS[schema.type] <= _BITS[target]
+    return schema.type == target or (schema.type, target) == ("float32", "float64")
+
+
+def _refuse(problem: str) -> _Cast:
+    def cast(_value: Any) -> Any:
+        raise RecordError(problem)
+
+    return cast
+
+
+def _cast(casts: Mapping[type, _Cast], value: Any, target: str) -> Any:
+    cast = casts.get(type(value))
+    if cast is None:
+        raise RecordError(f"Unexpected type in Cast transformation: {type(value).__name__} to {target}")
+    return cast(value)
+
+
+def _schemaless(target: str) -> Memo:
+    """Connect has no type for schemaless decimals, big integers and date objects, and casts none of them."""
+    casts = dict(_casts(target, is_single=False))
+    for kind in (Decimal, Moment):
+        del casts[kind]
+    casts |= dict.fromkeys((Int8, Int16, Int32), casts[int])
+    casts[Float32] = _casts(target, is_single=True)[float]
+    narrow = _NARROW.get(target)
+    if narrow is None:
+        return Memo(lambda value: _cast(casts, value, target), casts)
+    return Memo(lambda value: narrow(_cast(casts, value, target)))
+
+
+@cache
+def _casts(target: str, *, is_single: bool) -> Mapping[type, _Cast]:
+    """For each Python type what makes a *target* of it; *is_single* says that floats are of single precision."""
+    if target == "string":
+        return {
+            int: str,
+            bool: lambda value: "true" if value else "false",
+            float: java_float if is_single else java_double,
+            Float32: java_float,
+            str: _same,
+            bytes: _base64,
+            bytearray: _base64,
+            memoryview: _base64,
+            Decimal: java_decimal,
+            Moment: _text_of_moment,
+        }
+    if target == "boolean":
+        # Numbers are cut to 64 bits before they are looked at.
+        return _numeric(lambda number: _whole(number, 64) != 0, _is_true, bool)
+    if target == "float64":
+        return _numeric(double, lambda text: _real_of_text(text, rounded=double), float)
+    if target == "float32":
+        return _numeric(single, lambda text: _real_of_text(text, rounded=single), float)
+    bits = _BITS[target]
+    casts = _numeric(lambda number: wrapped(_whole(number, bits), bits), lambda text: _integer(text, bits), int)
+    return casts if bits < 32 else {**casts, float: _cut(bits)}
+
+
+def _numeric(of_number: _Cast, of_text: _Cast, of_boolean: _Cast) -> Mapping[type, _Cast]:
+    numbers = dict.fromkeys((int, float, Float32, Decimal), of_number)
+    return {**numbers, str: of_text, bool: of_boolean, Moment: _refuse("Unexpected type in Cast transformation: date")}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _base64(value: Any) -> str:
+    return b64encode(value).decode("ascii")
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _whole(number: Any, bits: int) -> int:
+    """A number without its fraction: integers as they are, decimals cut, floats saturated at 64 or 32 bits."""
+    if isinstance(number, float):
+        if number != number:
+            return 0
+        half = 1 << (63 if bits == 64 else 31)
+        if math.isinf(number):
+            return half - 1 if number > 0 else -half
+        return max(-half, min(half - 1, int(number)))
+    return low_bits(number, 64) if isinstance(number, Decimal) else int(number)
+
+
+def _cut(bits: int) -> _Cast:
+    """What cuts the fraction of floats, for targets into which they saturate."""
+    half = float(1 << bits - 1)
+    return lambda number: int(number) if -half <= number < half else _whole(number, bits)
+
+
+def _integer(text: str, bits: int) -> int:
+    """``Long.parseLong`` and its like: digits with a sign, nothing else."""
+    number = parsed_integer(text)
+    if number is None or not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise RecordError(f"Value ({text}) was out of range for requested data type")
+    return number
+
+
+_DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?[fFdD]?", re.ASCII)
+_HEX = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?\d++)[fFdD]?", re.ASCII)
+_WORDS = {
+    sign + word: factor * number
+    for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
+    for word, number in (("NaN", math.nan), ("Infinity", math.inf))
+}
+_BLANKS = "".join(map(chr, range(33)))
+
+
+def _real_of_text(text: str, *, rounded: Callable[..., float]) -> float:
+    """``Double.parseDouble``, or ``Float.parseFloat``: *rounded* rounds an exact number."""
+    bare = text.strip(_BLANKS)
+    if bare in _WORDS:
+        return _WORDS[bare]
+    if _DECIMAL.fullmatch(bare):
+        return rounded(bare.rstrip("fFdD"))
+    match = _HEX.fullmatch(bare)
+    if match is None:
+        raise RecordError(f"Value ({text}) was out of range for requested data type")
+    return rounded(_of_hex(match.group(1)))
+
+
+def _of_hex(text: str) -> float | Fraction:
+    """A hexadecimal number; as a fraction where that is not too large, so that it is rounded once."""
+    digits, _, power = text.lower().partition("p")
+    sign = -1 if digits.startswith("-") else 1
+    whole, _, fraction = digits.lstrip("+-")[2:].partition(".")
+    if not (whole + fraction).strip("0"):
+        return math.copysign(0.0, sign)
+    if len(power) > 6 or abs(exponent := int(power) - 4 * len(fraction)) > 20_000:
+        return sign * (0.0 if power.startswith("-") else math.inf)
+    return sign * int(whole + fraction, 16) * Fraction(2) ** exponent
+
+
+# --- date objects -----------------------------------------------------------------------------------------------------
+
+
+def _moment(value: Any) -> Moment:
+    if type(value) is not Moment:
+        raise RecordError(f"class {type(value).__name__} cannot be cast to class java.util.Date", _CLASS_CAST)
+    return value
+
+
+def _days(value: Any) -> int:
+    days, rest = divmod(_moment(value), DAY)
+    if rest:
+        raise RecordError("Kafka Connect Date type should not have any time fields set to non-zero values.")
+    return wrapped(days, 32)
+
+
+def _of_day(value: Any) -> int:
+    millis = int(_moment(value))
+    if not 0 <= millis <= DAY:
+        raise RecordError("Kafka Connect Time type should not have any date fields set to non-zero values.")
+    return millis
+
+
+_CARRIERS: Mapping[str | None, _Cast] = {DATE: _days, TIME: _of_day, TIMESTAMP: lambda value: int(_moment(value))}
+"""The number that carries a logical type, by the schema's name."""
+
+_TIME = time_printer("HH:mm:ss.SSS'Z'")
+_DATE = time_printer("yyyy-MM-dd")
+_BOTH = time_printer("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+
+
+def _text_of_moment(value: Any) -> str:
+    """Connect picks the pattern by the number: below a day a time, whole days a date, else both."""
+    millis = int(value)
+    if millis < DAY:
+        return _TIME(millis)
+    return _BOTH(millis) if millis % DAY else _DATE(millis)

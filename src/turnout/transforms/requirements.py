@@ -1,0 +1,28 @@
+"""What transforms ask of a key or value before they work on its fields (Connect's ``Requirements``)."""
+
+from __future__ import annotations
+
+from turnout.errors import RecordError
+from turnout.records import Shape
+
+__all__ = ["require_object"]
+
+
+def require_object(shape: Shape, purpose: str) -> None:
+    """Raise for everything that is neither a struct nor a schemaless map; null is neither.
+
+    Args:
+        shape: of the keys or values.
+        purpose: what the fields are for, as the message has it.
+    """
+    if shape.kind == "object":
+        return
+    if shape.schema is None:
+        raise RecordError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_found(shape)}")
+    raise RecordError(f"Only Struct objects supported for [{purpose}], found: {_found(shape)}")
+
+
+def _found(shape: Shape) -> str:
+    if shape.kind == "null":
+        return "null"
+    return "another type" if shape.schema is None else shape.schema.type

@@ -1,0 +1,198 @@
+"""Which schemas keys and values can have after a chain, before any record is seen.
+
+Each transform is planned for the shapes that can reach it and shown one made-up record of each; a stage under a
+predicate leaves both what was there before and what it makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import Any, NamedTuple
+
+from turnout.errors import RecordError
+from turnout.records import ALIVE, Batch, Block, Field, Headers, Moment, Schema, Shape
+from turnout.records.block import rows_of
+from turnout.records.schema import ANY, DECIMAL
+from turnout.transforms.base import Errors, Side, Transform
+from turnout.transforms.chain import Chain
+from turnout.transforms.filter import Filter
+
+__all__ = ["ChainSchemas", "common_schema", "schemas_after"]
+
+_MOST = 200
+"""How many pairs of shapes are followed; with more of them than that, anything is thought possible."""
+
+_ROWS = rows_of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSchemas:
+    """What can come out of a chain.
+
+    Attributes:
+        keys: the schemas that keys can have that are not null; None among them stands for schemaless keys. Empty
+            where every key is null, or no record comes through.
+        values: those of values.
+    """
+
+    keys: frozenset[Schema | None]
+    values: frozenset[Schema | None]
+
+
+class _State(NamedTuple):
+    """The shapes of a record's key and value; what a schemaless object has in it is not known."""
+
+    key: Shape
+    value: Shape
+
+
+def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> ChainSchemas:
+    """The schemas that records can have after the chain.
+
+    Args:
+        chain: the stages.
+        key: the schema of all keys before it, some of which may be null; None for schemaless ones.
+        value: that of all values.
+    """
+    states = {_State(one, other) for one in _shapes(key) for other in _shapes(value)}
+    for stage in chain.stages:
+        if isinstance(stage.transform, Filter):
+            continue
+        after = {result for state in states for result in _after(stage.transform, state)}
+        states = states | after if stage.guards else after
+        if len(states) > _MOST:
+            return ChainSchemas(frozenset([None]), frozenset([None]))
+    return ChainSchemas(_schemas(state.key for state in states), _schemas(state.value for state in states))
+
+
+def _shapes(schema: Schema | None) -> tuple[Shape, Shape]:
+    """A value of the schema, and a null."""
+    kind = "object" if schema is None or schema.type == "struct" else "plain"
+    return Shape(kind, schema), Shape("null", schema)
+
+
+def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
+    return frozenset(shape.schema for shape in shapes if shape.kind != "null")
+
+
+def _after(transform: Transform, state: _State) -> set[_State]:
+    """What the transform makes of records of these shapes; nothing where it fails for all of them."""
+    if not transform.sided:
+        return _whole(transform, state)
+    on_key = transform.side == Side.KEY
+    shapes = _of_side(transform, state.key if on_key else state.value, _batch(state))
+    return {state._replace(key=shape) if on_key else state._replace(value=shape) for shape in shapes}
+
+
+def _of_side(transform: Transform, shape: Shape, batch: Batch) -> set[Shape]:
+    if shape.kind != "null" and shape.schema is None:
+        # Plain or an object, with whatever in it: schemaless it stays.
+        return {shape, Shape("null", None)}
+    try:
+        blocks = transform.plan(shape).run(_block(shape), None, batch, {})
+    except RecordError:
+        return set()
+    results: set[Shape] = set()
+    for block in blocks if isinstance(blocks, list) else [blocks]:
+        results |= _seen(shape, block)
+    return results
+
+
+def _seen(before: Shape, block: Block) -> set[Shape]:
+    """The shapes that one block of made-up values stands for: a null may stand where a value would have been."""
+    if block.kind == "null" and (before.kind == "null" or block.schema is None):
+        return {Shape("null", block.schema)}
+    return set(_shapes(block.schema))
+
+
+def _whole(transform: Transform, state: _State) -> set[_State]:
+    batch = _batch(state)
+    try:
+        errors: Errors = transform.apply(batch, _ROWS)
+    except RecordError:
+        return set()
+    if batch.outcomes[0] != ALIVE:
+        return {state}
+    if errors and "null" in (state.key.kind, state.value.kind):
+        return set()
+    keys = _seen_side(state.key, batch.key)
+    return {_State(key, value) for key in keys for value in _seen_side(state.value, batch.value)}
+
+
+def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
+    results: set[Shape] = set()
+    for block in side:
+        same = block.schema == before.schema and (block.kind == "null") == (before.kind == "null")
+        results |= {before} if same else _seen(before, block)
+    return results or {before}
+
+
+# --- made-up records --------------------------------------------------------------------------------------------------
+
+
+def _batch(state: _State) -> Batch:
+    return Batch(["topic"], [0], [0], [0], [_block(state.key)], [_block(state.value)], Headers(1))
+
+
+def _block(shape: Shape) -> Block:
+    if shape.kind == "null":
+        return Block(_ROWS, shape.schema)
+    if shape.schema is None:
+        return Block(_ROWS, None, columns={})
+    value = _sample(shape.schema)
+    if shape.kind == "object":
+        return Block(_ROWS, shape.schema, columns={name: [item] for name, item in value.items()})
+    return Block(_ROWS, shape.schema, values=[value])
+
+
+def _sample(schema: Schema) -> Any:
+    """Some value of the schema, none of it null."""
+    if schema.logical == DECIMAL:
+        return Decimal(1).scaleb(-schema.scale)
+    if schema.logical is not None:
+        return Moment(0)
+    if schema.type == "struct":
+        return {field.name: _sample(field.schema) for field in schema.fields}
+    return _SAMPLES.get(schema.type, 1)
+
+
+_SAMPLES: dict[str, Any] = {
+    "float32": 1.0,
+    "float64": 1.0,
+    "boolean": True,
+    "string": "1",
+    "bytes": b"1",
+    "array": [],
+    "map": {},
+    ANY: None,
+}
+
+
+# --- several schemas --------------------------------------------------------------------------------------------------
+
+
+def common_schema(schemas: Iterable[Schema]) -> Schema:
+    """What schemas of one type agree on.
+
+    Attributes in which they differ are left out, and null may be wherever it may be in one of them.
+    """
+    return reduce(_common, schemas)
+
+
+def _common(one: Schema, other: Schema) -> Schema:
+    if one == other:
+        return one
+    fields = tuple(
+        Field(mine.name, _common(mine.schema, yours.schema))
+        for mine, yours in zip(one.fields, other.fields, strict=False)
+    )
+    same = {name: getattr(one, name) for name in _ATTRIBUTES if getattr(one, name) == getattr(other, name)}
+    keys = _common(one.keys, other.keys) if one.keys and other.keys else None
+    values = _common(one.values, other.values) if one.values and other.values else None
+    return Schema(one.type, optional=one.optional or other.optional, fields=fields, keys=keys, values=values, **same)
+
+
+_ATTRIBUTES = ("default", "name", "version", "doc", "parameters")

@@ -1,0 +1,269 @@
+"""Reading and storing the fields of structs as Connect does: defaults in place of nulls, values beside their schemas.
+
+Nothing here costs anything for a field that is optional and has no default, in a block that a codec has checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from turnout.errors import RecordError
+from turnout.records import Block, Field, Float32, Moment, Schema, Struct
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
+from turnout.transforms.base import Errors
+
+__all__ = ["NULL_POINTER", "SCHEMA_BUILDER", "Memo", "convert", "copied", "default_value", "fits", "read", "store"]
+
+NULL_POINTER = "java.lang.NullPointerException"
+"""What Connect throws where it does not expect a null."""
+
+SCHEMA_BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
+"""What Connect throws for a schema that cannot be built."""
+
+_MEMO = 20_000
+"""How many values a memo holds of each type; beyond them it forgets all and begins anew."""
+
+_PATIENCE = 3
+"""How often it may have forgotten before it gives up."""
+
+_DATES = (DATE, TIME, TIMESTAMP)
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def default_value(schema: Schema) -> Any:
+    """What a reader sees of a null under *schema*: its default as a value, None if it has none."""
+    return None if schema.default is None else _value_of(schema, schema.default)
+
+
+def _value_of(schema: Schema, default: Any) -> Any:
+    """A default as a value of a batch: its date objects are `Moment`."""
+    if default is None or isinstance(default, Moment):
+        return default
+    if schema.logical in _DATES:
+        return Moment(default)
+    if schema.type == "struct" and isinstance(default, dict):
+        return {field.name: _value_of(field.schema, default.get(field.name)) for field in schema.fields}
+    if schema.type == "array" and schema.values is not None:
+        return [_value_of(schema.values, item) for item in default]
+    if schema.type == "map" and schema.values is not None:
+        return {key: _value_of(schema.values, item) for key, item in default.items()}
+    return default
+
+
+def read(block: Block, field: Field, *, defaults: bool = True) -> Sequence[Any]:
+    """The column of a struct's field, with the default of its schema in place of stored nulls if *defaults*."""
+    column = block.columns.get(field.name)
+    if column is None:
+        column = [None] * len(block)
+    if defaults and field.schema.default is not None and None in column:
+        default = default_value(field.schema)
+        return [default if value is None else value for value in column]
+    return column
+
+
+def copied(
+    block: Block, errors: Errors, *, defaults: bool = True, without: Collection[str] = ()
+) -> dict[str, Sequence[Any]]:
+    """The columns of a struct as a copy of it stores them, but for the fields named in *without*."""
+    assert block.schema is not None
+    columns: dict[str, Sequence[Any]] = {}
+    for field in block.schema.fields:
+        if field.name not in without:
+            column = columns[field.name] = read(block, field, defaults=defaults)
+            store(field, column, errors, checked=block.checked)
+    return columns
+
+
+# --- storing ----------------------------------------------------------------------------------------------------------
+
+
+def store(field: Field, column: Sequence[Any], errors: Errors, *, checked: bool = True) -> None:
+    """Note for which places the field cannot take the column's value (``ConnectSchema.validateValue``).
+
+    Args:
+        field: with its schema as it is in the struct that the values go into.
+        column: a value for each place of the block.
+        errors: by place; the first that is noted of a place stays.
+        checked: the values are known to be of the schema's type, so that only nulls are looked for.
+    """
+    schema = field.schema
+    if not checked:
+        for place, value in enumerate(column):
+            if value is not None or not schema.optional:
+                problem = _misfit(schema, value, f'field: "{field.name}"')
+                if problem is not None:
+                    errors.setdefault(place, RecordError(problem))
+    elif not schema.optional and None in column:
+        error = RecordError(_null_for(schema, f'field: "{field.name}"'))
+        for place, value in enumerate(column):
+            if value is None:
+                errors.setdefault(place, error)
+
+
+def _null_for(schema: Schema, where: str) -> str:
+    return f"Invalid value: null used for required {where}, schema type: {schema.type.upper()}"
+
+
+def _misfit(schema: Schema, value: Any, where: str) -> str | None:
+    """Why the schema does not take the value, None if it does."""
+    if value is None:
+        return None if schema.optional else _null_for(schema, where)
+    if not fits(schema, value):
+        name = f' "{schema.name}"' if schema.name is not None else ""
+        return f"Invalid value for schema{name} with type {schema.type.upper()}: {type(value).__name__} for {where}"
+    if schema.type == "struct":
+        return _misfit_of_struct(schema, value)
+    if schema.type == "array" and schema.values is not None:
+        return _first(_misfit(schema.values, item, f"element of array {where}") for item in value)
+    if schema.type == "map":
+        keys, values = schema.keys, schema.values
+        wrong_key = None if keys is None else _first(_misfit(keys, key, f"key of map {where}") for key in value)
+        if wrong_key is not None or values is None:
+            return wrong_key
+        return _first(_misfit(values, item, f"value of map {where}") for item in value.values())
+    return None
+
+
+def _first(problems: Any) -> str | None:
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _misfit_of_struct(schema: Schema, value: Any) -> str | None:
+    if isinstance(value, Struct):
+        if value.schema != schema:
+            return "Struct schemas do not match."
+        value = value.fields
+    for field in schema.fields:
+        inner = value.get(field.name)
+        # A null that was never stored passes here, if a default stands in for it.
+        if inner is not None or field.schema.default is None:
+            problem = _misfit(field.schema, inner, f'field: "{field.name}"')
+            if problem is not None:
+                return problem
+    return None
+
+
+def fits(schema: Schema, value: Any) -> bool:
+    """Whether a value that is not null is of the schema's type, what is in it aside; a logical one counts by name."""
+    if schema.name in _DATES:
+        return isinstance(value, Moment)
+    if schema.name == DECIMAL:
+        return isinstance(value, Decimal)
+    match schema.type:
+        case "int8" | "int16" | "int32" | "int64" as kind:
+            half = 1 << _BITS[kind] - 1
+            return type(value) is int and -half <= value < half
+        case "float64":
+            return type(value) is float
+        case "float32":
+            return type(value) in (float, Float32)
+        case "boolean":
+            return type(value) is bool
+        case "string":
+            return isinstance(value, str)
+        case "bytes":
+            return isinstance(value, bytes | bytearray | memoryview)
+        case "array":
+            return isinstance(value, list | tuple)
+        case "map":
+            return isinstance(value, dict)
+        case "struct":
+            return isinstance(value, dict | Struct)
+    return True
+
+
+# --- converting -------------------------------------------------------------------------------------------------------
+
+
+class Memo:
+    """A function of one value that remembers what it gave for strings, integers, times and floats.
+
+    Values of different types are kept apart, as Python takes 1, 1.0 and true for the same. Where hardly a value comes
+    again, it stops remembering.
+
+    Args:
+        function: the function; it may raise `RecordError`, which is not remembered.
+        by_type: what to call in its place for values of some types, without looking at the type again.
+    """
+
+    __slots__ = ("_known", "function")
+
+    def __init__(
+        self, function: Callable[[Any], Any], by_type: Mapping[type, Callable[[Any], Any]] | None = None
+    ) -> None:
+        self.function = function
+        chosen = by_type or {}
+        kinds: tuple[type, ...] = (str, int, float, Moment)
+        self._known = {kind: _Known(chosen.get(kind, function)) for kind in kinds}
+
+    def __call__(self, value: Any) -> Any:
+        """What the function makes of the value."""
+        return self.function(value)
+
+    def of_column(self, column: Sequence[Any]) -> Callable[[Any], Any] | None:
+        """What to call for each item of a column whose values are all of one type; None stays None there.
+
+        None if the column has values of several types, or of a type that is not remembered.
+        """
+        kinds = set(map(type, column))
+        nulls = type(None) in kinds
+        kinds.discard(type(None))
+        known = self._known.get(kinds.pop()) if len(kinds) == 1 else None
+        if known is None:
+            return None
+        if known.overflows < _PATIENCE:
+            return known.__getitem__
+        return known.of_any if nulls else known.function
+
+
+class _Known(dict[Any, Any]):
+    """Values and what a function makes of each, computed when first asked for."""
+
+    __slots__ = ("function", "overflows")
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__({None: None})
+        self.function = function
+        self.overflows = 0
+
+    def of_any(self, value: Any) -> Any:
+        return None if value is None else self.function(value)
+
+    def __missing__(self, value: Any) -> Any:
+        made = self.of_any(value)
+        if len(self) >= _MEMO:
+            self.clear()
+            self.overflows += 1
+        # 0.0 and -0.0 are one key, and two values.
+        if value != 0.0 or type(value) is not float:
+            self[value] = made
+        return made
+
+
+def convert(column: Sequence[Any], function: Callable[[Any], Any], errors: Errors) -> list[Any]:
+    """The column after *function*, nulls as they are; a `RecordError` that it raises is noted by its place.
+
+    A `Memo` as the function answers what comes again without computing it.
+    """
+    direct = function.of_column(column) if isinstance(function, Memo) else None
+    try:
+        if direct is not None:
+            return list(map(direct, column))
+        return [None if value is None else function(value) for value in column]
+    except RecordError:
+        return [_one(place, value, function, errors) for place, value in enumerate(column)]
+
+
+def _one(place: int, value: Any, function: Callable[[Any], Any], errors: Errors) -> Any:
+    if value is None:
+        return None
+    try:
+        return function(value)
+    except RecordError as error:
+        errors.setdefault(place, error)
+        return None

@@ -1,0 +1,62 @@
+"""What depends on the topic alone, computed once for each distinct topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from turnout.errors import RecordError
+from turnout.records import Batch, Positions
+from turnout.transforms.base import Errors
+
+__all__ = ["ByTopic", "route"]
+
+T = TypeVar("T")
+
+_TOPICS = 50_000
+"""How many topics are remembered; beyond them all are forgotten and it begins anew."""
+
+
+class ByTopic(Generic[T]):
+    """Remembers what a function made of each topic, or how it failed.
+
+    Args:
+        function: of a topic; it may raise `RecordError`.
+    """
+
+    __slots__ = ("_known", "function")
+
+    def __init__(self, function: Callable[[str | None], T]) -> None:
+        self.function = function
+        self._known: dict[str | None, T | RecordError] = {}
+
+    def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
+        """For each topic what the function makes of it, or its failure."""
+        known = self._known
+        try:
+            return [known[topic] for topic in topics]
+        except KeyError:
+            pass
+        if len(known) >= _TOPICS:
+            # A new one: another thread may be reading the old.
+            known = self._known = {}
+        for topic in set(topics).difference(known):
+            try:
+                known[topic] = self.function(topic)
+            except RecordError as error:
+                known[topic] = error
+        return [known[topic] for topic in topics]
+
+
+def route(batch: Batch, rows: Positions, routed: ByTopic[str | None]) -> Errors:
+    """Give these records of a batch their new topics; the rows of those whose topic has none."""
+    found = routed.of(batch.by_row(batch.topics, rows))
+    errors: Errors = {}
+    topics = list(batch.topics)
+    for row, topic in zip(rows.tolist(), found, strict=True):
+        if isinstance(topic, RecordError):
+            errors[row] = topic
+        else:
+            topics[row] = topic
+    batch.topics = topics
+    return errors

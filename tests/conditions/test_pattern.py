@@ -1,0 +1,53 @@
+"""Patterns are matched in one walk through the value, and mean what the regular expression of their pieces means."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern, pattern_matcher
+
+_patterns = st.lists(st.sampled_from(["*", "?", "a", "b", "ab", "A", "Σ", "\n", "\\*", "😀", "."]), max_size=8).map(
+    "".join
+)
+_values = st.text(alphabet="abAΣςσ*\n😀.", max_size=10)
+
+
+def regex(pattern, *, ignore_case):
+    """The pattern as a regular expression: what it means."""
+    written = {ANY: ".*", ONE: "."}
+    parts = (
+        written[piece] if not isinstance(piece, str) else re.escape(fold(piece) if ignore_case else piece)
+        for piece in parse_pattern(pattern)
+    )
+    return re.compile("".join(parts), re.DOTALL)
+
+
+@settings(max_examples=2000)
+@given(_patterns, _values, st.booleans())
+def test_means_its_regular_expression(pattern, value, ignore_case):
+    """A matcher agrees with the regular expression on every pattern and value."""
+    value = fold(value) if ignore_case else value
+    expected = regex(pattern, ignore_case=ignore_case).fullmatch(value) is not None
+
+    assert expected is pattern_matcher(pattern, ignore_case=ignore_case)(value)
+
+
+def test_many_stars_end_at_once():
+    """A pattern of twenty stars over 200,000 letters that nearly match takes no more than a walk through them."""
+    begun = time.monotonic()
+
+    assert not pattern_matcher("*a" * 20 + "*b")("a" * 200_000)
+    assert not pattern_matcher("*a?" * 20 + "*b")("a" * 200_000)
+    assert pattern_matcher("*a" * 20 + "*")("a" * 200_000)
+    assert time.monotonic() - begun < 2
+
+
+def test_a_part_is_not_used_twice():
+    """The end and the beginning of a value may not overlap."""
+    assert not pattern_matcher("ab*ba")("aba")
+    assert pattern_matcher("ab*ba")("abba")
+    assert not pattern_matcher("a*?")("a")

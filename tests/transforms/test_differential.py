@@ -1,0 +1,138 @@
+"""Our transforms beside Kafka's own compiled classes, over drawn configurations and records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.transforms.drawn import CONFIGS, batches, stages
+from tests.transforms.kafka_host import KafkaHost, KafkaMissingError, Thrown
+from tests.vectors.connect import same_outcome
+
+from turnout.errors import ConfigError
+from turnout.records import Failure, Record
+from turnout.transforms import Chain
+from turnout.transforms.java_regex import JavaRegex, JavaRegexError
+
+pytestmark = pytest.mark.kafka
+PATIENT = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaHost]:
+    """Kafka's classes in a JVM of their own."""
+    try:
+        with KafkaHost() as host:
+            yield host
+    except KafkaMissingError as reason:
+        pytest.skip(str(reason))
+
+
+def ours(staged: list[dict[str, Any]], records: list[Record]) -> ConfigError | list[Record | Failure | None]:
+    config: dict[str, str] = {"transforms": ",".join(f"t{n}" for n in range(len(staged)))}
+    guarded = [n for n, stage in enumerate(staged) if stage["predicate"] is not None]
+    if guarded:
+        config["predicates"] = ",".join(f"p{n}" for n in guarded)
+    for n, stage in enumerate(staged):
+        config |= {f"transforms.t{n}.{name}": value for name, value in stage["transform"].items()}
+        if n in guarded:
+            config |= {f"predicates.p{n}.{name}": value for name, value in stage["predicate"].items()}
+            config |= {f"transforms.t{n}.predicate": f"p{n}", f"transforms.t{n}.negate": str(stage["negate"]).lower()}
+    try:
+        return Chain.from_config(config, strict=True).apply(records)
+    except ConfigError as error:
+        return error
+
+
+def compare(kafka: KafkaHost, staged: list[dict[str, Any]], records: list[Record]) -> None:
+    negating = [{**stage, "negate": stage["negate"] and stage["predicate"] is not None} for stage in staged]
+    theirs, found = kafka.run(negating, records), ours(negating, records)
+
+    if isinstance(theirs, Thrown) or isinstance(found, ConfigError):
+        assert isinstance(theirs, Thrown) == isinstance(found, ConfigError), (theirs, found)
+        return
+    for record, wanted, got in zip(records, theirs, found, strict=True):
+        if isinstance(wanted, Thrown):
+            assert isinstance(got, Failure), (record, wanted, got)
+        else:
+            assert same_outcome(wanted, got), (record, wanted, got)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_every_transform_gives_what_kafkas_gives(kafka: KafkaHost, name: str) -> None:
+    """Topic, key, value, headers and schemas of each record are those of Kafka's class; what fails there fails here."""
+
+    @PATIENT
+    @given(stages(CONFIGS[name]), batches())
+    def check(stage: dict[str, Any], records: list[Record]) -> None:
+        compare(kafka, [stage], records)
+
+    check()
+
+
+@PATIENT
+@given(st.lists(stages(st.one_of(*CONFIGS.values())), min_size=2, max_size=4), batches())
+def test_chains_give_what_kafkas_give(kafka: KafkaHost, staged: list[dict[str, Any]], records: list[Record]) -> None:
+    """Several stages, each with or without a predicate, one after the other."""
+    compare(kafka, staged, records)
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "a",
+            "b",
+            "A",
+            "1",
+            "é",
+            ".",
+            "\\.",
+            "\\w",
+            "\\D",
+            "\\s",
+            "[ab]",
+            "[^a]",
+            "[a-c&&[^b]]",
+            "[[a]1]",
+            "[\\d\\-]",
+        ),
+        *(
+            "\\p{Lower}",
+            "\\p{IsAlphabetic}",
+            "[^\\W]",
+            "(a)",
+            "(?:b|ab)",
+            "(?<n>b)",
+            "(?i:a)",
+            "(?=a)",
+            "(?!b)",
+            "(?>a|ab)",
+        ),
+        *("^", "$", "\\z", "\\Z", "|", "\\Qa.\\E", "(?s)", "(?m)", "(?d)", "(?i)", "(?x) ", "\\1", "\\R", "\\h"),
+    ]
+)
+QUANTIFIERS = st.sampled_from(["", "", "", "*", "+", "?", "*?", "++", "?+", "{2}", "{1,2}", "{0,}+", "{1,3}?"])
+PATTERNS = st.lists(st.tuples(PIECES, QUANTIFIERS).map("".join), max_size=6).map("".join)
+TEXTS = st.lists(st.text("abAB1é. \n\r\u2028-", max_size=6), min_size=1, max_size=8)
+
+
+@PATIENT
+@given(PATTERNS, TEXTS)
+def test_patterns_match_what_javas_match(kafka: KafkaHost, pattern: str, texts: list[str]) -> None:
+    """What matches as a whole, what is found first, and the groups of that are those of java.util.regex."""
+    theirs = kafka.match(pattern, texts)
+    try:
+        compiled = JavaRegex.of(pattern)
+    except JavaRegexError:
+        compiled = None
+    if compiled is None or isinstance(theirs, Thrown):
+        assert (compiled is None) == isinstance(theirs, Thrown), theirs
+        return
+
+    for text, (whole, *parts) in zip(texts, theirs, strict=True):
+        assert (text, compiled.matches(text)) == (text, whole)
+        first = compiled._compiled.search(text)
+        assert (text, [None] if first is None else [first[0], *first.groups()]) == (text, parts)

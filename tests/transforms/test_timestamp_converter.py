@@ -1,0 +1,90 @@
+"""TimestampConverter over batches; what Kafka's classes answer is in the vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnout.records import Failure, Field, Moment, Record, Schema
+from turnout.records.schema import DATE, TIMESTAMP
+from turnout.transforms import Chain
+from turnout.transforms.timestamps import Conversion
+
+LONG = (1 << 63) - 1
+
+
+def chain(**options: str) -> Chain:
+    given = {f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()}
+    return Chain.from_config(
+        {
+            "transforms": "t",
+            "transforms.t.type": "org.apache.kafka.connect.transforms.TimestampConverter$Value",
+            **given,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "target", "precision", "result"),
+    [
+        ("unix", -1999, "Timestamp", "microseconds", Moment(-1)),
+        ("unix", LONG, "Timestamp", "seconds", Moment(LONG)),
+        ("unix", -LONG, "Timestamp", "seconds", Moment(-LONG - 1)),
+        ("Timestamp", Moment(-1500), "unix", "seconds", -1),
+        ("Timestamp", Moment(LONG), "unix", "nanoseconds", LONG),
+        ("Timestamp", Moment(-1), "Date", "milliseconds", Moment(-86_400_000)),
+        ("Timestamp", Moment(-1), "Time", "milliseconds", Moment(86_399_999)),
+        ("string", "1970-01-02", "unix", "milliseconds", 86_400_000),
+        ("Date", Moment(86_400_000), "string", "milliseconds", "1970-01-02"),
+    ],
+)
+def test_every_form_becomes_every_other(source: str, value: Any, target: str, precision: str, result: Any) -> None:
+    """Through milliseconds, cut toward zero, and stopped at the ends of 64 bits."""
+    found = Conversion(target, "yyyy-MM-dd", precision).of(source)(value)
+
+    assert (type(result), result) == (type(found), found)
+
+
+def test_a_field_is_converted_and_loses_its_default() -> None:
+    """The other fields stay as they are."""
+    schema = Schema("struct", fields=(Field("at", Schema("string", default="1970-01-02")), Field("n", Schema("int32"))))
+
+    (found,) = chain(field="at", target_type="Timestamp", format="yyyy-MM-dd").apply(
+        [Record("t", {"at": None, "n": 1}, value_schema=schema)]
+    )
+
+    assert isinstance(found, Record)
+    assert {"at": Moment(86_400_000), "n": 1} == found.value
+    assert found.value_schema is not None
+    assert Schema("int64", name=TIMESTAMP, version=1) == found.value_schema.field("at")
+
+
+def test_the_default_of_a_struct_is_converted_with_it() -> None:
+    """Its field is of the new type, too."""
+    schema = Schema("struct", default={"at": 86_400_000}, fields=(Field("at", Schema("int64")),))
+
+    (found,) = chain(field="at", target_type="Date").apply([Record("t", {"at": 1}, value_schema=schema)])
+
+    assert isinstance(found, Record)
+    assert found.value_schema is not None
+    assert found.value_schema.default == {"at": 86_400_000}
+    assert Schema("int32", name=DATE, version=1) == found.value_schema.field("at")
+
+
+def test_what_cannot_be_read_fails_alone() -> None:
+    """With the text and the pattern in the reason."""
+    good, bad = chain(target_type="unix", format="yyyy-MM-dd").apply([Record("t", "1970-01-02"), Record("t", "soon")])
+
+    assert isinstance(good, Record)
+    assert good.value == 86_400_000
+    assert isinstance(bad, Failure)
+    assert "value (soon) does not match pattern (yyyy-MM-dd)" in bad.message
+
+
+def test_a_text_without_a_format_is_a_null_pointer() -> None:
+    """As in Connect, where nobody looked for one."""
+    (found,) = chain(target_type="unix").apply([Record("t", "1970-01-02")])
+
+    assert isinstance(found, Failure)
+    assert found.exception == "java.lang.NullPointerException"
