@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from threading import Lock, RLock
 
 from turnout.conditions import Kiwi, leaves
@@ -79,7 +79,7 @@ class MemoryStore(StoreBase):
             del self._ids[bisect_right(self._ids, id) - 1]
             self._revision += 1
             # A name that is used again died for whoever saw its first life.
-            born = min(self._born.pop(id), self._died.get(id, (self._revision, 0))[0])
+            born = min(self._born.pop(id), self._died.pop(id, (self._revision, 0))[0])
             self._died[id] = (born, self._revision)
 
     def search_by_condition(
@@ -115,9 +115,11 @@ class MemoryStore(StoreBase):
                 return Changes(since)
             if not 0 <= since < self._revision:
                 return Changes(self._revision, tuple(self._subscriptions.values()), reset=True)
-            created = (self._subscriptions[id_] for id_, born in self._born.items() if born > since)
-            deleted = (id_ for id_, (born, died) in self._died.items() if born <= since < died)
-            return Changes(self._revision, tuple(created), tuple(deleted))
+            # Both are in the order in which things happened: only what is new is walked.
+            created = [id_ for id_, _ in takewhile(lambda one: one[1] > since, reversed(self._born.items()))]
+            died = takewhile(lambda one: one[1][1] > since, reversed(self._died.items()))
+            deleted = tuple(id_ for id_, (born, _) in died if born <= since)
+            return Changes(self._revision, tuple(self._subscriptions[id_] for id_ in reversed(created)), deleted)
 
     def snapshot(self) -> Snapshot:
         """See `Store.snapshot`."""

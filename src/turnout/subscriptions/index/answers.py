@@ -1,0 +1,175 @@
+"""What a matcher answers for a subscription, worked out as far as the condition alone decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from turnout.conditions.check import Check, check_of, holds, shape
+from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
+from turnout.subscriptions.model import Subscription
+
+__all__ = ["Answer", "Match", "answer_of"]
+
+
+class Match(NamedTuple):
+    """A subscription that wants a message.
+
+    Attributes:
+        subscription_id: which one.
+        destinations: where it wants the message to go.
+        leaf_ids: the ids of the leaves that are true of the message, negated ones included, left to right.
+    """
+
+    subscription_id: str
+    destinations: tuple[str, ...]
+    leaf_ids: tuple[str, ...]
+
+
+class Answer:
+    """The match of a subscription, once it is known that its condition is true.
+
+    All leaves of a conjunction are true then. Of texts to be equal to, one for each, it is the value's. What is left is
+    tested.
+
+    Attributes:
+        match: the match, if it is the same for all messages.
+    """
+
+    __slots__ = ("_by_text", "_destinations", "_id", "_parts", "_varies", "match")
+
+    def __init__(self, subscription: Subscription, parts: list[_Part]) -> None:
+        self._id = subscription.id
+        self._destinations = tuple(subscription.destinations)
+        self._parts = parts
+        self.match: Match | None = None
+        varying = [part for part in parts if not isinstance(part, _Fixed)]
+        # With one choice between texts, there are as many matches as texts.
+        self._varies = varying[0].key if len(varying) == 1 and isinstance(varying[0], _OneOf) else ""
+        self._by_text: dict[str, Match] = {}
+        if not varying:
+            self.match = self._made({})
+
+    def of(self, metadata: Mapping[str, str]) -> Match:
+        """The match for a message of which the condition is true."""
+        if self.match is not None:
+            return self.match
+        if not self._varies:
+            return self._made(metadata)
+        text = metadata.get(self._varies, "")
+        match = self._by_text.get(text)
+        if match is None:
+            match = self._made(metadata)
+            if len(self._by_text) < _MOST_TEXTS:
+                self._by_text[text] = match
+        return match
+
+    def _made(self, metadata: Mapping[str, str]) -> Match:
+        ids: tuple[str, ...] = ()
+        for part in self._parts:
+            ids += part.true_ids(metadata)
+        return Match(self._id, self._destinations, ids)
+
+
+_MOST_TEXTS = 64
+
+
+class _Fixed:
+    """Leaves that are true whenever the condition is."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: tuple[str, ...]) -> None:
+        self._ids = ids
+
+    def true_ids(self, _metadata: Mapping[str, str]) -> tuple[str, ...]:
+        return self._ids
+
+
+class _OneOf:
+    """Leaves that ask one key for one text each."""
+
+    __slots__ = ("_ids", "key")
+
+    def __init__(self, key: str, ids: dict[str, tuple[str, ...]]) -> None:
+        self.key = key
+        self._ids = ids
+
+    def true_ids(self, metadata: Mapping[str, str]) -> tuple[str, ...]:
+        return self._ids.get(metadata.get(self.key, ""), ())
+
+
+class _Tested:
+    """Leaves that may be true or not."""
+
+    __slots__ = ("_tests",)
+
+    def __init__(self, tested: Iterable[Leaf]) -> None:
+        checks = ((check_of(leaf), leaf.id) for leaf in tested)
+        self._tests = [(check, _is_plain(check), check.key, check.text, id_) for check, id_ in checks]
+
+    def true_ids(self, metadata: Mapping[str, str]) -> tuple[str, ...]:
+        get = metadata.get
+        return tuple(
+            [
+                id_
+                for check, plain, key, text, id_ in self._tests
+                # Most are texts to be equal to: no need for more than a look.
+                if (get(key) == text if plain else holds(check, metadata))
+            ]
+        )
+
+
+def _is_plain(check: Check) -> bool:
+    return check.op == "=" and not (check.partial or check.fold or check.negated)
+
+
+_Part: TypeAlias = _Fixed | _OneOf | _Tested
+
+
+def answer_of(subscription: Subscription) -> Answer:
+    """The answer for a subscription."""
+    return Answer(subscription, _parts(subscription.condition))
+
+
+def _parts(condition: Condition) -> list[_Part]:
+    if not isinstance(condition, Group):
+        return [_Fixed((condition.id,))]
+    if condition.negated or (condition.logic is not Logic.AND and len(condition.children) > 1):
+        return [_alternatives(condition)]
+    parts: list[_Part] = []
+    fixed: list[str] = []
+    for child in condition.children:
+        if not isinstance(child, Group):
+            fixed.append(child.id)
+            continue
+        for part in _parts(child):
+            if isinstance(part, _Fixed):
+                fixed += part.true_ids({})
+            else:
+                parts += [_Fixed(tuple(fixed)), part] if fixed else [part]
+                fixed = []
+    if fixed:
+        parts.append(_Fixed(tuple(fixed)))
+    return parts
+
+
+def _alternatives(group: Group) -> _Part:
+    ids: dict[str, tuple[str, ...]] = {}
+    key = ""
+    for leaf in leaves(group):
+        text = _only_text(leaf)
+        # An absent key has no text, and the empty one is a text.
+        if not text or leaf.key != (key or leaf.key):
+            return _Tested(leaves(group))
+        key = leaf.key
+        ids[text] = (*ids[text], leaf.id) if text in ids else (leaf.id,)
+    return _OneOf(key, ids)
+
+
+def _only_text(leaf: Leaf) -> str:
+    """The text that alone makes the leaf true; "" if there is none."""
+    if not isinstance(leaf, Kiwi) or leaf.partial or leaf.ignore_case or leaf.negated:
+        return ""
+    op, text = shape(leaf.pattern)
+    return text if op == "=" else ""

@@ -1,0 +1,141 @@
+"""What a segment consists of: named flat arrays, and a head that says what their numbers mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.anchor import Kind
+from turnout.subscriptions.index.buckets import Ints, Longs
+from turnout.subscriptions.index.facts import Fact
+from turnout.subscriptions.index.texts import Texts
+
+__all__ = ["EQUAL", "GROUP", "HOLDS", "LIMITS", "MANY", "ONE_OF", "TREE", "Arrays", "Head"]
+
+EQUAL: Final = 0
+"""A single fact (*a*) has the literal *b*."""
+ONE_OF: Final = 1
+"""A single fact (*a*) has a literal of the set *b*."""
+LIMITS: Final = 2
+"""The number that the key *a* has as its value is between the limits *b*."""
+MANY: Final = 3
+"""A fact of many texts (*a*) has the literal *b* among them."""
+HOLDS: Final = 4
+"""The value of the key *a* passes the test *b*, which has to be carried out."""
+TREE: Final = 5
+"""The tree *b* is true."""
+GROUP: Final = 6
+"""Only in trees: from *a* to *b* of the node's children are true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the numbers in a segment's arrays mean.
+
+    Attributes:
+        keys: the metadata keys that are looked at.
+        facts: by number.
+        probed: the facts that entries are found by.
+        always: the first of the entries that are looked at for every message.
+        paired: the first of the entries that are found by two literals at once; the always ones end here.
+    """
+
+    keys: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    probed: tuple[int, ...]
+    always: int
+    paired: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The head as plain data."""
+        return {
+            "keys": self.keys,
+            "facts": [[key, list(kind)] for key, kind in self.facts],
+            "probed": self.probed,
+            "always": self.always,
+            "paired": self.paired,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Head:
+        """The head that `as_json` wrote."""
+        facts = tuple((key, Kind(*kind)) for key, kind in data["facts"])
+        return cls(tuple(data["keys"]), facts, tuple(data["probed"]), data["always"], data["paired"])
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The flat arrays. Literals are numbered from 1 in the order of their hashes; 0 is any text that is none.
+
+    Attributes:
+        literal_hash: of each literal, beginning with literal 1.
+        literal_fact: which fact it is a text of.
+        literal_start: where the buckets of hashes start.
+        literal_text: the texts themselves.
+        entries_at: by literal: its first entry; the next one's first ends them.
+        ways_at: by literal: its first way to go on, see `way_fact`; empty where no literal has any.
+        way_fact: the fact to look at next, for those of the literal's entries that also need a literal of it.
+        pair_key: of each paired entry, the way in the upper half and the literal in the lower.
+        pair_start: where the buckets of their hashes start.
+        entry_subscription: by entry.
+        entry_program: which checks are left for each entry; entries that have the same ones share them.
+        checks_at: by program: its first check.
+        check_op: what to check, times two; one more if it is negated.
+        check_a: see `EQUAL` and the others.
+        check_b: see there.
+        set_key: members of sets, the set in the upper half and the literal in the lower.
+        set_start: where the buckets of their hashes start.
+        set_bits: by set: the bits of its literals' numbers modulo 64: most that is not in a set has another.
+        limit_low: the least number that will do.
+        limit_high: the greatest.
+        test_form: of tests that have to be carried out: an operation, and whether it is partial or folded.
+        test_text: its text.
+        test_last: its last address.
+        tree_at: by tree: its first node.
+        node_op: as `check_op`; nodes come after their parents.
+        node_a: as `check_a`.
+        node_b: as `check_b`.
+        node_parent: how many nodes before it the parent stands; 0 for the root.
+        node_depth: 0 for the root.
+        ids: of the subscriptions.
+        destinations_at: by subscription: its first destination.
+        destination: which text of `destinations` it is.
+        destinations: each once.
+    """
+
+    literal_hash: NDArray[np.uint64]
+    literal_fact: Ints
+    literal_start: NDArray[np.uint32]
+    literal_text: Texts
+    entries_at: Ints
+    ways_at: Ints
+    way_fact: Ints
+    pair_key: Longs
+    pair_start: NDArray[np.uint32]
+    entry_subscription: Ints
+    entry_program: Ints
+    checks_at: Ints
+    check_op: NDArray[np.uint8]
+    check_a: Ints
+    check_b: Ints
+    set_key: Longs
+    set_start: NDArray[np.uint32]
+    set_bits: NDArray[np.uint64]
+    limit_low: NDArray[np.float64]
+    limit_high: NDArray[np.float64]
+    test_form: NDArray[np.uint8]
+    test_text: Texts
+    test_last: Texts
+    tree_at: Ints
+    node_op: NDArray[np.uint8]
+    node_a: Ints
+    node_b: Ints
+    node_parent: Ints
+    node_depth: NDArray[np.uint8]
+    ids: Texts
+    destinations_at: Ints
+    destination: Ints
+    destinations: Texts

@@ -1,0 +1,176 @@
+"""Codes for the values of messages: each distinct value of a key is worked on once, and is a small number from then on.
+
+A generation of books is bounded: when it is full, a new one begins, and the old one goes with the last match that
+uses it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.anchor import Kind
+from turnout.subscriptions.index.buckets import Ints
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of, text_maker
+from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.tables import Tables
+
+__all__ = ["Book", "Books", "Column"]
+
+MOST_VALUES = 1 << 17
+"""How many values of one key a generation of books holds, roughly."""
+
+MOST_CHARACTERS = 1 << 24
+"""How many characters the values of one key have together, roughly."""
+
+_MOST_MAKERS = 16
+"""How many functions from values to texts are remembered for a key."""
+
+
+class Column(NamedTuple):
+    """One metadata key over a batch.
+
+    Attributes:
+        values: by row; None where the key is absent.
+        text: None if the values are texts. Else they can be hashed, those that compare equal have equal texts, and
+            this gives the text of one; None if it has none, and then the key is absent too.
+    """
+
+    values: Sequence[Any]
+    text: Callable[[Any], str | None] | None = None
+
+
+class _Codes(dict[str | None, int]):
+    """Value → code; what is new gets the next one."""
+
+    def __init__(self, book: Book) -> None:
+        super().__init__({None: 0})
+        self._add = book.add
+
+    def __missing__(self, value: str) -> int:
+        return self._add(value)
+
+
+class _Made(dict[Any, int]):
+    """Value that is no text → code of its text."""
+
+    def __init__(self, codes: _Codes, text: Callable[[Any], str | None]) -> None:
+        super().__init__({None: 0})
+        self._codes = codes
+        self._text = text
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = self._codes[self._text(value)]
+        return code
+
+
+class Book:
+    """The values of one key that were seen, by code; code 0 stands for no value.
+
+    Attributes:
+        texts: by code.
+        full: whether it is time for a new generation.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.texts: list[str] = [""]
+        self.full = False
+        self._lock = threading.Lock()
+        self._codes = _Codes(self)
+        self._made: dict[Any, _Made] = {}
+        self._characters = 0
+        self._hashes: dict[Kind, NDArray[np.uint64]] = {}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def add(self, value: str) -> int:
+        """The code of a value that was not seen before, or that another thread has just seen."""
+        self._add_all((value,))
+        return self._codes[value]
+
+    def codes(self, column: Column) -> Ints:
+        """The code of each value."""
+        values, count = column.values, len(column.values)
+        if column.text is not None:
+            return np.fromiter(map(self._codes_of(column.text).__getitem__, values), np.int32, count)
+        codes = np.fromiter(map(self._codes.get, values, repeat(-1)), np.int32, count)
+        new = np.flatnonzero(codes < 0).tolist()
+        if new:
+            self._add_all([values[place] for place in new])
+            codes[new] = [self._codes[values[place]] for place in new]
+        return codes
+
+    def _add_all(self, values: Iterable[str]) -> None:
+        with self._lock:
+            new = [value for value in dict.fromkeys(values) if value not in self._codes]
+            begun = len(self.texts)
+            # The texts first: whoever sees a code can read its text.
+            self.texts += new
+            self._codes.update(zip(new, range(begun, begun + len(new)), strict=True))
+            self._characters += sum(map(len, new))
+            self.full = len(self.texts) > MOST_VALUES or self._characters > MOST_CHARACTERS
+
+    def _codes_of(self, text: Callable[[Any], str | None]) -> _Made:
+        made = self._made.get(text)
+        if made is None or len(made) > MOST_VALUES:
+            if len(self._made) >= _MOST_MAKERS:
+                # Functions that are made anew for each batch are not worth remembering.
+                self._made.clear()
+            made = self._made[text] = _Made(self._codes, text)
+        return made
+
+    def hashes(self, kind: Kind, upto: int) -> NDArray[np.uint64]:
+        """The hashes that a single fact of this kind gives for the first *upto* codes."""
+        known = self._hashes.get(kind)
+        if known is None or len(known) < upto:
+            make = text_maker(kind)
+            begun = 0 if known is None else len(known)
+            raws = encoded_all(map(make, self.texts[begun:upto]))
+            more = hashes_of(raws, salt_of((self.key, kind)))
+            known = self._hashes[kind] = more if known is None else np.concatenate([known, more])
+        return known
+
+    def raws(self, kind: Kind, codes: NDArray[np.integer[Any]]) -> list[bytes]:
+        """The texts that a single fact of this kind makes of values, as UTF-8."""
+        make, texts = text_maker(kind), self.texts
+        return encoded_all([make(texts[code]) for code in codes.tolist()])
+
+
+class Books:
+    """One generation of books, and what each segment knows about the values in them."""
+
+    def __init__(self) -> None:
+        self._books: dict[str, Book] = {}
+        self._tables: WeakKeyDictionary[Segment, Tables] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def book(self, key: str) -> Book:
+        """The values of this key."""
+        book = self._books.get(key)
+        if book is None:
+            with self._lock:
+                book = self._books.setdefault(key, Book(key))
+        return book
+
+    def tables(self, segment: Segment) -> Tables:
+        """What the segment knows about them."""
+        tables = self._tables.get(segment)
+        if tables is None:
+            with self._lock:
+                tables = self._tables.get(segment)
+                if tables is None:
+                    books = [self._books.setdefault(key, Book(key)) for key in segment.head.keys]
+                    tables = self._tables[segment] = Tables(segment, books)
+        return tables
+
+    def full(self, keys: Iterable[str]) -> bool:
+        """Whether it is time for a new generation."""
+        return any(book.full for key in keys if (book := self._books.get(key)) is not None)

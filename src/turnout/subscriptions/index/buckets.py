@@ -1,0 +1,101 @@
+"""Hash tables of flat arrays: rows in the order of their hashes, and where each bucket of them starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Ints",
+    "Longs",
+    "Places",
+    "TooManyError",
+    "arranged",
+    "expanded",
+    "in_bucket",
+    "mixed",
+    "mixed_one",
+    "shift_of",
+    "viewed",
+]
+
+Ints: TypeAlias = NDArray[np.int32]
+Longs: TypeAlias = NDArray[np.int64]
+Places: TypeAlias = NDArray[np.int64]
+
+_MASK = (1 << 64) - 1
+_FIRST = 0x9E3779B97F4A7C15
+_SECOND = 0xC2B2AE3D27D4EB4F
+_SHIFT = 29
+_ROOM = 2
+"""Buckets for each row, at least."""
+
+
+def arranged(hashes: NDArray[np.uint64]) -> tuple[Places, NDArray[np.uint32]]:
+    """The order that sorts the rows by hash, and where each bucket starts in it; a bucket is the hash's top bits."""
+    order = np.argsort(hashes, kind="stable")
+    bits = max(4, int(len(hashes) * _ROOM).bit_length())
+    counts = np.bincount((hashes >> np.uint64(64 - bits)).astype(np.int64), minlength=1 << bits)
+    starts = np.zeros(len(counts) + 1, np.uint32)
+    np.cumsum(counts, out=starts[1:])
+    return order, starts
+
+
+class TooManyError(Exception):
+    """Raised when a look-up would give more rows than the caller can take."""
+
+
+def in_bucket(starts: NDArray[np.uint32], hashes: NDArray[np.uint64], most: int | None = None) -> tuple[Places, Places]:
+    """Pairs (which hash, which row) of all rows in the hashes' buckets; whether the hashes agree is left to check.
+
+    Raises:
+        TooManyError: there are more than *most*.
+    """
+    bucket = (hashes >> np.uint64(shift_of(len(starts)))).view(np.int64)
+    first = starts.take(bucket).astype(np.int64)
+    count = starts.take(bucket + 1).astype(np.int64)
+    count -= first
+    some = np.flatnonzero(count)
+    if len(some) == 0:
+        return some, some
+    if most is not None and int(count.sum()) > most:
+        raise TooManyError
+    which, row = expanded(first.take(some), count.take(some))
+    return some.take(which), row
+
+
+def shift_of(starts: int) -> int:
+    """By how many bits to shift a hash for the number of its bucket, given how long the table of starts is."""
+    return 65 - starts.bit_length()
+
+
+def expanded(first: Places, count: Places) -> tuple[Places, Places]:
+    """Ranges written out: which range, and the place in it."""
+    ends = np.cumsum(count)
+    total = int(ends[-1]) if len(ends) else 0
+    if total == len(count) and (total == 0 or int(count.max()) == 1):
+        return np.arange(total), first
+    which = np.repeat(np.arange(len(count)), count)
+    return which, np.arange(total) + (first - ends + count).take(which)
+
+
+def viewed(array: NDArray[Any]) -> Sequence[Any]:
+    """The array for reading one number at a time, which takes numpy longer."""
+    return cast("Sequence[Any]", array.data)
+
+
+def mixed(keys: Longs) -> NDArray[np.uint64]:
+    """A hash of each number: no two numbers have the same."""
+    x = keys.view(np.uint64) * np.uint64(_FIRST)
+    x ^= x >> np.uint64(_SHIFT)
+    x *= np.uint64(_SECOND)
+    return x
+
+
+def mixed_one(key: int) -> int:
+    """The same for one number."""
+    x = key * _FIRST & _MASK
+    return (x ^ x >> _SHIFT) * _SECOND & _MASK

@@ -1,0 +1,364 @@
+"""Entries → a segment: literals in the order of their hashes, entries in the order of literals, checks beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions import Condition
+from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
+from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
+from turnout.subscriptions.index.clauses import Clauses
+from turnout.subscriptions.index.costs import Costs
+from turnout.subscriptions.index.entries import (
+    NOTHING,
+    Entries,
+    Prices,
+    cheapest,
+    drawn,
+    entries_of,
+    joined,
+)
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
+from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.texts import Texts
+from turnout.subscriptions.model import Subscription
+
+__all__ = ["build"]
+
+HOT = 16
+"""A literal that more entries than this are found by is looked up together with a second one."""
+
+_LEAST_WAY = 4
+"""How many entries have to share a fact to go on with, for the way to be worth a look-up."""
+
+_WIDEST = 8
+"""A set with more members than this is no second thing to be found by: each member is an entry of its own."""
+
+_ORDER = {EQUAL: 0, ONE_OF: 1, LIMITS: 2, MANY: 3, HOLDS: 4, TREE: 5}
+"""What is checked first: what costs least and lets least through."""
+
+
+class _Placed(NamedTuple):
+    """Entries in their final order.
+
+    Attributes:
+        entries: those with a literal, by literal; then those without; then those with two.
+        second_skip: the row that need not be checked because of the second literal.
+        always: the first entry without a literal.
+        paired: the first with two.
+        ways: literal and fact of each way, in order.
+        pair_key: way and second literal, in the order of the paired entries.
+        pair_start: where their buckets start.
+    """
+
+    entries: Entries
+    second_skip: Places
+    always: int
+    paired: int
+    ways: Places
+    pair_key: Longs
+    pair_start: NDArray[np.uint32]
+
+
+def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
+    """A segment of these subscriptions, in memory; no two have the same id."""
+    clauses, people = Clauses(), _People()
+    entries, prices = entries_of(drawn(people.conditions(subscriptions), clauses), costs)
+    ways = _Ways(entries, prices, clauses)
+    literals = _Numbered(clauses, entries, ways)
+    placed = _placed(ways, literals)
+    return Segment(
+        Head(
+            tuple(clauses.literals.keys),
+            tuple(clauses.literals.facts),
+            tuple(np.unique(literals.fact_of(np.unique(entries.literal[entries.literal != NOTHING]))).tolist()),
+            placed.always,
+            placed.paired,
+        ),
+        _arrays(people, clauses, literals, placed),
+        literals.asked(prices),
+    )
+
+
+class _People:
+    """Ids and destinations, kept while the conditions go by: the subscriptions themselves are not."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._counts: list[int] = []
+        self._numbers: list[int] = []
+        self._names: dict[str, int] = {}
+
+    def conditions(self, subscriptions: Iterable[Subscription]) -> Iterator[Condition]:
+        """The subscriptions' conditions."""
+        names = self._names
+        for one in subscriptions:
+            self._ids.append(one.id)
+            self._counts.append(len(one.destinations))
+            for name in one.destinations:
+                self._numbers.append(names.setdefault(name, len(names)))
+            yield one.condition
+
+    def ids(self) -> Texts:
+        """The ids."""
+        return Texts.of(encoded_all(self._ids))
+
+    def destinations(self) -> tuple[Ints, Ints, Texts]:
+        """The number of each destination, where those of each subscription begin, and the texts."""
+        at = np.zeros(len(self._counts) + 1, np.int32)
+        np.cumsum(self._counts, out=at[1:])
+        return np.array(self._numbers, np.int32), at, Texts.of(encoded_all(list(self._names)))
+
+
+class _Ways:
+    """Which entries of hot literals are found by a second literal, and by which."""
+
+    def __init__(self, entries: Entries, prices: Prices, clauses: Clauses) -> None:
+        has = entries.literal != NOTHING
+        counts = np.bincount(entries.literal[has], minlength=len(prices.literal))
+        hot = np.flatnonzero(has & (counts.take(np.where(has, entries.literal, 0)) > HOT)) if len(counts) else _none()
+        row = np.full(len(entries.literal), NOTHING, np.int64)
+        if len(hot):
+            row[hot] = self._second_rows(entries.take(hot), prices, clauses)
+            row[hot] = self._worthwhile(entries.literal.take(hot), row.take(hot), entries.rows, clauses)
+        self.single = entries.take(np.flatnonzero(row == NOTHING))
+        twice = np.flatnonzero(row != NOTHING)
+        self.double = entries.take(twice)
+        self.row = row.take(twice)
+        clause = entries.rows.take(self.row) >> 1
+        self.fact = np.array(clauses.a, np.int64).take(clause)
+        self.second = np.array(clauses.b, np.int64).take(clause)
+        self._write_sets_out(prices, clause)
+
+    @staticmethod
+    def _second_rows(entries: Entries, prices: Prices, clauses: Clauses) -> Places:
+        """The cheapest row of each entry beside the one that it is found by."""
+        op = np.array(clauses.op, np.int32)
+        usable = (op == EQUAL) | (op == MANY)
+        cost = np.where(usable, 0.0, inf)
+        cost[usable] = prices.literal.take(np.array(clauses.b, np.int64)[usable])
+        for clause, members in clauses.members.items():
+            if len(members) <= _WIDEST:
+                cost[clause] = prices.clause[clause]
+        of_rows = np.where(entries.rows & 1, inf, cost.take(entries.rows >> 1))
+        # Entries of one subscription share rows, and each leaves out its own: so a copy of the rows for each of them.
+        some = np.flatnonzero(entries.count)
+        found = np.full(len(entries.count), NOTHING, np.int64)
+        if len(some) == 0:
+            return found
+        count = entries.count.take(some)
+        owner, places = expanded(entries.first.take(some), count)
+        own = np.where(places == entries.skip.take(some).take(owner), inf, of_rows.take(places))
+        best = cheapest(own, np.cumsum(count) - count, count)
+        found[some] = np.where(best == NOTHING, NOTHING, places.take(best))
+        return found
+
+    @staticmethod
+    def _worthwhile(literal: Places, row: Places, rows: Places, clauses: Clauses) -> Places:
+        """The rows again, `NOTHING` for those whose way too few entries share."""
+        usable = np.flatnonzero(row != NOTHING)
+        fact = np.array(clauses.a, np.int64).take(rows.take(row.take(usable)) >> 1)
+        ways, which, counts = np.unique((literal.take(usable) << 32) | fact, return_inverse=True, return_counts=True)
+        kept = np.full(len(row), NOTHING, np.int64)
+        if len(ways):
+            enough = usable[counts.take(which) >= _LEAST_WAY]
+            kept[enough] = row[enough]
+        return kept
+
+    def _write_sets_out(self, prices: Prices, clause: Places) -> None:
+        sets = prices.members_of(clause)
+        by_set = np.flatnonzero(sets != NOTHING)
+        if len(by_set) == 0:
+            return
+        which, literal = prices.written_out(sets.take(by_set))
+        left = np.flatnonzero(sets == NOTHING)
+        order = np.concatenate([left, by_set.take(which)])
+        self.second = np.concatenate([self.second.take(left), literal])
+        self.double, self.row, self.fact = self.double.take(order), self.row.take(order), self.fact.take(order)
+
+
+class _Numbered:
+    """The literals that something refers to, from 1 in the order of their hashes."""
+
+    def __init__(self, clauses: Clauses, entries: Entries, ways: _Ways) -> None:
+        self._fact = np.array(clauses.literals.fact, np.int64)
+        used = np.zeros(len(self._fact), np.bool_)
+        used[entries.literal[entries.literal != NOTHING]] = True
+        used[ways.second] = True
+        op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
+        used[b[(op == EQUAL) | (op == MANY)]] = True
+        for members in clauses.sets:
+            used[list(members)] = True
+        raws = encoded_all(clauses.literals.text)
+        hashes = np.zeros(len(raws), np.uint64)
+        for number, fact in enumerate(clauses.literals.facts):
+            mine = np.flatnonzero(used & (self._fact == number))
+            hashes[mine] = hashes_of([raws[place] for place in mine.tolist()], salt_of(fact))
+        kept = np.flatnonzero(used)
+        order, self.start = arranged(hashes.take(kept))
+        kept = kept.take(order)
+        self._kept = kept
+        self.hash = hashes.take(kept)
+        self.fact = self._fact.take(kept).astype(np.int32)
+        self.text = Texts.of([raws[place] for place in kept.tolist()])
+        self._number = np.zeros(len(raws), np.int64)
+        self._number[kept] = np.arange(1, len(kept) + 1)
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+    def asked(self, prices: Prices) -> Ints:
+        """How often each literal is asked for, beginning with literal 1."""
+        return prices.asked.take(self._kept).astype(np.int32)
+
+    def fact_of(self, literals: Places) -> Places:
+        """The fact of each literal, by the clauses' numbers."""
+        return self._fact.take(literals)
+
+    def of(self, literals: Places) -> Places:
+        """The final number of each literal."""
+        return self._number.take(literals)
+
+
+def _placed(ways: _Ways, literals: _Numbered) -> _Placed:
+    single = ways.single
+    number = np.where(single.literal == NOTHING, np.iinfo(np.int64).max, literals.of(np.maximum(single.literal, 0)))
+    order = np.argsort(number, kind="stable")
+    single, number = single.take(order), number.take(order)
+    found_by = literals.of(ways.double.literal)
+    all_ways, which = np.unique((found_by << 32) | ways.fact, return_inverse=True)
+    pair_key = (which.astype(np.int64) << 32) | literals.of(ways.second)
+    pair_order, pair_start = arranged(mixed(pair_key))
+    always = int(np.searchsorted(number, np.iinfo(np.int64).max))
+    entries = joined(single, ways.double.take(pair_order))
+    skip = np.concatenate([np.full(len(single.literal), NOTHING), ways.row.take(pair_order)])
+    return _Placed(entries, skip, always, len(single.literal), all_ways, pair_key.take(pair_order), pair_start)
+
+
+def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Placed) -> Arrays:
+    op, a, b = _final_clauses(clauses, literals)
+    programs, checks_at, rows = _checks(placed, op)
+    clause = rows >> 1
+    set_key, set_start, set_bits = _sets(clauses, literals)
+    tests = list(clauses.tests)
+    limits = np.array(list(clauses.limits), np.float64).reshape(-1, 2)
+    numbers, counts, names = people.destinations()
+    found_by = literals.of(placed.entries.literal[: placed.always])
+    trees = clauses.trees
+    node_op, node_a, node_b = _final_nodes(clauses, literals)
+    return Arrays(
+        literal_hash=literals.hash,
+        literal_fact=literals.fact,
+        literal_start=literals.start,
+        literal_text=literals.text,
+        entries_at=_starts(found_by, len(literals)),
+        ways_at=_starts(placed.ways >> 32, len(literals) if len(placed.ways) else -2),
+        way_fact=(placed.ways & 0xFFFFFFFF).astype(np.int32),
+        pair_key=placed.pair_key,
+        pair_start=placed.pair_start,
+        entry_subscription=placed.entries.subscription.astype(np.int32),
+        entry_program=programs,
+        checks_at=checks_at,
+        check_op=(op.take(clause) * 2 + (rows & 1)).astype(np.uint8),
+        check_a=a.take(clause).astype(np.int32),
+        check_b=b.take(clause).astype(np.int32),
+        set_key=set_key,
+        set_start=set_start,
+        set_bits=set_bits,
+        limit_low=np.ascontiguousarray(limits[:, 0]),
+        limit_high=np.ascontiguousarray(limits[:, 1]),
+        test_form=np.array([form for _, form, _, _ in tests], np.uint8),
+        test_text=Texts.of(encoded_all([text for _, _, text, _ in tests])),
+        test_last=Texts.of(encoded_all([last for _, _, _, last in tests])),
+        tree_at=np.array(trees.at, np.int32),
+        node_op=node_op,
+        node_a=node_a,
+        node_b=node_b,
+        node_parent=np.array(trees.parent, np.int32),
+        node_depth=np.array(trees.depth, np.uint8),
+        ids=people.ids(),
+        destinations_at=counts,
+        destination=numbers,
+        destinations=names,
+    )
+
+
+def _final_clauses(clauses: Clauses, literals: _Numbered) -> tuple[Places, Places, Places]:
+    op, a, b = (np.array(column, np.int64) for column in (clauses.op, clauses.a, clauses.b))
+    speaks = (op == EQUAL) | (op == MANY)
+    b[speaks] = literals.of(b[speaks])
+    return op, a, b
+
+
+def _final_nodes(clauses: Clauses, literals: _Numbered) -> tuple[NDArray[np.uint8], Ints, Ints]:
+    trees = clauses.trees
+    op, b = np.array(trees.op, np.uint8), np.array(trees.b, np.int64)
+    speaks = (op >> 1 == EQUAL) | (op >> 1 == MANY)
+    b[speaks] = literals.of(b[speaks])
+    return op, np.array(trees.a, np.int32), b.astype(np.int32)
+
+
+def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
+    """Each entry's program; where each program's checks begin; and the rows of all checks, the cheapest first."""
+    entries = placed.entries
+    owner, places = expanded(entries.first, entries.count)
+    left = np.flatnonzero((places != entries.skip.take(owner)) & (places != placed.second_skip.take(owner)))
+    owner, rows = owner.take(left), entries.rows.take(places.take(left))
+    rank = np.array([_ORDER.get(one, 0) for one in range(TREE + 1)]).take(op.take(rows >> 1))
+    # Negations let most through.
+    order = np.lexsort((rows, (owner << 5) | (rank << 1) | (rows & 1)))
+    owner, rows = owner.take(order), rows.take(order)
+    starts = _starts(owner, len(entries.first) - 1).astype(np.int64)
+    program, kept = _shared(rows, starts)
+    first = starts.take(kept)
+    count = starts.take(kept + 1) - first
+    _, places = expanded(first, count)
+    checks_at = np.zeros(len(kept) + 1, np.int32)
+    np.cumsum(count, out=checks_at[1:])
+    return program.astype(np.int32), checks_at, rows.take(places)
+
+
+def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:
+    """The program of each entry, and for each program an entry that has it."""
+    first, count = starts[:-1], np.diff(starts)
+    place = np.arange(len(rows)) - np.repeat(first, count)
+    sums = np.zeros(len(rows) + 1, np.uint64)
+    np.cumsum(mixed((rows << 20) + place + 1), out=sums[1:])
+    marks = sums.take(starts[1:]) - sums.take(first) + count.astype(np.uint64)
+    _, kept, program = np.unique(marks, return_index=True, return_inverse=True)
+    # Equal marks do not make equal checks: where they differ, nothing is shared.
+    like = kept.take(program)
+    same = np.array_equal(count.take(like), count)
+    if same:
+        which, places = expanded(first, count)
+        same = np.array_equal(rows.take(first.take(like).take(which) + place), rows.take(places))
+    everyone = np.arange(len(first))
+    return (program, kept) if same else (everyone, everyone)
+
+
+def _starts(owner: Places, last: int) -> Ints:
+    """Where the rows of each owner, from 0 to *last*, begin; and at the end, where the last one's end."""
+    starts = np.zeros(last + 2, np.int32)
+    if last >= 0:
+        np.cumsum(np.bincount(owner, minlength=last + 1), out=starts[1:])
+    return starts
+
+
+def _sets(clauses: Clauses, literals: _Numbered) -> tuple[Longs, NDArray[np.uint32], NDArray[np.uint64]]:
+    sizes = np.array([len(members) for members in clauses.sets], np.int64)
+    members = literals.of(np.array([literal for members in clauses.sets for literal in members], np.int64))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    keys = (owner << 32) | members
+    order, start = arranged(mixed(keys))
+    bits = np.zeros(len(sizes), np.uint64)
+    np.bitwise_or.at(bits, owner, np.uint64(1) << (members & 63).astype(np.uint64))
+    return keys.take(order), start, bits
+
+
+def _none() -> Places:
+    return np.zeros(0, np.int64)

@@ -1,0 +1,293 @@
+"""Parts of conditions, each different one once: what it checks, and which literals a message can be found by for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from math import inf, nextafter
+
+from turnout.conditions.anchor import Anchor, Kind, anchors_of_check
+from turnout.conditions.check import Check, check_of, shape
+from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions.pattern import ANY, parse_pattern
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.facts import Fact, is_many
+from turnout.subscriptions.index.segment import form_of
+
+__all__ = ["Clauses", "Literals", "Row", "Trees"]
+
+Row = int
+"""A clause, times two, one more if it is negated."""
+
+_LONGEST = 32
+"""The longest prefix or suffix that is a fact of its own; a longer one is a test of the value."""
+
+
+class Literals:
+    """Texts to look up, by fact; numbered as they come."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, int] = {}
+        self.facts: dict[Fact, int] = {}
+        self.by_fact: list[dict[str, int]] = []
+        self._kinds: list[Kind] = []
+        self.fact: list[int] = []
+        self.text: list[str] = []
+
+    def key_number(self, key: str) -> int:
+        """The number of a key."""
+        return self.keys.setdefault(key, len(self.keys))
+
+    def fact_number(self, fact: Fact) -> int:
+        """The number of a fact."""
+        number = self.facts.get(fact)
+        if number is None:
+            self.key_number(fact[0])
+            number = self.facts[fact] = len(self.facts)
+            self.by_fact.append({})
+            self._kinds.append(fact[1])
+        return number
+
+    def kind(self, fact: int) -> Kind:
+        """The kind of a fact."""
+        return self._kinds[fact]
+
+    def add(self, fact: int, text: str) -> int:
+        """The number of a text of a fact."""
+        new = len(self.text)
+        number = self.by_fact[fact].setdefault(text, new)
+        if number == new:
+            self.fact.append(fact)
+            self.text.append(text)
+        return number
+
+    def add_anchor(self, anchor: Anchor) -> int:
+        """The number of what the anchor looks for."""
+        return self.add(self.fact_number((anchor.key, anchor.kind)), anchor.text)
+
+
+@dataclass(slots=True)
+class Trees:
+    """Nodes of all trees, parents before their children."""
+
+    at: list[int] = field(default_factory=lambda: [0])
+    op: list[int] = field(default_factory=list)
+    a: list[int] = field(default_factory=list)
+    b: list[int] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+
+
+class Clauses:
+    """The clauses of some conditions, by number.
+
+    Attributes:
+        literals: what they speak of.
+        op: what each checks; see `turnout.subscriptions.index.arrays.EQUAL` and the others.
+        a: see there.
+        b: see there.
+        choices: the literals that a message can be found by, for clauses that have others than *b*: any one will do.
+        members: the literals of sets, by clause.
+    """
+
+    def __init__(self) -> None:
+        self.literals = Literals()
+        self.op: list[int] = []
+        self.a: list[int] = []
+        self.b: list[int] = []
+        self.choices: dict[int, tuple[int, ...]] = {}
+        self.members: dict[int, tuple[int, ...]] = {}
+        self.sets: list[tuple[int, ...]] = []
+        self.limits: dict[tuple[float, float], int] = {}
+        self.tests: dict[tuple[str, int, str, str], int] = {}
+        self.trees = Trees()
+        self.plain: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._whole: dict[str, int] = {}
+        self._leaves: dict[Leaf, int] = {}
+        self._of_literal: dict[int, int] = {}
+        self._sets: dict[tuple[int, ...], int] = {}
+
+    def _new(self, op: int, a: int, b: int) -> int:
+        self.op.append(op)
+        self.a.append(a)
+        self.b.append(b)
+        return len(self.op) - 1
+
+    def literal(self, literal: int) -> int:
+        """The clause that a message has the literal."""
+        fact = self.literals.fact[literal]
+        clause = self._of_literal.get(literal)
+        if clause is None:
+            op = MANY if is_many(self.literals.kind(fact)) else EQUAL
+            clause = self._of_literal[literal] = self._new(op, fact, literal)
+        return clause
+
+    def rows(self, condition: Condition) -> list[Row] | None:
+        """The clauses that all have to be true; None for a condition that is more than that."""
+        if not isinstance(condition, Group):
+            return [self.leaf(condition)]
+        if condition.negated or (condition.logic is not Logic.AND and len(condition.children) > 1):
+            row = self._one_of(condition)
+            return None if row is None else [row]
+        rows: list[Row] = []
+        plain = self.plain
+        for child in condition.children:
+            if type(child) is Kiwi and not child.partial and not child.ignore_case:
+                # What most conditions consist of, so without another call.
+                clause = plain[child.key].get(child.pattern)
+                if clause is None:
+                    clause = self._literal(child.key, child.pattern)
+                rows.append(clause * 2 + child.negated)
+            elif isinstance(child, Group):
+                inner = self.rows(child)
+                if inner is None:
+                    return None
+                rows += inner
+            else:
+                rows.append(self.leaf(child))
+        return rows
+
+    def leaf(self, leaf: Leaf) -> Row:
+        """The clause of a leaf."""
+        if type(leaf) is Kiwi and not leaf.partial and not leaf.ignore_case:
+            clause = self.plain[leaf.key].get(leaf.pattern)
+            if clause is None:
+                clause = self._literal(leaf.key, leaf.pattern)
+            return clause * 2 + leaf.negated
+        test = replace(leaf, negated=False) if leaf.negated else leaf
+        clause = self._leaves.get(test)
+        if clause is None:
+            clause = self._leaves[test] = self._checked(check_of(test))
+        return clause * 2 + leaf.negated
+
+    def _literal(self, key: str, pattern: str) -> int:
+        """A new clause for a pattern, which mostly is a text to be equal to."""
+        patterns = self.plain[key]
+        if "*" in pattern or "?" in pattern or "\\" in pattern:
+            clause = patterns[pattern] = self._checked(Check(key, *shape(pattern)))
+            return clause
+        fact = self._whole.get(key)
+        if fact is None:
+            fact = self._whole[key] = self.literals.fact_number((key, _WHOLE))
+        clause = patterns[pattern] = len(self.op)
+        self.op.append(EQUAL)
+        self.a.append(fact)
+        self.b.append(self.literals.add(fact, pattern))
+        return clause
+
+    def _checked(self, check: Check) -> int:
+        """A new clause for a check that is not negated."""
+        kind = _kind_of(check)
+        if kind is not None:
+            fact = self.literals.fact_number((check.key, kind))
+            literal = self.literals.add(fact, "" if kind.op == "has" else check.text)
+            clause = self._new(MANY if is_many(kind) else EQUAL, fact, literal)
+            if kind.op in "^$":
+                # The beginning or the end itself comes first, and its parts tell no more.
+                self._choose(clause, islice(anchors_of_check(check), 1))
+            return clause
+        if check.op[0] == "n":
+            limits = self.limits.setdefault(_limits(check), len(self.limits))
+            clause = self._new(LIMITS, self.literals.key_number(check.key), limits)
+        else:
+            test = (check.key, form_of(check), check.text, check.last)
+            number = self.tests.setdefault(test, len(self.tests))
+            clause = self._new(HOLDS, self.literals.key_number(check.key), number)
+        self._choose(clause, anchors_of_check(check))
+        return clause
+
+    def _choose(self, clause: int, anchors: Iterable[Anchor]) -> None:
+        found = tuple(self.literals.add_anchor(anchor) for anchor in anchors)
+        if found != (self.b[clause],):
+            self.choices[clause] = found
+
+    def _one_of(self, group: Group) -> Row | None:
+        """The clause of alternatives that exclude each other, as texts of one fact do; None if it is none."""
+        if group.logic is Logic.AND:
+            return None
+        found: list[int] = []
+        for child in group.children:
+            if isinstance(child, Group) or child.negated:
+                return None
+            clause = self.leaf(child) >> 1
+            if self.op[clause] != EQUAL or self.a[clause] != self.a[found[0] if found else clause]:
+                return None
+            found.append(clause)
+        members = tuple(dict.fromkeys(found))
+        if group.logic is Logic.XOR and len(members) < len(found):
+            return None
+        if len(members) == 1:
+            return members[0] * 2 + group.negated
+        clause_ = self._sets.get(members)
+        if clause_ is None:
+            clause_ = self._sets[members] = self._new(ONE_OF, self.a[members[0]], len(self.sets))
+            literals = tuple(self.b[member] for member in members)
+            self.members[clause_] = literals
+            self.sets.append(literals)
+        return clause_ * 2 + group.negated
+
+    def tree(self, condition: Condition) -> Row:
+        """A clause for any condition; nothing can be found by it."""
+        rows = self.rows(condition) if isinstance(condition, Group) else [self.leaf(condition)]
+        if rows is not None and len(rows) == 1:
+            return rows[0]
+        self._nodes(condition, -1, 0)
+        self.trees.at.append(len(self.trees.op))
+        clause = self._new(TREE, 0, len(self.trees.at) - 2)
+        self.choices[clause] = ()
+        return clause * 2
+
+    def _nodes(self, part: Condition, parent: int, depth: int) -> None:
+        trees = self.trees
+        number = len(trees.op)
+        trees.parent.append(number - parent if parent >= 0 else 0)
+        trees.depth.append(depth)
+        row = self._one_of(part) if isinstance(part, Group) else self.leaf(part)
+        if row is not None:
+            clause = row >> 1
+            trees.op.append(self.op[clause] * 2 + (row & 1))
+            trees.a.append(self.a[clause])
+            trees.b.append(self.b[clause])
+            return
+        assert isinstance(part, Group)
+        count = len(part.children)
+        trees.op.append(GROUP * 2 + part.negated)
+        trees.a.append(count if part.logic is Logic.AND else 1)
+        trees.b.append(1 if part.logic is Logic.XOR else count)
+        for child in part.children:
+            self._nodes(child, number, depth + 1)
+
+
+_WHOLE = Kind("=")
+
+
+def _kind_of(check: Check) -> Kind | None:
+    """The kind of the fact that decides the check; None where it takes more than a look at a fact."""
+    match check.op:
+        case "=":
+            return Kind("=", 0, check.partial, check.fold)
+        case "^" | "$" if len(check.text) <= _LONGEST:
+            return Kind(check.op, len(check.text), check.partial, check.fold)
+        case "has":
+            return Kind("has")
+        case "glob" if not check.partial and parse_pattern(check.text) == (ANY,):
+            return Kind("has")
+    return None
+
+
+def _limits(check: Check) -> tuple[float, float]:
+    """The least and the greatest number that the comparison lets through."""
+    number = check.number
+    match Operator(check.op[1:]):
+        case Operator.LESS:
+            return -inf, nextafter(number, -inf)
+        case Operator.AT_MOST:
+            return -inf, number
+        case Operator.EQUAL:
+            return number, number
+        case Operator.AT_LEAST:
+            return number, inf
+        case Operator.MORE:
+            return nextafter(number, inf), inf

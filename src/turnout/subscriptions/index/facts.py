@@ -1,0 +1,106 @@
+"""Facts: what an index asks of a message, each a key and the way a text is made of its value.
+
+A fact that gives one text (the value, its first n characters …) is *single*; words and runs of three characters are
+*many*. A text is known to an index by the 64-bit hash of its UTF-8 form, salted with the fact; the texts themselves are
+compared wherever hashes agree, so that what hashes do can cost time but never an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from typing import TypeAlias
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from turnout.conditions.anchor import Kind, prober
+from turnout.conditions.pattern import fold
+
+__all__ = [
+    "Fact",
+    "encoded",
+    "encoded_all",
+    "hash_of",
+    "hashes_of",
+    "is_many",
+    "probes_of",
+    "salt_of",
+    "taker",
+    "text_maker",
+]
+
+Fact: TypeAlias = tuple[str, Kind]
+"""A metadata key, and how a text to look up is made of its value."""
+
+_hash64: Callable[[bytes, int], int] = xxhash.xxh64_intdigest
+
+
+def is_many(kind: Kind) -> bool:
+    """Whether a value can give several texts."""
+    return kind.lexeme or kind.op == "~"
+
+
+@lru_cache(maxsize=4096)
+def salt_of(fact: Fact) -> int:
+    """The seed of the hashes of this fact's texts; the same in every process."""
+    key, kind = fact
+    return xxhash.xxh64_intdigest(encoded(f"{kind}\0{key}"), 0)
+
+
+def encoded(text: str) -> bytes:
+    """The text as UTF-8; Python's lone surrogates, which have none, stay distinct."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def encoded_all(texts: Iterable[str]) -> list[bytes]:
+    """Each text as UTF-8."""
+    texts = texts if isinstance(texts, list) else list(texts)
+    try:
+        return list(map(str.encode, texts))
+    except UnicodeEncodeError:
+        return list(map(encoded, texts))
+
+
+def hash_of(raw: bytes, salt: int) -> int:
+    """The hash of one text."""
+    return _hash64(raw, salt)
+
+
+def hashes_of(raws: Sequence[bytes], salt: int) -> NDArray[np.uint64]:
+    """The hash of each text."""
+    return np.fromiter(map(_hash64, raws, repeat(salt)), np.uint64, len(raws))
+
+
+def taker(raws: Sequence[bytes]) -> Callable[[NDArray[np.int64]], list[bytes]]:
+    """The function from numbers to those of the texts."""
+    return lambda numbers: [raws[number] for number in numbers.tolist()]
+
+
+@lru_cache(maxsize=4096)
+def text_maker(kind: Kind) -> Callable[[str], str]:
+    """The function from a value to the one text that a single fact makes of it."""
+    one = _part(kind.op, kind.length)
+    return (lambda value: one(fold(value))) if kind.fold else one
+
+
+def _part(op: str, length: int) -> Callable[[str], str]:
+    match op:
+        case "=":
+            return lambda text: text
+        case "^":
+            return lambda text: text[:length]
+        case "$":
+            return lambda text: text[-length:]
+    return lambda _text: ""
+
+
+@lru_cache(maxsize=4096)
+def probes_of(kind: Kind) -> Callable[[str], Collection[str]]:
+    """The function from a value to the texts that a fact makes of it, each once."""
+    return prober(kind)

@@ -1,0 +1,300 @@
+"""The writer's side of an index: one process keeps a folder in step with a store, and many read from it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.costs import Costs
+from turnout.subscriptions.index.layers import Asked, Stratum
+from turnout.subscriptions.index.layout import IndexFileError
+from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, write_gone
+from turnout.subscriptions.index.merging import Background
+from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.model import Changes, Subscription
+from turnout.subscriptions.store import Store
+
+__all__ = ["IndexFolder"]
+
+KEPT = 32
+"""How many revisions can still be opened, the latest ones."""
+
+LAYERS = 6
+"""With more layers than this, those beside the base are merged."""
+
+_MANY_LAYERS = 24
+"""With more than this, changes wait for the merge."""
+
+_LEAST = 10_000
+_SHARE = 10
+"""The base is built anew when more than a tenth of it has changed, and more than `_LEAST`."""
+
+_AT_ONCE = 20_000
+"""A base of at most so many subscriptions is built anew while the caller waits."""
+
+_REVISION = re.compile(r"revision-(\d+)\.json")
+_OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
+
+
+class IndexFolder:
+    """Writes an index of everything in a store into a folder, and what changes in the store since then beside it.
+
+    Each refresh writes what is new as a small segment and what is gone as a bitmap; when these add up, they are merged
+    in the background. A reader that has an older revision open is not disturbed.
+
+    Args:
+        folder: for this writer alone; it is made, readable by its owner only. What a killed writer left is removed.
+        store: what to follow.
+        sample: metadata of typical messages.
+        keep: so many of the latest revisions outlive this writer, and are still there for the next one.
+
+    Raises:
+        IndexFileError: another living process writes this folder.
+    """
+
+    def __init__(
+        self, folder: Path, store: Store, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        self.keep = keep
+        self._store = store
+        self._costs = Costs(sample)
+        self._lock = threading.RLock()
+        self._history: deque[Manifest] = deque()
+        self._numbers = 0
+        self._merging: Background[tuple[_Written, int]] | None = None
+        self._merged: tuple[_Written, ...] = ()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        self._claim = self._claimed()
+        try:
+            self._remove_leftovers()
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _claimed(self) -> int:
+        path = self.folder / "writer.lock"
+        claim = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            os.close(claim)
+            raise IndexFileError(path, "another process writes this index", "give each writer its folder") from problem
+        return claim
+
+    def _remove_leftovers(self) -> None:
+        """Remove all files but those of the latest revisions that are to be kept; no new one takes their names."""
+        ours = [path for path in self.folder.iterdir() if _OURS.fullmatch(path.name)]
+        kept = self._outliving(path.name for path in ours)
+        for path in ours:
+            if path.name in kept:
+                self._numbers = max(self._numbers, *map(int, re.findall(r"\d+", path.name)))
+            else:
+                path.unlink()
+
+    def _outliving(self, names: Iterable[str]) -> set[str]:
+        """The files of the latest revisions that are whole."""
+        present = set(names)
+        revisions = sorted((int(match[1]) for name in present if (match := _REVISION.fullmatch(name))), reverse=True)
+        kept: set[str] = set()
+        for revision in revisions[: self.keep]:
+            with suppress(IndexFileError):
+                needed = Manifest.read(self.folder, revision).names()
+                if present.issuperset(needed):
+                    kept |= {manifest_path(self.folder, revision).name, *needed}
+        return kept
+
+    def _start(self) -> None:
+        snapshot = self._store.snapshot()
+        self.revision = snapshot.revision
+        self._written = [self._base(snapshot.subscriptions)]
+        self._publish()
+
+    def __len__(self) -> int:
+        return sum(written.stratum.left for written in self._written)
+
+    def refresh(self) -> int:
+        """Catch up with the store; the revision that can be opened from now on. Cheap where nothing has changed."""
+        with self._lock:
+            merged = self._adopt()
+            changes = self._store.changes(self.revision)
+            if changes:
+                self._apply(changes)
+            if merged or changes.revision != self.revision or changes:
+                self.revision = changes.revision
+                self._publish()
+                self._tidy()
+            return self.revision
+
+    def files(self, revision: int) -> list[Path]:
+        """What has to be carried to another machine, into one folder there, to open this revision.
+
+        Raises:
+            IndexFileError: the revision is none of the latest ones.
+        """
+        names = Manifest.read(self.folder, revision).names()
+        return [manifest_path(self.folder, revision), *(self.folder / name for name in names)]
+
+    def learn(self, sample: Collection[Mapping[str, str]]) -> None:
+        """Look subscriptions up by what is rare in these typical messages, from the next refresh or soon after it."""
+        with self._lock:
+            self._costs = Costs(sample)
+            self._wait()
+            self._merging, self._merged = Background(self._rebuilt), ()
+            if len(self) <= _AT_ONCE:
+                self.settle()
+
+    def settle(self) -> None:
+        """Wait for what is under way in the background, and take it over."""
+        with self._lock:
+            if self._merging is not None:
+                self._wait()
+                self.refresh()
+
+    def close(self) -> None:
+        """Remove the files, but for those to be kept. Readers keep what they have open."""
+        with self._lock:
+            self._wait()
+            if self._claim < 0:
+                return
+            self._remove_leftovers()
+            (self.folder / "writer.lock").unlink(missing_ok=True)
+            os.close(self._claim)
+            self._claim = -1
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _apply(self, changes: Changes) -> None:
+        if changes.reset:
+            self._wait()
+            self._adopt()
+            self._written = [self._base(changes.created)]
+            return
+        gone = [*changes.deleted_ids, *(one.id for one in changes.created)]
+        for written in self._written:
+            written.drop(gone)
+        if changes.created:
+            self._written.append(self._small(changes.created))
+
+    def _tidy(self) -> None:
+        """Start merging where that is due."""
+        if self._merging is not None:
+            if len(self._written) <= _MANY_LAYERS:
+                return
+            self.settle()
+        base, *others = self._written
+        size = len(base.stratum.segment)
+        changed = sum(len(written.stratum.segment) for written in others) + size - base.stratum.left
+        if changed > max(_LEAST, size // _SHARE):
+            self._merging, self._merged = Background(self._rebuilt), ()
+        elif len(self._written) > LAYERS:
+            self._merging, self._merged = Background(lambda: self._merger(others)), tuple(others)
+
+    def _rebuilt(self) -> tuple[_Written, int]:
+        snapshot = self._store.snapshot()
+        return self._base(snapshot.subscriptions), snapshot.revision
+
+    def _merger(self, parts: Sequence[_Written]) -> tuple[_Written, int]:
+        return self._small([one for written in parts for one in written.stratum.living()]), 0
+
+    def _adopt(self) -> bool:
+        """Put what was merged in the place of its parts; whether there was anything."""
+        if self._merging is None or not self._merging.done:
+            return False
+        merging, parts = self._merging, self._merged
+        self._merging, self._merged = None, ()
+        written, revision = merging.outcome()
+        if not parts:
+            # Everything since then comes again with the store's changes.
+            self._written, self.revision = [written], revision
+            return True
+        still = {one.id for part in parts for one in part.stratum.living()}
+        written.drop({one.id for one in written.stratum.living()} - still)
+        self._written = [one for one in self._written if one not in parts]
+        self._written.insert(1, written)
+        return True
+
+    def _wait(self) -> None:
+        if self._merging is not None:
+            self._merging.wait()
+
+    def _base(self, subscriptions: Sequence[Subscription]) -> _Written:
+        built = build(subscriptions, self._costs)
+        name = self._write(built)
+        # Mapped, its arrays need no memory of this process.
+        return _Written(Stratum(Segment.open(self.folder / name, built.asked)), name)
+
+    def _small(self, subscriptions: Sequence[Subscription]) -> _Written:
+        stratum = Stratum.of(subscriptions, self._costs.with_background(Asked(self._written[0].stratum.segment)))
+        return _Written(stratum, self._write(stratum.segment))
+
+    def _write(self, segment: Segment) -> str:
+        name = f"segment-{self._next()}.index"
+        segment.write(self.folder / name)
+        return name
+
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _publish(self) -> None:
+        for written in self._written:
+            if written.stratum.gone is not None and not written.gone_name:
+                written.gone_name = f"gone-{self._next()}.bits"
+                write_gone(self.folder / written.gone_name, written.stratum.gone)
+        base = self._written[0]
+        present = (one for one in self._written if one is base or one.stratum.left)
+        manifest = Manifest(self.revision, tuple(Part(one.name, one.gone_name) for one in present))
+        manifest.write(self.folder)
+        self._history.append(manifest)
+        while len(self._history) > KEPT:
+            self._forget(self._history.popleft())
+
+    def _forget(self, old: Manifest) -> None:
+        used = {name for manifest in self._history for name in manifest.names()}
+        used |= {name for written in self._written for name in (written.name, written.gone_name)}
+        for name in set(old.names()) - used:
+            (self.folder / name).unlink(missing_ok=True)
+        if all(manifest.revision != old.revision for manifest in self._history):
+            manifest_path(self.folder, old.revision).unlink(missing_ok=True)
+
+
+class _Written:
+    """A layer and the files that it is in.
+
+    Attributes:
+        stratum: replaced when something of it goes.
+        name: of the segment's file.
+        gone_name: of the bitmap's; "" if it has none yet.
+    """
+
+    def __init__(self, stratum: Stratum, name: str) -> None:
+        self.stratum = stratum
+        self.name = name
+        self.gone_name = ""
+
+    def drop(self, ids: Iterable[str]) -> None:
+        """Take the subscriptions of these ids out."""
+        before = self.stratum
+        self.stratum = before.without(ids)
+        if self.stratum is not before:
+            self.gone_name = ""

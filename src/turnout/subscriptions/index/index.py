@@ -1,0 +1,231 @@
+"""The index of all subscriptions at one revision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.subscriptions.index.books import Books, Column
+from turnout.subscriptions.index.buckets import Places, expanded
+from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.costs import Costs
+from turnout.subscriptions.index.kernel import joined, matched
+from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.texts import integers
+from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import Store
+
+__all__ = ["Deliveries", "Index", "Layer", "Matches", "Shelf"]
+
+ROWS = 16384
+"""How many rows of a batch are worked on at a time."""
+
+_NO_VALUE: Column = Column(())
+
+
+class Matches(NamedTuple):
+    """Which rows of a batch match which subscriptions, by the index's own numbers: sorted by row, each pair once."""
+
+    rows: NDArray[np.int64]
+    subscriptions: NDArray[np.int64]
+
+
+class Deliveries(NamedTuple):
+    """Matches, one for each destination, sorted by row; destinations have numbers of the index too."""
+
+    rows: NDArray[np.int64]
+    subscriptions: NDArray[np.int64]
+    destinations: NDArray[np.int64]
+
+
+class Layer(NamedTuple):
+    """A segment, and which of its subscriptions are gone; None if none is."""
+
+    segment: Segment
+    gone: NDArray[np.bool_] | None = None
+
+
+class Shelf:
+    """Where the books of values are: shared by indexes of several revisions, so that a new one starts warm."""
+
+    def __init__(self) -> None:
+        self._books = Books()
+
+    def books(self, keys: Iterable[str]) -> Books:
+        """The present generation of books."""
+        if self._books.full(keys):
+            self._books = Books()
+        return self._books
+
+
+class Index:
+    """All subscriptions of one revision. It is never changed, and safe to use from several threads.
+
+    Attributes:
+        revision: of the store.
+        keys: the metadata keys that some condition looks at.
+    """
+
+    def __init__(self, layers: Sequence[Layer], revision: int, shelf: Shelf | None = None) -> None:
+        self.revision = revision
+        self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
+        self._layers = tuple(layers)
+        self._shelf = shelf or Shelf()
+        segments = [layer.segment for layer in layers]
+        self._first = _starts(len(segment) for segment in segments)
+        self._first_destination = _starts(len(segment.arrays.destinations) for segment in segments)
+
+    @classmethod
+    def of(
+        cls,
+        subscriptions: Iterable[Subscription] | Snapshot | Store,
+        *,
+        sample: Collection[Mapping[str, str]] = (),
+    ) -> Index:
+        """An index in memory of these subscriptions, or of everything in a store.
+
+        Args:
+            subscriptions: no two of the same id.
+            sample: metadata of typical messages: what is rare in it is preferred to look subscriptions up by.
+        """
+        if isinstance(subscriptions, Store):
+            subscriptions = subscriptions.snapshot()
+        revision = subscriptions.revision if isinstance(subscriptions, Snapshot) else 0
+        return cls([Layer(build(subscriptions, Costs(sample)))], revision)
+
+    @classmethod
+    def open(cls, folder: Path, revision: int) -> Index:
+        """The index that an `IndexFolder` wrote for this revision, mapped into memory.
+
+        Raises:
+            IndexFileError: one of its files is missing, damaged or of another version.
+        """
+        from turnout.subscriptions.index.opened import opened
+
+        return opened(folder, revision)
+
+    def __len__(self) -> int:
+        return sum(len(one.segment) - (0 if one.gone is None else int(one.gone.sum())) for one in self._layers)
+
+    def match(
+        self, columns: Mapping[str, Column], count: int, alive: Sequence[int] | NDArray[np.generic] | None = None
+    ) -> Matches:
+        """The subscriptions that each row of a batch matches.
+
+        Args:
+            columns: metadata by key, one value for each row; keys that no condition looks at are passed over.
+            count: how many rows there are.
+            alive: the rows to look at, in ascending order, or a mask of them; None for all.
+        """
+        rows = _rows_of(alive, count)
+        books = self._shelf.books(self.keys)
+        parts = [
+            self._of_rows(columns, rows[begun : begun + ROWS], books, whole=len(rows) == count)
+            for begun in range(0, len(rows), ROWS)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        none = np.zeros(0, np.int64)
+        return Matches(
+            np.concatenate([none, *(part.rows for part in parts)]),
+            np.concatenate([none, *(part.subscriptions for part in parts)]),
+        )
+
+    def _of_rows(self, columns: Mapping[str, Column], rows: Places, books: Books, *, whole: bool) -> Matches:
+        codes = {}
+        absent = np.zeros(len(rows), np.int32)
+        for key in self.keys:
+            column = columns.get(key)
+            if column is None:
+                codes[key] = absent
+                continue
+            values = column.values
+            some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
+            codes[key] = books.book(key).codes(Column(some, column.text))
+        found = []
+        for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
+            own = [codes[key] for key in segment.head.keys]
+            places, subscriptions = matched(segment, books.tables(segment), own, len(rows))
+            if gone is not None and len(places):
+                here = np.flatnonzero(~gone.take(subscriptions))
+                places, subscriptions = places.take(here), subscriptions.take(here)
+            found.append((places, subscriptions + first))
+        places, subscriptions = joined(found)
+        # Sixteen bits are sorted by counting.
+        order = np.argsort(places.astype(np.uint16), kind="stable")
+        return Matches(rows.take(places.take(order)), subscriptions.take(order))
+
+    def deliveries(self, matches: Matches) -> Deliveries:
+        """The matches, one for each destination that their subscriptions have."""
+        layer_of = self._layer_of(matches.subscriptions, self._first)
+        first = np.zeros(len(matches.rows), np.int64)
+        counts = np.zeros(len(matches.rows), np.int64)
+        for number, layer in enumerate(self._layers):
+            mine = _of_layer(layer_of, number, len(self._layers))
+            own = matches.subscriptions[mine] - self._first[number]
+            at = layer.segment.arrays.destinations_at
+            first[mine] = at.take(own)
+            counts[mine] = at.take(own + 1) - first[mine]
+        which, places = expanded(first, counts)
+        destinations = np.zeros(len(which), np.int64)
+        of_deliveries = layer_of.take(which)
+        for number, layer in enumerate(self._layers):
+            mine = _of_layer(of_deliveries, number, len(self._layers))
+            own = layer.segment.arrays.destination.take(places[mine])
+            destinations[mine] = own + self._first_destination[number]
+        return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
+
+    def by_layer(self, matches: Matches) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For each layer: the rows that it has matches for, and the layer's own numbers of the subscriptions."""
+        layer_of = self._layer_of(matches.subscriptions, self._first)
+        for number, first in enumerate(self._first.tolist()):
+            mine = _of_layer(layer_of, number, len(self._layers))
+            yield matches.rows[mine], matches.subscriptions[mine] - first
+
+    def subscription_ids(self, numbers: NDArray[np.int64]) -> pa.StringArray:
+        """The ids of subscriptions."""
+        return self._texts(numbers, self._first, "ids")
+
+    def destinations(self, numbers: NDArray[np.int64]) -> pa.StringArray:
+        """The texts of destinations."""
+        return self._texts(numbers, self._first_destination, "destinations")
+
+    def _texts(self, numbers: NDArray[np.int64], first: NDArray[np.int64], name: str) -> pa.StringArray:
+        numbers = np.asarray(numbers, np.int64)
+        layer_of = self._layer_of(numbers, first)
+        parts, places = [pa.nulls(0, pa.string())], [np.zeros(0, np.int64)]
+        for number, layer in enumerate(self._layers):
+            mine = np.flatnonzero(layer_of == number)
+            if len(mine) == len(numbers):
+                return getattr(layer.segment.arrays, name).strings(numbers - first[number])
+            parts.append(getattr(layer.segment.arrays, name).strings(numbers.take(mine) - first[number]))
+            places.append(mine)
+        back = np.argsort(np.concatenate(places), kind="stable")
+        return pa.concat_arrays(parts).take(integers(back))
+
+    def _layer_of(self, numbers: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+        if len(self._layers) == 1:
+            return np.zeros(len(numbers), np.int64)
+        return np.searchsorted(first, numbers, "right") - 1
+
+
+def _of_layer(layer_of: NDArray[np.int64], number: int, layers: int) -> NDArray[np.int64] | slice:
+    return slice(None) if layers == 1 else np.flatnonzero(layer_of == number)
+
+
+def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:
+    sizes = np.fromiter(sizes, np.int64)
+    return np.cumsum(sizes) - sizes
+
+
+def _rows_of(alive: Sequence[int] | NDArray[np.generic] | None, count: int) -> Places:
+    if alive is None:
+        return np.arange(count)
+    rows = np.asarray(alive)
+    return np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)

@@ -1,0 +1,255 @@
+"""Matching a batch with a segment: what the rows are found by, then what is left to check, all rows at a time.
+
+Rows and entries are parallel arrays all along: a *candidate* is a row and an entry that it was found for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
+from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyError, expanded
+from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.tables import Tables
+
+__all__ = ["joined", "matched"]
+
+MOST_CANDIDATES = 1 << 20
+"""How many candidates are worked on at a time, roughly: rows are taken by halves until they have no more."""
+
+_Pairs: TypeAlias = tuple[Places, Places]
+
+
+def matched(segment: Segment, tables: Tables, codes: Sequence[Ints], count: int) -> _Pairs:
+    """Rows and the segment's subscriptions that they match, each pair once, in no particular order.
+
+    Args:
+        segment: what is looked for.
+        tables: what it knows of the values in the books.
+        codes: for each of the segment's keys, the code of each row's value.
+        count: how many rows there are.
+    """
+    return _Rows(segment, tables, np.stack(codes) if codes else np.zeros((0, count), np.int32)).matched()
+
+
+class _Rows:
+    """Some rows under work."""
+
+    def __init__(self, segment: Segment, tables: Tables, codes: NDArray[np.int32]) -> None:
+        self.segment = segment
+        self.arrays = segment.arrays
+        self.tables = tables
+        self.count = codes.shape[1]
+        self.codes = codes
+        self.flat_codes = codes.ravel()
+        self.singles = tables.singles()
+        self.base_of_fact = segment.key_of_fact * self.count
+
+    def matched(self) -> _Pairs:
+        try:
+            return self._matched(MOST_CANDIDATES if self.count > 1 else None)
+        except TooManyError:
+            return self._by_halves()
+
+    def _matched(self, most: int | None) -> _Pairs:
+        rows, literals = self._probed()
+        arrays = self.arrays
+        first = arrays.entries_at.take(literals)
+        count = arrays.entries_at.take(literals + 1) - first
+        total = int(count.sum()) + len(self.segment.always) * self.count
+        if most is not None and total > most:
+            raise TooManyError
+        some = np.flatnonzero(count)
+        which, entries = expanded(first.take(some).astype(np.int64), count.take(some).astype(np.int64))
+        found = [(rows.take(some).take(which), entries)]
+        if self.segment.has_ways:
+            found.append(self._paired(rows, literals, most))
+        if len(self.segment.always):
+            always = self.segment.always
+            found.append((np.repeat(np.arange(self.count), len(always)), np.tile(always, self.count)))
+        rows, entries = joined(found)
+        rows, entries = self._verified(rows, entries)
+        return rows, arrays.entry_subscription.take(entries).astype(np.int64)
+
+    def _by_halves(self) -> _Pairs:
+        middle = self.count // 2
+        first = _Rows(self.segment, self.tables, self.codes[:, :middle]).matched()
+        rows, subscriptions = _Rows(self.segment, self.tables, self.codes[:, middle:]).matched()
+        return joined([first, (rows + middle, subscriptions)])
+
+    def _probed(self) -> tuple[Places, Ints]:
+        """Rows, and the literals that they have in the facts that entries are found by."""
+        rows, literals = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        facts = self.segment.probed_single
+        for fact, key in zip(facts.tolist(), self.segment.key_of_fact.take(facts).tolist(), strict=True):
+            offset = self.singles.offsets[fact]
+            of_rows = self.singles.literals[offset : offset + self.singles.room[key]].take(self.codes[key])
+            some = np.flatnonzero(of_rows)
+            rows.append(some)
+            literals.append(of_rows.take(some))
+        everyone = np.arange(self.count)
+        for fact in self.segment.probed_many:
+            of_rows, several = self._several(fact, everyone)
+            rows.append(of_rows)
+            literals.append(several)
+        return np.concatenate(rows), np.concatenate(literals)
+
+    def _several(self, fact: int, rows: Places) -> tuple[Places, Ints]:
+        """Places among these rows, and the literals that a fact of many texts gives for each."""
+        several = self.tables.several(fact)
+        codes = self.codes[self.segment.key_of_fact[fact]].take(rows)
+        first = several.first.take(codes)
+        which, places = expanded(first, several.first.take(codes + 1) - first)
+        return which, several.literals.take(places)
+
+    def _literals(self, facts: Ints, rows: Places) -> Ints:
+        codes = self.flat_codes.take(self.base_of_fact.take(facts) + rows)
+        return self.tables.literals_of(self.singles, facts, codes)
+
+    def _paired(self, rows: Places, literals: Ints, most: int | None) -> _Pairs:
+        """Candidates that are found by a second literal."""
+        arrays = self.arrays
+        first = arrays.ways_at.take(literals)
+        count = arrays.ways_at.take(literals + 1) - first
+        some = np.flatnonzero(count)
+        which, ways = expanded(first.take(some).astype(np.int64), count.take(some).astype(np.int64))
+        rows = rows.take(some).take(which)
+        facts = arrays.way_fact.take(ways)
+        by_fact = self.segment.many_facts
+        parts = [np.flatnonzero(~by_fact.take(facts))] if by_fact.any() else [np.arange(len(facts))]
+        found_rows = [rows.take(parts[0])]
+        found_ways = [ways.take(parts[0])]
+        found_literals = [self._literals(facts.take(parts[0]), found_rows[0])]
+        for fact in np.flatnonzero(by_fact).tolist():
+            mine = np.flatnonzero(facts == fact)
+            if len(mine):
+                which, several = self._several(fact, rows.take(mine))
+                found_rows.append(rows.take(mine).take(which))
+                found_ways.append(ways.take(mine).take(which))
+                found_literals.append(several)
+        rows, ways = np.concatenate(found_rows), np.concatenate(found_ways)
+        second = np.concatenate(found_literals)
+        some = np.flatnonzero(second)
+        keys: Longs = (ways.take(some) << 32) | second.take(some)
+        which, entries = self.segment.pairs(keys, most)
+        return rows.take(some).take(which), entries
+
+    def _verified(self, rows: Places, entries: Places) -> _Pairs:
+        """The candidates whose checks are all true: the first check of all of them, then the second of those left."""
+        arrays = self.arrays
+        programs = arrays.entry_program.take(entries)
+        at = arrays.checks_at.take(programs)
+        left = arrays.checks_at.take(programs + 1) - at
+        done: list[_Pairs] = []
+        while len(rows):
+            ended = left == 0
+            if ended.any():
+                done.append((rows[ended], entries[ended]))
+                going = np.flatnonzero(~ended)
+                rows, entries, at, left = rows.take(going), entries.take(going), at.take(going), left.take(going)
+                if len(rows) == 0:
+                    break
+            true = self._truths(arrays.check_op.take(at), arrays.check_a.take(at), arrays.check_b.take(at), rows)
+            going = np.flatnonzero(true)
+            rows, entries = rows.take(going), entries.take(going)
+            at, left = at.take(going) + 1, left.take(going) - 1
+        return joined(done)
+
+    def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        """Whether each check is true of its row."""
+        negated = (op & 1).view(np.bool_)
+        kinds = op >> 1
+        if not kinds.any():
+            true = self._equal(a, b, rows)
+            true ^= negated
+            return true
+        true = np.zeros(len(op), np.bool_)
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+            mine = np.flatnonzero(kinds == kind)
+            true[mine] = _BY_KIND[kind](self, a.take(mine), b.take(mine), rows.take(mine))
+        true ^= negated
+        return true
+
+    def _equal(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        equal: NDArray[np.bool_] = self._literals(a, rows) == b
+        return equal
+
+    def _one_of(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        literals = self._literals(a, rows)
+        bits = self.arrays.set_bits.take(b) >> (literals & 63).astype(np.uint64)
+        true: NDArray[np.bool_] = (bits & np.uint64(1)).astype(np.bool_)
+        likely = np.flatnonzero(true)
+        true[likely] = self.segment.in_sets((b.take(likely).astype(np.int64) << 32) | literals.take(likely))
+        return true
+
+    def _in_limits(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        low, high = self.arrays.limit_low.take(b), self.arrays.limit_high.take(b)
+        codes = self.flat_codes.take(a.astype(np.int64) * self.count + rows)
+        numbers = np.empty(len(a), np.float64)
+        for key in np.flatnonzero(np.bincount(a)).tolist():
+            mine = np.flatnonzero(a == key)
+            numbers[mine] = self.tables.numbers(key).take(codes.take(mine))
+        with np.errstate(invalid="ignore"):
+            return (low <= numbers) & (numbers <= high)
+
+    def _among_many(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        true = np.zeros(len(a), np.bool_)
+        for fact in np.flatnonzero(np.bincount(a)).tolist():
+            mine = np.flatnonzero(a == fact)
+            which, literals = self._several(fact, rows.take(mine))
+            true[mine.take(which[literals == b.take(mine).take(which)])] = True
+        return true
+
+    def _holds(self, a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        codes = self.flat_codes.take(a.astype(np.int64) * self.count + rows)
+        pairs, which = np.unique((b.astype(np.int64) << 32) | codes, return_inverse=True)
+        keys = np.empty(len(pairs), np.int64)
+        keys[which] = a
+        verdict = self.tables.verdict
+        each = zip(keys.tolist(), (pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True)
+        return np.fromiter((verdict(*one) for one in each), np.bool_, len(pairs)).take(which)
+
+    def _trees(self, _a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
+        """The truth of whole trees: first of all their leaves, then of the groups, the deepest ones first."""
+        arrays = self.arrays
+        first = arrays.tree_at.take(b).astype(np.int64)
+        which, nodes = expanded(first, arrays.tree_at.take(b + 1) - first)
+        op, a, bb = arrays.node_op.take(nodes), arrays.node_a.take(nodes), arrays.node_b.take(nodes)
+        depth = arrays.node_depth.take(nodes)
+        parent = np.arange(len(nodes)) - arrays.node_parent.take(nodes)
+        is_group = (op >> 1) == GROUP
+        leaves = np.flatnonzero(~is_group)
+        true = np.zeros(len(nodes), np.bool_)
+        true[leaves] = self._truths(op.take(leaves), a.take(leaves), bb.take(leaves), rows.take(which.take(leaves)))
+        count = np.zeros(len(nodes), np.int64)
+        for level in range(int(depth.max()), -1, -1):
+            at_level = depth == level
+            groups = np.flatnonzero(at_level & is_group)
+            within = (a.take(groups) <= count.take(groups)) & (count.take(groups) <= bb.take(groups))
+            true[groups] = within != (op.take(groups) & 1).view(np.bool_)
+            if level:
+                count += np.bincount(parent[at_level & true], minlength=len(nodes))
+        return true.take(np.cumsum(np.bincount(which)) - np.bincount(which))
+
+
+_BY_KIND = {
+    EQUAL: _Rows._equal,  # noqa: SLF001 - the class's own table
+    ONE_OF: _Rows._one_of,  # noqa: SLF001
+    LIMITS: _Rows._in_limits,  # noqa: SLF001
+    MANY: _Rows._among_many,  # noqa: SLF001
+    HOLDS: _Rows._holds,  # noqa: SLF001
+    TREE: _Rows._trees,  # noqa: SLF001
+}
+
+
+def joined(parts: Sequence[_Pairs]) -> _Pairs:
+    """All pairs in one."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.concatenate([rows for rows, _ in parts]), np.concatenate([others for _, others in parts])

@@ -1,0 +1,110 @@
+"""Which files make up one revision of an index: a small file for each revision, and bitmaps of what is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from turnout.subscriptions.index.layout import IndexFileError
+
+__all__ = ["Manifest", "Part", "manifest_path", "read_gone", "write_gone", "write_whole"]
+
+_FORMAT = 1
+_CURE = "build the index again, or carry the file here again"
+_GONE = struct.Struct("<8sIIQ")
+"""Magic, version, how many subscriptions, checksum of the bits."""
+_MAGIC = b"TURNOUTG"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment's file and the bitmap of what is gone from it, "" for none; names in the folder."""
+
+    segment: str
+    gone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The parts of one revision."""
+
+    revision: int
+    parts: tuple[Part, ...]
+
+    def names(self) -> list[str]:
+        """The files that the parts are in."""
+        return [name for part in self.parts for name in (part.segment, part.gone) if name]
+
+    def write(self, folder: Path) -> None:
+        """Write it; a reader sees the old one or this one."""
+        data = {
+            "format": _FORMAT,
+            "revision": self.revision,
+            "parts": [[part.segment, part.gone] for part in self.parts],
+        }
+        write_whole(manifest_path(folder, self.revision), json.dumps(data).encode())
+
+    @classmethod
+    def read(cls, folder: Path, revision: int) -> Manifest:
+        """The manifest of a revision.
+
+        Raises:
+            IndexFileError: there is none, or it cannot be read.
+        """
+        path = manifest_path(folder, revision)
+        try:
+            data = json.loads(path.read_bytes())
+        except OSError as problem:
+            raise IndexFileError(path, f"cannot be read ({problem})", _CURE) from problem
+        except ValueError as problem:
+            raise IndexFileError(path, "is damaged: it is no JSON", _CURE) from problem
+        version = data.get("format") if isinstance(data, dict) else None
+        if version != _FORMAT:
+            raise IndexFileError(
+                path,
+                f"is of format {version}, and this turnout reads format {_FORMAT}",
+                "let one version of turnout write and read the folder",
+            )
+        return cls(data["revision"], tuple(Part(segment, gone) for segment, gone in data["parts"]))
+
+
+def manifest_path(folder: Path, revision: int) -> Path:
+    """Where the manifest of a revision is."""
+    return folder / f"revision-{revision}.json"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file for its owner only; it appears under its name when it is whole."""
+    begun = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+    begun.rename(path)
+
+
+def write_gone(path: Path, gone: NDArray[np.bool_]) -> None:
+    """Write which subscriptions of a segment are gone."""
+    bits = np.packbits(gone).tobytes()
+    write_whole(path, _GONE.pack(_MAGIC, _FORMAT, len(gone), xxhash.xxh64_intdigest(bits)) + bits)
+
+
+def read_gone(path: Path, count: int) -> NDArray[np.bool_]:
+    """Which of a segment's subscriptions, *count* in all, are gone.
+
+    Raises:
+        IndexFileError: the file is missing or damaged, or belongs to another segment.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise IndexFileError(path, f"cannot be read ({problem})", _CURE) from problem
+    bits = data[_GONE.size :]
+    if len(data) < _GONE.size or data[: _GONE.size] != _GONE.pack(_MAGIC, _FORMAT, count, xxhash.xxh64_intdigest(bits)):
+        raise IndexFileError(path, "is damaged, or does not belong to its segment", _CURE)
+    return np.unpackbits(np.frombuffer(bits, np.uint8), count=count).view(np.bool_)

@@ -1,0 +1,48 @@
+"""Work that goes on in the background while others read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Background"]
+
+T = TypeVar("T")
+
+
+class Background(Generic[T]):
+    """Something that is being worked out in a thread of its own.
+
+    Args:
+        work: gives the outcome.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._outcome: list[T] = []
+        self._problem: BaseException | None = None
+
+        def run() -> None:
+            try:
+                self._outcome.append(work())
+            except BaseException as problem:  # noqa: BLE001 - raised where the outcome is asked for
+                self._problem = problem
+
+        self._thread = threading.Thread(target=run, name="turnout-index", daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return bool(self._outcome) or self._problem is not None
+
+    def wait(self) -> None:
+        """Wait until it has."""
+        self._thread.join()
+
+    def outcome(self) -> T:
+        """What came of it; waits for it, and raises what it ended with."""
+        self.wait()
+        if self._problem is not None:
+            raise self._problem
+        return self._outcome[0]

@@ -1,0 +1,55 @@
+"""Opening an index from its folder: what a revision has in common with the one before is mapped and warmed up once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+from turnout.subscriptions.index.index import Index, Layer, Shelf
+from turnout.subscriptions.index.layout import IndexFileError
+from turnout.subscriptions.index.manifest import Manifest, read_gone
+from turnout.subscriptions.index.segment import Segment
+
+__all__ = ["opened"]
+
+_Identity: TypeAlias = tuple[str, int, int, int]
+
+_FOLDERS = 4
+"""For how many folders the latest index stays open, so that the next revision starts with what is known."""
+
+_segments: WeakValueDictionary[_Identity, Segment] = WeakValueDictionary()
+_latest: OrderedDict[Path, tuple[Index, Shelf]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def opened(folder: Path, revision: int) -> Index:
+    """The index of a revision; see `Index.open`."""
+    folder = Path(folder).absolute()
+    manifest = Manifest.read(folder, revision)
+    with _lock:
+        layers = []
+        for part in manifest.parts:
+            segment = _segment(folder / part.segment)
+            layers.append(Layer(segment, read_gone(folder / part.gone, len(segment)) if part.gone else None))
+        shelf = _latest[folder][1] if folder in _latest else Shelf()
+        index = Index(layers, revision, shelf)
+        _latest[folder] = index, shelf
+        _latest.move_to_end(folder)
+        while len(_latest) > _FOLDERS:
+            _latest.popitem(last=False)
+    return index
+
+
+def _segment(path: Path) -> Segment:
+    try:
+        status = path.stat()
+    except OSError as problem:
+        raise IndexFileError(path, f"cannot be read ({problem})", "build the index again") from problem
+    identity = str(path), status.st_ino, status.st_mtime_ns, status.st_size
+    segment = _segments.get(identity)
+    if segment is None:
+        segment = _segments[identity] = Segment.open(path)
+    return segment

@@ -1,0 +1,138 @@
+"""A segment: some subscriptions as flat arrays, never changed, in memory or in a mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.check import COMPARISONS, Check
+from turnout.subscriptions.index.arrays import Arrays, Head
+from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
+from turnout.subscriptions.index.facts import hash_of, is_many, salt_of
+from turnout.subscriptions.index.layout import map_segment, write_segment
+
+__all__ = ["TESTS", "Segment", "form_of"]
+
+TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS)
+"""The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
+
+
+def form_of(check: Check) -> int:
+    """What kind of test a check is, its text left aside."""
+    return TESTS.index(check.op) | check.partial << 4 | check.fold << 5
+
+
+class Segment:
+    """Looks literals, pairs, sets and subscriptions up in the arrays. Safe to use from several threads.
+
+    Args:
+        head: what the arrays' numbers mean.
+        arrays: of the subscriptions.
+        asked: how often the subscriptions ask for each literal; only who builds segments knows that.
+    """
+
+    def __init__(self, head: Head, arrays: Arrays, asked: Ints | None = None) -> None:
+        self.head = head
+        self.arrays = arrays
+        self.asked = asked
+        self.salts = tuple(map(salt_of, head.facts))
+        key_numbers = {key: number for number, key in enumerate(head.keys)}
+        self.key_of_fact = np.array([key_numbers[key] for key, _ in head.facts], np.int64)
+        self.many = tuple(is_many(kind) for _, kind in head.facts)
+        self.probed_single = np.array([fact for fact in head.probed if not self.many[fact]], np.int64)
+        self.probed_many = [fact for fact in head.probed if self.many[fact]]
+        self.many_facts = np.array(self.many, np.bool_)
+        self.has_ways = len(arrays.way_fact) > 0
+        self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
+
+    @classmethod
+    def open(cls, path: Path, asked: Ints | None = None) -> Segment:
+        """The segment in a file, mapped."""
+        return cls(*map_segment(path), asked)
+
+    def write(self, path: Path) -> None:
+        """Write it into a file."""
+        write_segment(path, self.head, self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays.ids)
+
+    @cached_property
+    def always(self) -> Places:
+        """The entries that are looked at for every message."""
+        return np.arange(self.head.always, self.head.paired)
+
+    def find(self, facts: NDArray[np.int64], hashes: NDArray[np.uint64], raws: Callable[[Places], list[bytes]]) -> Ints:
+        """The literal that each text is, 0 for none.
+
+        Args:
+            facts: whose text each is.
+            hashes: of the texts.
+            raws: gives those of these numbers, in UTF-8: few are asked for.
+        """
+        arrays = self.arrays
+        found = np.zeros(len(hashes), np.int32)
+        which, literal = in_bucket(arrays.literal_start, hashes)
+        if len(which) == 0:
+            return found
+        same = np.flatnonzero(
+            (arrays.literal_hash.take(literal) == hashes.take(which))
+            & (arrays.literal_fact.take(literal) == facts.take(which))
+        )
+        if len(same):
+            which, literal = which.take(same), literal.take(same)
+            equal = arrays.literal_text.equal(literal, raws(which))
+            found[which[equal]] = literal[equal] + 1
+        return found
+
+    @cached_property
+    def find_one(self) -> Callable[[int, bytes], int]:
+        """The function that gives the literal that one text of a fact is, 0 for none."""
+        arrays = self.arrays
+        salts, texts = self.salts, arrays.literal_text
+        starts, hashes = viewed(arrays.literal_start), viewed(arrays.literal_hash)
+        facts = viewed(arrays.literal_fact)
+        shift = shift_of(len(starts))
+
+        def find(fact: int, raw: bytes) -> int:
+            wanted = hash_of(raw, salts[fact])
+            bucket = wanted >> shift
+            for place in range(starts[bucket], starts[bucket + 1]):
+                if hashes[place] == wanted and facts[place] == fact and texts.raw(place) == raw:
+                    return place + 1
+            return 0
+
+        return find
+
+    def pairs(self, keys: Longs, most: int | None = None) -> tuple[Places, Places]:
+        """Pairs (which key, which entry) of the entries that are found by two literals at once.
+
+        Raises:
+            TooManyError: there are more than *most*.
+        """
+        which, place = in_bucket(self.arrays.pair_start, mixed(keys), most)
+        same = np.flatnonzero(self.arrays.pair_key.take(place) == keys.take(which))
+        return which.take(same), place.take(same) + self.head.paired
+
+    def in_sets(self, keys: Longs) -> NDArray[np.bool_]:
+        """Whether each set, in the upper half of a key, has the literal in the lower half."""
+        member = np.zeros(len(keys), np.bool_)
+        which, place = in_bucket(self.arrays.set_start, mixed(keys))
+        member[which[self.arrays.set_key.take(place) == keys.take(which)]] = True
+        return member
+
+    def _check(self, key: int, number: int) -> Check:
+        """The test of this number, as data."""
+        form = int(self.arrays.test_form[number])
+        return Check(
+            self.head.keys[key],
+            TESTS[form & 15],
+            self.arrays.test_text.text(number),
+            self.arrays.test_last.text(number),
+            partial=bool(form & 16),
+            fold=bool(form & 32),
+        )

@@ -1,0 +1,221 @@
+"""Matching one message with a segment: a few look-ups in plain Python, where numpy would take longer to get going."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from turnout.conditions.check import Check, passes
+from turnout.conditions.evaluate import number_of
+from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF
+from turnout.subscriptions.index.buckets import mixed_one, shift_of, viewed
+from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
+from turnout.subscriptions.index.segment import Segment
+
+__all__ = ["Single"]
+
+_MOST_KNOWN = 1 << 18
+"""How many values and pairs of literals are remembered, roughly."""
+
+_LAST_OF_FACTS = EQUAL << 1 | 1
+
+_Metadata: TypeAlias = Mapping[str, str]
+
+_Hit: TypeAlias = tuple[tuple[range, ...], tuple[tuple[int, int], ...]]
+"""Where a value's entries are; and its ways to go on: the way in the upper half of a number, and a fact."""
+
+
+class Single:
+    """Looks one message up in a segment. Safe to use from several threads."""
+
+    def __init__(self, segment: Segment) -> None:
+        arrays, head = segment.arrays, segment.head
+        self._segment = segment
+        self._find = segment.find_one
+        self._check_of: Callable[[int, int], Check] = segment.check
+        self._keys = head.keys
+        self._facts = head.facts
+        self._key_of_fact = [key for key, _ in head.facts]
+        self._always = range(head.always, head.paired)
+        self._probed = _by_key(head.facts, head.probed)
+        self._entries_at, self._checks_at = viewed(arrays.entries_at), viewed(arrays.checks_at)
+        self._ways_at, self._way_fact = viewed(arrays.ways_at), viewed(arrays.way_fact)
+        self._subscription_of = viewed(arrays.entry_subscription)
+        self._program_of = viewed(arrays.entry_program)
+        self._op, self._a, self._b = viewed(arrays.check_op), viewed(arrays.check_a), viewed(arrays.check_b)
+        self._in_pairs = _Keys(arrays.pair_key, arrays.pair_start, head.paired)
+        self._in_sets = _Keys(arrays.set_key, arrays.set_start, 0)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with nothing remembered."""
+        self._hits: list[dict[str, _Hit | None]] = [{} for _ in self._facts]
+        self._literals: list[dict[str, tuple[int, ...]]] = [{} for _ in self._facts]
+        self._pairs: dict[int, range] = {}
+        self._known = 0
+
+    def matched(self, metadata: _Metadata) -> list[int]:
+        """The segment's subscriptions that the message matches, each once."""
+        if self._known > _MOST_KNOWN:
+            self._begin()
+        hits, pairs = self._hits, self._pairs
+        seen: dict[int, tuple[int, ...]] = {}
+        ranges: list[range] = [self._always] if self._always else []
+        for key, facts in self._probed:
+            value = metadata.get(key)
+            if value is None:
+                continue
+            for fact in facts:
+                known = hits[fact]
+                hit = known[value] if value in known else self._hit(fact, value)
+                if hit is None:
+                    continue
+                ranges += hit[0]
+                for way, second in hit[1]:
+                    literals = seen.get(second)
+                    if literals is None:
+                        literals = seen[second] = self._of_message(second, metadata)
+                    for literal in literals:
+                        entries = pairs.get(way | literal)
+                        if entries is None:
+                            entries = self._pair(way | literal)
+                        if entries:
+                            ranges.append(entries)
+        return self._verified(ranges, seen, metadata) if ranges else []
+
+    def _verified(self, ranges: list[range], seen: dict[int, tuple[int, ...]], metadata: _Metadata) -> list[int]:
+        """The subscriptions of the entries whose checks are all true."""
+        program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
+        verdicts: dict[int, bool] = {}
+        found: list[int] = []
+        for entries in ranges:
+            for entry in entries:
+                program = program_of[entry]
+                verdict = verdicts.get(program)
+                if verdict is None:
+                    verdict = verdicts[program] = true(program, seen, metadata)
+                if verdict:
+                    found.append(subscription_of[entry])
+        return found
+
+    def _hit(self, fact: int, value: str) -> _Hit | None:
+        """What a value leads to by a fact; None for nothing."""
+        ranges: list[range] = []
+        ways: list[tuple[int, int]] = []
+        for literal in self._literals_of(fact, value):
+            first, end = self._entries_at[literal], self._entries_at[literal + 1]
+            if first < end:
+                ranges.append(range(first, end))
+            if self._segment.has_ways:
+                of_literal = range(self._ways_at[literal], self._ways_at[literal + 1])
+                ways += [(way << 32, self._way_fact[way]) for way in of_literal]
+        hit = (tuple(ranges), tuple(ways)) if ranges or ways else None
+        self._hits[fact][value] = hit
+        return hit
+
+    def _literals_of(self, fact: int, value: str) -> tuple[int, ...]:
+        """The literals that a fact makes of a value."""
+        known = self._literals[fact].get(value)
+        if known is None:
+            kind = self._facts[fact][1]
+            find = self._find
+            if self._segment.many[fact]:
+                found = (find(fact, encoded(text)) for text in probes_of(kind)(value))
+                known = tuple(literal for literal in found if literal)
+            else:
+                literal = find(fact, encoded(text_maker(kind)(value)))
+                known = (literal,) if literal else ()
+            self._literals[fact][value] = known
+            self._known += 1
+        return known
+
+    def _of_message(self, fact: int, metadata: _Metadata) -> tuple[int, ...]:
+        """The literals that a fact makes of the message."""
+        value = metadata.get(self._key_of_fact[fact])
+        if value is None:
+            return ()
+        known = self._literals[fact].get(value)
+        return self._literals_of(fact, value) if known is None else known
+
+    def _pair(self, key: int) -> range:
+        """The entries that are found by a way and a second literal."""
+        self._known += 1
+        entries = self._pairs[key] = self._in_pairs.places(key)
+        return entries
+
+    def _true(self, program: int, seen: dict[int, tuple[int, ...]], metadata: _Metadata) -> bool:
+        """Whether all checks of a program are true."""
+        op, a, b = self._op, self._a, self._b
+        for check in range(self._checks_at[program], self._checks_at[program + 1]):
+            kind, fact = op[check], a[check]
+            if kind <= _LAST_OF_FACTS:
+                literals = seen.get(fact)
+                if literals is None:
+                    literals = seen[fact] = self._of_message(fact, metadata)
+                if (b[check] in literals) == (kind & 1):
+                    return False
+            elif self._holds(kind >> 1, fact, b[check], metadata) == (kind & 1):
+                return False
+        return True
+
+    def _holds(self, kind: int, a: int, b: int, metadata: _Metadata) -> bool:
+        """Whether a check, its negation left aside, is true."""
+        if kind in (EQUAL, MANY, ONE_OF):
+            literals = self._of_message(a, metadata)
+            if kind == ONE_OF:
+                return bool(literals) and bool(self._in_sets.places(b << 32 | literals[0]))
+            return b in literals
+        if kind in (HOLDS, LIMITS):
+            value = metadata.get(self._keys[a])
+            if value is None:
+                return False
+            if kind == HOLDS:
+                return passes(self._check_of(a, b), value)
+            number = number_of(value)
+            arrays = self._segment.arrays
+            return number is not None and bool(arrays.limit_low[b] <= number <= arrays.limit_high[b])
+        return self._tree(b, metadata)
+
+    def _tree(self, tree: int, metadata: _Metadata) -> bool:
+        """Whether a tree is true. Nodes come after their parents, so going backwards every child is known."""
+        arrays = self._segment.arrays
+        first, end = int(arrays.tree_at[tree]), int(arrays.tree_at[tree + 1])
+        op, a, b = (column[first:end].tolist() for column in (arrays.node_op, arrays.node_a, arrays.node_b))
+        parents = arrays.node_parent[first:end].tolist()
+        count = [0] * len(op)
+        true = False
+        for node in range(len(op) - 1, -1, -1):
+            kind = op[node] >> 1
+            within = a[node] <= count[node] <= b[node]
+            true = within if kind == GROUP else self._holds(kind, a[node], b[node], metadata)
+            true = true != bool(op[node] & 1)
+            count[node - parents[node]] += true
+        return true
+
+
+class _Keys:
+    """Where numbers are in a table of numbers, arranged by the hashes of these."""
+
+    def __init__(self, keys: Any, starts: Any, first: int) -> None:
+        self._keys = viewed(keys)
+        self._starts = viewed(starts)
+        self._shift = shift_of(len(starts))
+        self._first = first
+
+    def places(self, key: int) -> range:
+        """The places of a number, which are one after another: no other number has its hash."""
+        bucket = mixed_one(key) >> self._shift
+        keys = self._keys
+        found = [place for place in range(self._starts[bucket], self._starts[bucket + 1]) if keys[place] == key]
+        return range(self._first + found[0], self._first + found[-1] + 1) if found else _NOWHERE
+
+
+_NOWHERE = range(0)
+
+
+def _by_key(facts: Sequence[tuple[str, object]], probed: Sequence[int]) -> list[tuple[str, tuple[int, ...]]]:
+    """The keys to look at, each with the facts that entries are found by."""
+    keys: dict[str, tuple[int, ...]] = {}
+    for fact in probed:
+        keys[facts[fact][0]] = (*keys.get(facts[fact][0], ()), fact)
+    return list(keys.items())

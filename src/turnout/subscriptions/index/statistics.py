@@ -1,0 +1,62 @@
+"""What an index looks like from inside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.conditions.anchor import Anchor
+from turnout.subscriptions.index.layers import Stratum
+
+__all__ = ["IndexStats", "stats_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """What an index looks like from inside.
+
+    Attributes:
+        subscriptions: how many there are.
+        terms: how many entries they make.
+        anchors: how many different anchors these are under.
+        always: how many terms have no anchor: each of them is verified on every message.
+        hottest: the anchors with the most terms, and how many; these cost most when a message has them.
+    """
+
+    subscriptions: int
+    terms: int
+    anchors: int
+    always: int
+    hottest: tuple[tuple[Anchor, int], ...]
+
+
+def stats_of(strata: Iterable[Stratum], hottest: int) -> IndexStats:
+    """What the layers look like together."""
+    sizes: Counter[Anchor] = Counter()
+    subscriptions = always = 0
+    for stratum in strata:
+        subscriptions += stratum.left
+        always += _of_layer(stratum, sizes)
+    return IndexStats(subscriptions, sizes.total() + always, len(sizes), always, tuple(sizes.most_common(hottest)))
+
+
+def _of_layer(stratum: Stratum, sizes: Counter[Anchor]) -> int:
+    """How many entries are always looked at; the others are counted by anchor."""
+    segment, arrays = stratum.segment, stratum.segment.arrays
+    always, paired = segment.head.always, segment.head.paired
+    owner = arrays.entry_subscription
+    literals = np.repeat(np.arange(len(arrays.entries_at) - 1), np.diff(arrays.entries_at))
+    of_ways = np.repeat(np.arange(max(0, len(arrays.ways_at) - 1)), np.diff(arrays.ways_at))
+    literals = np.concatenate([literals, of_ways.take(arrays.pair_key >> 32)])
+    owners = np.concatenate([owner[:always], owner[paired:]])
+    here = np.ones(len(segment), np.bool_) if stratum.gone is None else ~stratum.gone
+    # An entry that stands under several second literals is one.
+    pairs = np.unique((literals.astype(np.int64) << 32) | owners)
+    found_by, counts = np.unique((pairs >> 32)[here.take(pairs & 0xFFFFFFFF)], return_counts=True)
+    for literal, count in zip(found_by.tolist(), counts.tolist(), strict=True):
+        key, kind = segment.head.facts[arrays.literal_fact[literal - 1]]
+        sizes[Anchor(key, kind, arrays.literal_text.text(literal - 1))] += count
+    return int(np.count_nonzero(here.take(owner[always:paired])))

@@ -1,0 +1,194 @@
+"""What one segment knows about the values in the books, by code: their literals, their numbers, their words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.check import Check, passes
+from turnout.conditions.evaluate import number_of
+from turnout.subscriptions.index.buckets import Ints, Places
+from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.books import Book
+    from turnout.subscriptions.index.segment import Segment
+
+__all__ = ["Several", "Singles", "Tables"]
+
+_UNKNOWN = -1
+_LEAST_ROOM = 256
+_MOST_VERDICTS = 1 << 19
+"""How many outcomes of tests that had to be carried out are remembered."""
+
+
+class Singles(NamedTuple):
+    """The literals of single facts, all facts in one array: that of a value is at the fact's offset plus its code."""
+
+    literals: Ints
+    offsets: NDArray[np.int64]
+    room: tuple[int, ...]
+
+
+class Several(NamedTuple):
+    """The literals of a fact that gives many: those of a code begin at its place in *first*, and end at the next."""
+
+    first: NDArray[np.int64]
+    literals: Ints
+
+
+_NOTHING = Several(np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+class Tables:
+    """Filled as values come along. What is written twice by two threads is written the same."""
+
+    def __init__(self, segment: Segment, books: Sequence[Book]) -> None:
+        self.books = books
+        self._head = segment.head
+        self._find = segment.find
+        self._check = segment.check
+        self._salts = segment.salts
+        self._key_of_fact = segment.key_of_fact.tolist()
+        self._probed = segment.probed_single.tolist()
+        self._lock = threading.Lock()
+        empty = np.zeros(len(self._key_of_fact), np.int64)
+        self._singles = Singles(np.zeros(0, np.int32), empty, (0,) * len(books))
+        self._known = [0] * len(books)
+        self._several = dict.fromkeys((fact for fact, many in enumerate(segment.many) if many), _NOTHING)
+        self._numbers: dict[int, NDArray[np.float64]] = {}
+        self._verdicts: dict[tuple[int, int], bool] = {}
+
+    def singles(self) -> Singles:
+        """Room for every code there is, the probed facts filled in."""
+        sizes = [len(book) for book in self.books]
+        if self._behind(sizes):
+            with self._lock:
+                self._singles = self._fill_probed(self._with_room(sizes), sizes)
+                # Last: who sees that these are known reads what was filled.
+                self._known = [max(pair) for pair in zip(self._known, sizes, strict=True)]
+        return self._singles
+
+    def _behind(self, sizes: list[int]) -> bool:
+        return any(known < size for known, size in zip(self._known, sizes, strict=True))
+
+    def _with_room(self, sizes: list[int]) -> Singles:
+        old = self._singles
+        room = tuple(
+            has if size <= has else max(_LEAST_ROOM, 1 << size.bit_length())
+            for size, has in zip(sizes, old.room, strict=True)
+        )
+        if room == old.room:
+            return old
+        widths = np.array([room[key] for key in self._key_of_fact], np.int64)
+        offsets = np.cumsum(widths) - widths
+        literals = np.full(int(widths.sum()), _UNKNOWN, np.int32)
+        for fact, key in enumerate(self._key_of_fact):
+            begun = old.offsets[fact]
+            literals[offsets[fact] : offsets[fact] + old.room[key]] = old.literals[begun : begun + old.room[key]]
+            literals[offsets[fact]] = 0
+        return Singles(literals, offsets, room)
+
+    def _fill_probed(self, singles: Singles, sizes: list[int]) -> Singles:
+        """Look up what the probed facts make of the values that are new, all facts in one go."""
+        facts, hashes, places, whose = [], [], [], []
+        for fact in self._probed:
+            key = self._key_of_fact[fact]
+            known, size = max(1, self._known[key]), sizes[key]
+            if known < size:
+                kind = self._head.facts[fact][1]
+                hashes.append(self.books[key].hashes(kind, size)[known:size])
+                facts.append(np.full(size - known, fact, np.int64))
+                places.append(np.arange(known, size))
+                whose.append((self.books[key], kind))
+        if not facts:
+            return singles
+        begins = np.cumsum([0, *map(len, facts)])
+        codes = np.concatenate(places)
+
+        def raws(numbers: Places) -> list[bytes]:
+            # They come in ascending order: those of one fact after those of another.
+            edges = np.searchsorted(numbers, begins).tolist()
+            parts = zip(whose, edges, edges[1:], strict=False)
+            return [
+                raw for (book, kind), first, end in parts for raw in book.raws(kind, codes.take(numbers[first:end]))
+            ]
+
+        fact_of = np.concatenate(facts)
+        found = self._find(fact_of, np.concatenate(hashes), raws)
+        singles.literals[singles.offsets.take(fact_of) + codes] = found
+        return singles
+
+    def literals_of(self, singles: Singles, facts: Ints, codes: Ints) -> Ints:
+        """The literal that each single fact makes of the value of a code."""
+        places = singles.offsets.take(facts) + codes
+        literals = singles.literals.take(places)
+        unknown = np.flatnonzero(literals < 0)
+        if len(unknown):
+            new, first = np.unique(places.take(unknown), return_index=True)
+            some = unknown[first]
+            self._fill(singles, new, facts.take(some), codes.take(some))
+            literals = singles.literals.take(places)
+        return literals
+
+    def _fill(self, singles: Singles, places: Places, facts: Ints, codes: Ints) -> None:
+        for fact in np.unique(facts).tolist():
+            kind = self._head.facts[fact][1]
+            book = self.books[self._key_of_fact[fact]]
+            mine = np.flatnonzero(facts == fact)
+            raws = book.raws(kind, codes.take(mine))
+            hashes = hashes_of(raws, self._salts[fact])
+            singles.literals[places.take(mine)] = self._find(np.full(len(raws), fact, np.int64), hashes, taker(raws))
+
+    def several(self, fact: int) -> Several:
+        """The literals among those that a fact makes of each value."""
+        known = self._several[fact]
+        book = self.books[self._key_of_fact[fact]]
+        if len(known.first) < len(book) + 1:
+            with self._lock:
+                known = self._several[fact]
+                known = self._several[fact] = self._more(known, fact, book, len(book))
+        return known
+
+    def _more(self, known: Several, fact: int, book: Book, size: int) -> Several:
+        begun = len(known.first) - 1
+        probes = probes_of(self._head.facts[fact][1])
+        # No value, code 0, has no words: not even the empty one.
+        made = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
+        raws = encoded_all([text for texts in made for text in texts])
+        found = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
+        owner = np.repeat(np.arange(len(made)), [len(texts) for texts in made])
+        is_one = np.flatnonzero(found)
+        counts = np.bincount(owner.take(is_one), minlength=len(made))
+        first = np.concatenate([known.first, known.first[-1] + np.cumsum(counts)])
+        return Several(first, np.concatenate([known.literals, found.take(is_one)]))
+
+    def numbers(self, key: int) -> NDArray[np.float64]:
+        """The number that each value of a key is, NaN for those that are none."""
+        known = self._numbers.get(key)
+        book = self.books[key]
+        size = len(book)
+        if known is None or len(known) < size:
+            begun = 0 if known is None else len(known)
+            more = np.array([_number(text) for text in book.texts[begun:size]], np.float64)
+            known = self._numbers[key] = more if known is None else np.concatenate([known, more])
+        return known
+
+    def verdict(self, key: int, test: int, code: int) -> bool:
+        """Whether the value of a code passes a test that has to be carried out."""
+        verdict = self._verdicts.get((test, code))
+        if verdict is None:
+            if len(self._verdicts) > _MOST_VERDICTS:
+                self._verdicts.clear()
+            check: Check = self._check(key, test)
+            verdict = self._verdicts[test, code] = code != 0 and passes(check, self.books[key].texts[code])
+        return verdict
+
+
+def _number(text: str) -> float:
+    number = number_of(text)
+    return float("nan") if number is None else number

@@ -1,0 +1,370 @@
+"""A folder of an index follows its store; readers open any of the latest revisions, and are told what is wrong."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conditions.strategies import conditions, messages
+from tests.subscriptions.index.asking import expected, pairs
+from turnout.conditions import all_of, kiwi, not_
+from turnout.errors import StoreUnavailableError, TurnoutError
+from turnout.subscriptions import Changes, Subscription
+from turnout.subscriptions.index import Index, IndexFileError, IndexFolder, folder, layout
+from turnout.subscriptions.stores.memory import MemoryStore
+
+
+def wanting(value, id_=""):
+    """A subscription to one value."""
+    return Subscription(["d"], all_of(kiwi("k", value), not_(kiwi("other", "x"))), id=id_)
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+@pytest.fixture
+def index_folder(tmp_path, store):
+    with IndexFolder(tmp_path / "index", store) as made:
+        yield made
+
+
+def opened(index_folder):
+    """The index of the folder's latest revision."""
+    return Index.open(index_folder.folder, index_folder.refresh())
+
+
+def found(index, value):
+    """The ids of the subscriptions that want a value."""
+    return [id_ for _, id_ in pairs(index, [{"k": value}])]
+
+
+def test_follows_its_store(store, index_folder):
+    """What is created is found and what is deleted is not, from the next refresh on; old revisions stay."""
+    first = store.create(wanting("a"))
+    before = opened(index_folder)
+    second = store.create(wanting("a"))
+    store.delete(first)
+    after = opened(index_folder)
+
+    assert (found(before, "a"), found(after, "a")) == ([first], [second])
+    assert (len(before), len(after), len(index_folder)) == (1, 1, 1)
+    assert found(Index.open(index_folder.folder, before.revision), "a") == [first]
+    assert store.revision() == after.revision
+
+
+def test_nothing_new_costs_nothing(store, index_folder):
+    """A refresh without changes writes no file."""
+    store.create(wanting("a"))
+    revision = index_folder.refresh()
+    files = sorted(index_folder.folder.iterdir())
+
+    assert index_folder.refresh() == revision
+    assert sorted(index_folder.folder.iterdir()) == files
+
+
+def test_what_came_and_went(store, index_folder):
+    """A revision that changes nothing can be opened too."""
+    store.delete(store.create(wanting("a")))
+
+    assert found(opened(index_folder), "a") == []
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
+    """After any changes, refreshes and merges, the folder's index finds what the interpreter says of the store."""
+    store = MemoryStore()
+    place = tmp_path_factory.mktemp("history")
+    with pytest.MonkeyPatch.context() as patch, IndexFolder(place / "index", store) as index_folder:
+        patch.setattr(folder, "LAYERS", 2)
+        patch.setattr(folder, "_LEAST", data.draw(st.sampled_from([3, 1_000])))
+        for _ in range(data.draw(st.integers(1, 6))):
+            wanted = data.draw(st.lists(conditions, max_size=4))
+            store.create_many(Subscription(["d"], one) for one in wanted)
+            present = [one.id for one in store.snapshot()]
+            for gone in data.draw(st.lists(st.sampled_from(present), unique=True, max_size=3)) if present else ():
+                store.delete(gone)
+            if data.draw(st.booleans()):
+                index_folder.refresh()
+            if data.draw(st.booleans()):
+                index_folder.settle()
+        given_messages = data.draw(st.lists(messages, min_size=1, max_size=4))
+
+        assert expected(store.snapshot(), given_messages) == pairs(opened(index_folder), given_messages)
+        assert len(store.snapshot()) == len(index_folder)
+
+
+def test_layers_are_merged(store, index_folder):
+    """Many small changes become one layer in the background, and a reader of the layers goes on."""
+    ids = []
+    for n in range(folder.LAYERS + 1):
+        ids.append(store.create(wanting(f"v{n}")))
+        reader = opened(index_folder)
+    store.delete(ids[0])
+    index_folder.settle()
+    merged = opened(index_folder)
+
+    assert len(index_folder.files(merged.revision)) < len(index_folder.files(reader.revision)) or (
+        reader.revision == merged.revision
+    )
+    assert [found(reader, f"v{n}") for n in range(3)] == [[ids[0]], [ids[1]], [ids[2]]]
+    assert [found(merged, f"v{n}") for n in range(3)] == [[], [ids[1]], [ids[2]]]
+
+
+def test_the_base_is_built_anew(store, index_folder, monkeypatch):
+    """When much has changed, there is one segment again, and nothing is gone from it."""
+    monkeypatch.setattr(folder, "_LEAST", 10)
+    ids = store.create_many(wanting(f"v{n}") for n in range(30))
+    store.delete(ids[3])
+    index_folder.refresh()
+    last = store.create(wanting("last"))
+    index_folder.settle()
+    index = opened(index_folder)
+
+    assert (found(index, "v3"), found(index, "v4"), found(index, "last")) == ([], [ids[4]], [last])
+    index_folder.settle()
+    assert len(index) == 30
+
+
+def test_a_store_that_forgot_its_past(index_folder, monkeypatch):
+    """A store that starts over is indexed from the beginning."""
+    new = wanting("new", "n1")
+    monkeypatch.setattr(index_folder, "_store", Forgetful(Changes(7, (new,), (), reset=True)))
+
+    assert (index_folder.refresh(), found(Index.open(index_folder.folder, 7), "new")) == (7, ["n1"])
+
+
+class Forgetful:
+    def __init__(self, changes):
+        self._changes = changes
+
+    def changes(self, since):
+        return self._changes if since < self._changes.revision else Changes(since)
+
+
+def test_a_store_that_is_away(store, index_folder, monkeypatch):
+    """While the store is away a refresh says so, and the revision from before can still be opened."""
+    created = store.create(wanting("a"))
+    revision = index_folder.refresh()
+
+    def away(_since):
+        raise StoreUnavailableError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "changes", away)
+        with pytest.raises(StoreUnavailableError):
+            index_folder.refresh()
+
+    assert found(Index.open(index_folder.folder, revision), "a") == [created]
+    assert index_folder.refresh() == revision
+
+
+def test_learns(store, index_folder):
+    """After a sample, subscriptions are looked up by what is rare in it, and the answers are the same."""
+    created = store.create(Subscription(["d"], all_of(kiwi("kind", "rare"), kiwi("k", "a"))))
+    index_folder.refresh()
+    index_folder.learn([{"kind": "usual", "k": "a"}] * 10)
+    index = opened(index_folder)
+
+    assert [index.revision, *pairs(index, [{"kind": "rare", "k": "a"}])] == [store.revision(), (0, created)]
+    (layer,) = index._layers
+    assert [layer.segment.head.facts[fact][0] for fact in layer.segment.head.probed] == ["kind"]
+
+
+def test_files_are_private_and_go(tmp_path, store):
+    """The folder and its files are readable by their owner only, and closing removes them."""
+    place = tmp_path / "index"
+    ids = store.create_many(wanting(f"v{n}") for n in range(3))
+    index_folder = IndexFolder(place, store)
+    store.delete(ids[0])
+    reader = opened(index_folder)
+
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
+    index_folder.close()
+    assert not place.exists()
+    assert found(reader, "v1") == [ids[1]]
+    index_folder.close()
+
+
+def test_old_revisions_go(store, index_folder, monkeypatch):
+    """Only the latest revisions stay, with their files."""
+    monkeypatch.setattr(folder, "KEPT", 2)
+    first = index_folder.refresh()
+    for n in range(12):
+        store.create(wanting(f"v{n}"))
+        latest = index_folder.refresh()
+        index_folder.settle()
+    needed = {path for revision in (latest - 1, latest) for path in index_folder.files(revision)}
+
+    assert needed == {path for path in index_folder.folder.iterdir() if path.name != "writer.lock"}
+    with pytest.raises(IndexFileError, match=f"revision-{first}.json"):
+        index_folder.files(first)
+
+
+def test_leftovers_of_a_killed_writer_go(tmp_path, store):
+    """A writer that was killed leaves files; the next one in the folder removes them and nothing else."""
+    program = (
+        "import os, sys, signal; from pathlib import Path\n"
+        "from turnout.subscriptions.index import IndexFolder\n"
+        "from turnout.subscriptions.stores.memory import MemoryStore\n"
+        "kept = IndexFolder(Path(sys.argv[1]), MemoryStore()); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    (tmp_path / "mine.txt").write_text("stays")
+    (tmp_path / "segment-77.index.123.tmp").write_text("half written")
+    with IndexFolder(tmp_path, store):
+        names = sorted(path.name for path in tmp_path.iterdir())
+
+    assert names == ["mine.txt", "revision-0.json", "segment-1.index", "writer.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_one_writer(store, index_folder):
+    """A second writer of a folder is refused, and the first one goes on."""
+    with pytest.raises(IndexFileError, match="another process writes this index"):
+        IndexFolder(index_folder.folder, store)
+
+    store.create(wanting("a"))
+    assert len(opened(index_folder)) == 1
+
+
+def test_carried_to_another_machine(tmp_path, store, index_folder):
+    """The files of a revision open in any folder."""
+    ids = store.create_many(wanting(f"v{n}") for n in range(3))
+    index_folder.refresh()
+    store.delete(ids[0])
+    revision = index_folder.refresh()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for path in index_folder.files(revision):
+        shutil.copy(path, elsewhere)
+
+    assert [found(Index.open(elsewhere, revision), f"v{n}") for n in range(2)] == [[], [ids[1]]]
+
+
+def test_two_processes_read(store, index_folder):
+    """Another process opens what this one writes."""
+    created = store.create(wanting("a"))
+    revision = index_folder.refresh()
+    program = (
+        "import sys; from pathlib import Path; from turnout.subscriptions.index import Column, Index\n"
+        "index = Index.open(Path(sys.argv[1]), int(sys.argv[2]))\n"
+        "found = index.match({'k': Column(['a', 'b'])}, 2)\n"
+        "print(*found.rows.tolist(), *index.subscription_ids(found.subscriptions).to_pylist())"
+    )
+    arguments = [sys.executable, "-c", program, str(index_folder.folder), str(revision)]
+    answer = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
+
+    assert answer.split() == ["0", created]
+
+
+def test_readers_while_it_changes(store, index_folder):
+    """Readers that open one revision after the other while layers come, go and are merged never miss what stays."""
+    stays = store.create(wanting("a"))
+    problems, latest, stop = [], [index_folder.refresh()], threading.Event()
+
+    def read():
+        try:
+            while not stop.is_set():
+                if stays not in found(Index.open(index_folder.folder, latest[0]), "a"):
+                    problems.append("missed")
+        except Exception as problem:  # noqa: BLE001 - a thread's failure has to reach the test
+            problems.append(problem)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for n in range(40):
+        created = store.create(wanting("a" if n % 2 else f"v{n}"))
+        latest[0] = index_folder.refresh()
+        if n % 3:
+            store.delete(created)
+    stop.set()
+    for reader in readers:
+        reader.join()
+
+    assert problems == []
+
+
+def segment_of(index_folder):
+    (path,) = index_folder.folder.glob("segment-*.index")
+    return path
+
+
+def test_missing_file(index_folder):
+    """A file that is not there is named, with the cure."""
+    path = segment_of(index_folder)
+    path.unlink()
+    with pytest.raises(TurnoutError, match=f"{path.name}.*build the index again"):
+        Index.open(index_folder.folder, index_folder.revision)
+
+
+@pytest.mark.parametrize("place", [0, 9, 20, 40])
+def test_damaged_file(index_folder, place):
+    """A segment whose head was changed anywhere is refused."""
+    path = segment_of(index_folder)
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x55
+    path.unlink()
+    path.write_bytes(data)
+    with pytest.raises(IndexFileError) as error:
+        Index.open(index_folder.folder, index_folder.revision)
+
+    assert error.value.path == path
+
+
+@pytest.mark.parametrize("length", [0, 5, 30, -1])
+def test_file_that_is_cut_off(store, index_folder, length):
+    """A segment that is shorter than its head says is refused."""
+    path = segment_of(index_folder)
+    data = path.read_bytes()[:length]
+    path.unlink()
+    path.write_bytes(data)
+    with pytest.raises(IndexFileError, match=path.name):
+        Index.open(index_folder.folder, index_folder.revision)
+
+
+def test_other_version(tmp_path, store, monkeypatch):
+    """A segment of another version is refused in these words, whichever is newer."""
+    monkeypatch.setattr(layout, "_VERSION", 2)
+    with IndexFolder(tmp_path / "index", store) as index_folder:
+        shutil.copytree(index_folder.folder, tmp_path / "copy")
+    monkeypatch.undo()
+    with pytest.raises(IndexFileError, match="is a segment of version 2, and this turnout reads version 1"):
+        Index.open(tmp_path / "copy", 0)
+
+
+def test_damaged_manifest_or_bitmap(store, index_folder):
+    """What says which files belong together, and what is gone, is checked too."""
+    created, _ = store.create_many([wanting("a"), wanting("b")])
+    index_folder.refresh()
+    store.delete(created)
+    revision = index_folder.refresh()
+    (bitmap,) = index_folder.folder.glob("gone-*.bits")
+    bitmap.write_bytes(bitmap.read_bytes()[:-1] + b"\0")
+    with pytest.raises(IndexFileError, match=bitmap.name):
+        Index.open(index_folder.folder, revision)
+    (index_folder.folder / f"revision-{revision}.json").write_text("{")
+    with pytest.raises(IndexFileError, match="damaged"):
+        Index.open(index_folder.folder, revision)
+    with pytest.raises(IndexFileError, match=r"revision-99\.json"):
+        Index.open(index_folder.folder, 99)
+
+
+def test_errors_cross_processes():
+    """The error is picklable, as errors of workers have to be."""
+    error = pickle.loads(pickle.dumps(IndexFileError(Path("p"), "is damaged", "build it again")))
+
+    assert (str(error), error.path) == ("p: is damaged; build it again", Path("p"))

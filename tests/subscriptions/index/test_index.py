@@ -1,0 +1,230 @@
+"""The index finds what the interpreter says, for every condition, message and way to ask."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conditions.strategies import conditions, messages
+from tests.subscriptions.index.asking import columns_of, expected, pairs, subscriptions_of
+from turnout.conditions import Kiwi, all_of, any_of, evaluate, kiwi, leaves, not_, one_of
+from turnout.conditions.model import with_ids
+from turnout.subscriptions import Matcher, Snapshot, Subscription
+from turnout.subscriptions.index import Column, Index, books, build, facts, kernel
+from turnout.subscriptions.index import index as index_module
+from turnout.subscriptions.stores.memory import MemoryStore
+
+_conditions = st.lists(conditions, min_size=1, max_size=12)
+_messages = st.lists(messages, min_size=1, max_size=8)
+
+
+@contextmanager
+def low_bounds():
+    """Every bound so low that few subscriptions meet it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "HOT", 0)
+        patch.setattr(build, "_LEAST_WAY", 1)
+        patch.setattr(kernel, "MOST_CANDIDATES", 2)
+        patch.setattr(index_module, "ROWS", 3)
+        patch.setattr(books, "MOST_VALUES", 2)
+        yield
+
+
+@settings(max_examples=120)
+@given(_conditions, _messages, st.lists(messages, max_size=4))
+def test_is_the_interpreter(wanted, given_messages, sample):
+    """Whatever the conditions, messages and sample, exactly those pairs match, each once, sorted by row."""
+    subscriptions = subscriptions_of(wanted)
+    index = Index.of(subscriptions, sample=sample)
+    found = index.match(columns_of(given_messages), len(given_messages))
+
+    assert expected(subscriptions, given_messages) == pairs(index, given_messages)
+    assert sorted(found.rows.tolist()) == found.rows.tolist()
+
+
+@settings(max_examples=120)
+@given(_conditions, _messages)
+def test_is_the_interpreter_at_every_bound(wanted, given_messages):
+    """Second literals, batches in halves and new generations of books change no answer."""
+    with low_bounds():
+        subscriptions = subscriptions_of(wanted)
+        index = Index.of(subscriptions)
+
+        assert expected(subscriptions, given_messages) == pairs(index, given_messages)
+        assert expected(subscriptions, given_messages) == pairs(index, given_messages)
+        matcher = Matcher(subscriptions)
+        assert [len(matcher.match(one)) for one in given_messages] == [
+            len(expected(subscriptions, [one])) for one in given_messages
+        ]
+
+
+@settings(max_examples=120)
+@given(_conditions, _messages, st.integers(0, 12), st.integers(0, 20))
+def test_all_ways_to_ask_agree(wanted, given_messages, late, loose):
+    """One message at a time, all at once and the interpreter agree on subscriptions and leaf ids, whenever added."""
+    numbers = count()
+    subscriptions = subscriptions_of([with_ids(one, lambda: f"leaf{next(numbers)}") for one in wanted])
+    matcher = Matcher(subscriptions[late:])
+    for one in subscriptions[:late]:
+        matcher.add(one)
+    if loose > 10:
+        matcher.stats()
+    true = [
+        sorted(
+            (
+                one.id,
+                tuple(one.destinations),
+                tuple(leaf.id for leaf in leaves(one.condition) if evaluate(leaf, message)),
+            )
+            for one in subscriptions
+            if evaluate(one.condition, message)
+        )
+        for message in given_messages
+    ]
+
+    assert true == [sorted(map(tuple, matcher.match(message))) for message in given_messages]
+    assert true == [sorted(map(tuple, found)) for found in matcher.match_many(given_messages)]
+
+
+@settings(max_examples=80)
+@given(_conditions, _messages)
+def test_hashes_decide_nothing(wanted, given_messages):
+    """With hashes that are nearly all the same, the texts that are compared keep every answer right."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facts, "_hash64", lambda raw, salt: (len(raw) % 2) << 63)
+        subscriptions = subscriptions_of(wanted)
+
+        assert expected(subscriptions, given_messages) == pairs(Index.of(subscriptions), given_messages)
+        matcher = Matcher(subscriptions)
+        for message in given_messages:
+            found = sorted(match.subscription_id for match in matcher.match(message))
+
+            assert [id_ for _, id_ in expected(subscriptions, [message])] == found
+
+
+def test_rows_that_are_alive():
+    """Only the rows that are asked for are matched, given as numbers or as a mask; the others' values are not read."""
+    index = Index.of(subscriptions_of([kiwi("k", "a")]))
+    columns = {"k": Column(["a", ["not hashable"], "a", "b"])}
+
+    assert index.match(columns, 4, [0, 2, 3]).rows.tolist() == [0, 2]
+    assert index.match(columns, 4, np.array([False, False, True, True])).rows.tolist() == [2]
+    assert index.match(columns, 4, []).rows.tolist() == []
+
+
+def test_values_that_are_no_texts():
+    """A column of other values is matched by their texts; a value without a text is an absent key."""
+    index = Index.of(subscriptions_of([kiwi("n", "7"), not_(kiwi("n", "7")), kiwi("n", "true")]))
+    numbers = Column([7, 8, None, 9], lambda value: None if value == 9 else str(value))
+    flags = Column([True, 1.0], lambda value: "true")
+
+    def found(column):
+        result = index.match({"n": column}, len(column.values))
+        return list(zip(result.rows.tolist(), result.subscriptions.tolist(), strict=True))
+
+    assert found(numbers) == [(0, 0), (1, 1), (2, 1), (3, 1)]
+    assert sorted(found(flags)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+def test_keys_that_are_absent():
+    """A key that no column has is absent; a column that no condition looks at is passed over."""
+    index = Index.of(subscriptions_of([not_(kiwi("a", "x")), kiwi("b", "*")]))
+
+    assert pairs(index, [{"c": "y"}]) == [(0, "0")]
+    assert index.keys == ("a", "b")
+
+
+def test_deliveries():
+    """A match is one delivery for each destination, in the order of rows; equal destinations have one number."""
+    index = Index.of([Subscription(d, kiwi("k", "*"), id=i) for d, i in ((["x", "y"], "1"), ([], "2"), (["x"], "3"))])
+    found = index.deliveries(index.match({"k": Column(["a", None, "b"])}, 3))
+    texts = index.destinations(found.destinations).to_pylist()
+
+    assert sorted(zip(found.rows.tolist(), texts, strict=True)) == [
+        (0, "x"),
+        (0, "x"),
+        (0, "y"),
+        (2, "x"),
+        (2, "x"),
+        (2, "y"),
+    ]
+    assert sorted(found.rows.tolist()) == found.rows.tolist()
+    assert len(set(found.destinations.tolist())) == 2
+
+
+def test_nothing():
+    """An index of nothing matches nothing, and a batch of nothing is matched by nothing."""
+    index = Index.of(())
+
+    assert (pairs(index, [{"a": "b"}]), len(index), index.keys) == ([], 0, ())
+    assert pairs(Index.of(subscriptions_of([not_(kiwi("a", "b"))])), []) == []
+
+
+def test_of_a_store():
+    """An index of a store or a snapshot has its revision."""
+    store = MemoryStore()
+    created = store.create(Subscription(["d"], kiwi("k", "a")))
+
+    assert (store.revision(), 1) == (Index.of(store).revision, len(Index.of(store)))
+    assert [(0, created)] == pairs(Index.of(Snapshot(store.snapshot().subscriptions, 9)), [{"k": "a"}])
+
+
+def test_lone_surrogates():
+    """Texts that have no UTF-8 are texts all the same."""
+    index = Index.of(subscriptions_of([kiwi("k", "\ud800"), kiwi("k", "\ud800*")]))
+
+    assert pairs(index, [{"k": "\ud800"}, {"k": "\ud800x"}, {"k": "\udc00"}]) == [(0, "0"), (0, "1"), (1, "1")]
+
+
+def test_hot_anchors():
+    """Subscriptions that share their rarest text are told apart by a second one, and by members of sets."""
+    wanted = [all_of(kiwi("a", "x"), kiwi("b", f"b{n % 40}"), kiwi("c", f"c{n % 7}")) for n in range(2_000)]
+    wanted += [all_of(kiwi("a", "x"), any_of(kiwi("b", f"b{n % 40}"), kiwi("b", "b1"))) for n in range(200)]
+    wanted += [all_of(kiwi("a", "x"), kiwi("t", f"t{n % 40}", partial=True)) for n in range(200)]
+    subscriptions = subscriptions_of(wanted)
+    index = Index.of(subscriptions, sample=[{"a": "x", "b": "b1", "c": "c2"}])
+    given_messages = [{"a": "x", "b": "b1", "c": "c3", "t": "t3 t5"}, {"a": "x", "b": "b17", "c": "c1"}, {"a": "y"}]
+
+    assert expected(subscriptions, given_messages) == pairs(index, given_messages)
+
+
+def test_many_candidates_take_little_memory():
+    """Ten thousand subscriptions that look at every message are verified a part of the batch at a time."""
+    wanted = [not_(kiwi("k", f"v{n}")) for n in range(10_000)]
+    index = Index.of(subscriptions_of(wanted))
+    found = index.match({"k": Column([f"v{n}" for n in range(300)])}, 300)
+
+    assert len(found.rows) == 300 * 9_999
+
+
+def test_exactly_one_of_alternatives():
+    """Xor of texts of one key is true for one of them, and for a text that is named twice it never is."""
+    index = Index.of(subscriptions_of([one_of(kiwi("k", "a"), kiwi("k", "b")), one_of(kiwi("k", "a"), kiwi("k", "a"))]))
+
+    assert pairs(index, [{"k": "a"}, {"k": "b"}, {"k": "c"}]) == [(0, "0"), (1, "0")]
+
+
+def test_asked_by_several_threads():
+    """Threads that ask one index at once, with values that all are new, get the answers that they get alone."""
+    wanted = [all_of(kiwi("a", f"v{n}"), Kiwi("b", f"w{n % 50}*", ignore_case=True)) for n in range(500)]
+    subscriptions = subscriptions_of(wanted)
+    index = Index.of(subscriptions)
+    batches = [[{"a": f"v{(n * 7 + k) % 600}", "b": f"W{n % 60}x"} for n in range(400)] for k in range(12)]
+    results: dict[int, object] = {}
+
+    def ask(number):
+        results[number] = pairs(index, batches[number])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(batches))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert {number: expected(subscriptions, batch) for number, batch in enumerate(batches)} == results
