@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
+from turnout.records.headers import ARROW
 from turnout.wire import headers
 from turnout.wire.packing import header_lines, id_lines
-from turnout.wire.records import HEADERS
 
 _names = st.text(alphabet="abcXYZ-_09", min_size=1, max_size=8)
 _values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))
@@ -27,7 +27,7 @@ def test_what_is_encoded_is_parsed_again(pairs: list[tuple[str, bytes]]) -> None
 def test_columns_of_headers_give_the_same_lines(rows: list[list[tuple[str, bytes]] | None]) -> None:
     """The vector form and the single form are one format; a null list is no header."""
     column = pa.array(
-        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows], type=HEADERS
+        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows], type=ARROW
     )
 
     assert header_lines(column).to_pylist() == [headers.lines(row or []) for row in rows]
@@ -37,12 +37,12 @@ def test_headers_of_a_slice_are_those_of_its_rows() -> None:
     """A record batch that was cut has offsets that do not begin at zero."""
     rows = [[{"key": f"k{n}", "value": b"v"}] * n for n in range(5)]
 
-    assert header_lines(pa.array(rows, type=HEADERS).slice(2, 2)).to_pylist() == [b"k2: v\r\n" * 2, b"k3: v\r\n" * 3]
+    assert header_lines(pa.array(rows, type=ARROW).slice(2, 2)).to_pylist() == [b"k2: v\r\n" * 2, b"k3: v\r\n" * 3]
 
 
 def test_headers_about_another_stream_are_left_out() -> None:
     """A name that is excluded goes, its neighbours stay."""
-    rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=HEADERS)
+    rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=ARROW)
 
     assert header_lines(rows, {"Nats-Msg-Id"}).to_pylist() == [b"a: b\r\n"]
 
@@ -50,7 +50,7 @@ def test_headers_about_another_stream_are_left_out() -> None:
 @pytest.mark.parametrize(("name", "value"), [("a b", "x"), ("", "x"), ("a:b", "x"), ("a", "x\r\nEvil: 1"), ("a\n", "")])
 def test_a_header_cannot_break_out_of_its_line(name: str, value: str) -> None:
     """Neither form lets a line break or a blank name through; the value is not repeated."""
-    column = pa.array([[{"key": name, "value": value.encode()}]], type=HEADERS)
+    column = pa.array([[{"key": name, "value": value.encode()}]], type=ARROW)
 
     with pytest.raises(ConfigError) as single:
         headers.encode([(name, value)])

@@ -101,11 +101,12 @@ class TriggerPart(Part):
 
 
 class RouteDocument(Part):
-    """One route file, top to bottom. `transforms`, `mappings` and `value` are checked by their own packages."""
+    """One route file, top to bottom. `transforms`, `mappings`, `key` and `value` are checked by their own packages."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="letters, digits, '_', '.', '-'")
     source: Source
-    value: dict[str, Any] | str = Field(default_factory=lambda: {"format": "raw"})
+    key: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
+    value: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
     transforms: list[Any] | dict[str, Any] | str | None = None
     mappings: dict[str, Any] | str | None = None
     cluster: str | None = None

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from turnout.codecs import Converters, Format, converters_of
 from turnout.errors import ConfigError, Mistake, RouteError
 from turnout.routes.document import DeadLetterPart, RouteDocument, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Endpoint
@@ -19,7 +20,7 @@ from turnout.routes.mistakes import from_validation
 from turnout.routes.places import Path, dotted, line_of, lines_of
 from turnout.routes.variables import fill_in
 from turnout.subjects import MappingTable, MappingTableError
-from turnout.transforms import Chain, ErrorPolicy, ValueFormat
+from turnout.transforms import Chain, ErrorPolicy
 
 __all__ = ["DEFAULT_SINK", "Route"]
 
@@ -37,6 +38,7 @@ class Route:
         name: what the route is called, in logs and in its checkpoint's path.
         source: where records come from.
         value: how their values are decoded and encoded.
+        key: the same of their keys.
         chain: the transforms, in order (KIP-585), and what a failing record does to the run.
         mappings: the subject mappings (ADR-30).
         cluster: the cluster whose mappings apply; None is outside any.
@@ -48,14 +50,16 @@ class Route:
         checkpoint: the folder of the run's progress; None is one beside the file.
         spark: more Spark properties for the session.
         file: where the route was read from, None for text.
+        notes: what a connector's file asks for and has no effect here, a sentence for each.
     """
 
     name: str
     source: Endpoint
-    value: ValueFormat
+    value: Format
     chain: Chain
     mappings: MappingTable
     sinks: Mapping[str, Endpoint]
+    key: Format = field(default_factory=Format)
     cluster: str | None = None
     subscriptions: SubscriptionsPart | None = None
     unmatched: str = "drop"
@@ -64,6 +68,7 @@ class Route:
     checkpoint: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
     file: FilePath | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def errors(self) -> ErrorPolicy:
@@ -134,6 +139,7 @@ class _Reader:
         self.lines = lines
         self.folder = folder
         self.mistakes: list[Mistake] = []
+        self.notes: list[str] = []
 
     def add(self, path: Path, problem: str) -> None:
         """Note a mistake at *path*."""
@@ -142,14 +148,17 @@ class _Reader:
     def read(self, kind: Callable[..., Made]) -> Made | None:
         """The route, or None when some part cannot be read."""
         checked = self._checked()
-        value = self._part("value", lambda given: ValueFormat.from_config(given), default={"format": "raw"})
+        converters = self._converters()
+        key = self._format("key", converters.key)
+        value = self._format("value", converters.value)
         chain = self._part("transforms", self._chain, default=[])
         table = self._part("mappings", lambda given: MappingTable.from_config(mappings_of(given, self.folder)), {})
-        if checked is None or value is None or chain is None or table is None:
+        if checked is None or key is None or value is None or chain is None or table is None:
             return None
         return kind(
             name=checked.name,
             source=checked.source,
+            key=key,
             value=value,
             chain=replace(chain, errors=checked.errors.policy()) if checked.errors else chain,
             mappings=table,
@@ -160,7 +169,8 @@ class _Reader:
             dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
             trigger=checked.trigger,
             checkpoint=checked.checkpoint,
-            spark={key: str(value) for key, value in checked.spark.items()},
+            spark={name: str(setting) for name, setting in checked.spark.items()},
+            notes=tuple(self.notes),
         )
 
     def _checked(self) -> RouteDocument | None:
@@ -169,6 +179,31 @@ class _Reader:
         except ValidationError as failure:
             self.mistakes += from_validation(failure, self.document, self.lines)
             return None
+
+    def _format(self, side: str, of_connector: Format | None) -> Format | None:
+        """How keys or values are read: what the route says, else the converter of a connector's file, else as bytes."""
+        if self.document.get(side) is None and of_connector is not None:
+            return of_connector
+        return self._part(side, lambda given: Format.from_config(given, path=side), default={"format": "raw"})
+
+    def _converters(self) -> Converters:
+        """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""
+        try:
+            transforms = transforms_of(self.document.get("transforms") or [], self.folder)
+        except (ConfigError, OSError):
+            # Said where the chain is read.
+            return Converters(None, None)
+        if isinstance(transforms, list):
+            return Converters(None, None)
+        converters = converters_of(transforms)
+        for mistake in converters.mistakes:
+            side = mistake.path.partition(".")[0]
+            overridden = self.document.get(side) is not None
+            if mistake.path in ("key.converter", "value.converter") and not overridden:
+                self.add(("transforms", mistake.path), f"{mistake.problem}; or say it by {side}: in the route")
+            elif not overridden:
+                self.notes.append(str(mistake))
+        return converters
 
     def _chain(self, given: Any) -> Chain:
         transforms = transforms_of(given, self.folder)

@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import StreamError
+from turnout.records.headers import ARROW
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire.frames import Frames
 from turnout.wire.headers import MESSAGE_ID
 
-__all__ = ["HEADERS", "SCHEMA", "Batch", "decode", "position"]
+__all__ = ["SCHEMA", "Batch", "decode", "position"]
 
-HEADERS = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
-)
 SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -32,7 +30,7 @@ SCHEMA = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field("headers", HEADERS),
+        pa.field("headers", ARROW),
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -234,7 +232,7 @@ def _headers(
     count = len(body)
     rows = np.flatnonzero(with_headers)
     if not rows.size:
-        return pa.nulls(count, pa.binary()), pa.nulls(count, HEADERS)
+        return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
     blocks = _slices(memory, filled, body[rows], payload[rows])
     edges = np.frombuffer(blocks.buffers()[1], dtype=np.int32)[: len(rows) + 1].astype(np.int64)
     packed = bytearray(blocks.buffers()[2].to_pybytes()[: edges[-1]])
@@ -258,7 +256,7 @@ def _headers(
     while (blank := (value < end) & np.isin(octets[np.minimum(value, len(packed) - 1)], (9, 32))).any():
         value = value + blank
     if not len(owner):
-        return pa.nulls(count, pa.binary()), pa.nulls(count, HEADERS)
+        return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
     names = _slices(packed, len(packed), start, colon)
     values = _slices(packed, len(packed), value, end)
     return _ids(names, values, rows, owner, count), _lists(names, values, rows, owner, count)
@@ -277,9 +275,9 @@ def _ids(names: Any, values: Any, rows: Positions, owner: Positions, count: int)
 
 def _lists(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
     """All headers as one list a message, null where it has none."""
-    pairs = pa.StructArray.from_arrays([_strings(names), values], fields=list(HEADERS.value_type))
+    pairs = pa.StructArray.from_arrays([_strings(names), values], fields=list(ARROW.value_type))
     lengths = np.zeros(count, dtype=np.int64)
     lengths[rows] = np.bincount(owner, minlength=len(rows))
     offsets = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=HEADERS, mask=pa.array(lengths == 0))
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW, mask=pa.array(lengths == 0))

@@ -1,0 +1,8 @@
+"""A route as a program over batches: what the library, ``explain``, tests, the service and Spark's tasks all call."""
+
+from turnout.engine.counts import Counts
+from turnout.engine.messages import Messages
+from turnout.engine.program import Program, Result
+from turnout.records import Batch
+
+__all__ = ["Batch", "Counts", "Messages", "Program", "Result"]

@@ -1,0 +1,105 @@
+"""What failing records do to a run: a stop at the first, or lines for the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from turnout.engine.reading import Consumed
+from turnout.errors import RunError
+from turnout.records import Failure
+from turnout.records.text import iso_of, text_of
+from turnout.routes import Route
+from turnout.transforms import ErrorPolicy
+
+__all__ = ["IN_FULL", "FailureLog", "stop_at"]
+
+IN_FULL: Final = 20
+"""How many failures of one batch are shown one by one, those that were read first."""
+
+_LONGEST: Final = 1000
+"""How many characters of a key or a value are shown."""
+
+
+def stop_at(route: Route, failures: Mapping[int, Failure], consumed: Consumed) -> None:
+    """Raise for the first failed record of a batch, unless the route tolerates failures.
+
+    Raises:
+        RunError: names the record's place, the stage and the reason.
+    """
+    if route.errors.tolerance != "none" or not failures:
+        return
+    row = min(failures)
+    failure = failures[row]
+    place = ", ".join(f"{name} {value}" for name, value in _place(consumed, row).items() if value is not None)
+    raise RunError(f"{place}: {failure.stage}: {failure.class_name}: {failure.message}")
+
+
+def _place(consumed: Consumed, row: int) -> dict[str, Any]:
+    names = consumed.batch.schema.names
+    return {
+        name: consumed.batch.column(name)[row].as_py() if name in names else None
+        for name in ("topic", "partition", "offset")
+    }
+
+
+class FailureLog:
+    """Collects the lines of one batch that ``errors.log.enable`` asks for.
+
+    Args:
+        policy: whether to collect any, and whether they show keys and values.
+        consumed: the records as they were read.
+    """
+
+    def __init__(self, policy: ErrorPolicy, consumed: Consumed) -> None:
+        self._policy = policy
+        self._consumed = consumed
+        self._failures: dict[int, Failure] = {}
+
+    def passed_over(self, noted: Mapping[int, Failure]) -> None:
+        """Note failures of predicates that only left their stage out."""
+        if self._policy.log:
+            for row, failure in noted.items():
+                self._failures.setdefault(row, failure)
+
+    def failed(self, failures: Mapping[int, Failure]) -> None:
+        """Note the records that failed."""
+        if self._policy.log:
+            self._failures |= failures
+
+    def lines(self) -> list[dict[str, Any]]:
+        """A dict for each failure: the record's place, stage, class, exception and message; the first `IN_FULL` whole.
+
+        Of the others there is an empty dict each, to be counted.
+        """
+        rows = sorted(self._failures)
+        return [self._line(row) for row in rows[:IN_FULL]] + [{} for _ in rows[IN_FULL:]]
+
+    def _line(self, row: int) -> dict[str, Any]:
+        failure = self._failures[row]
+        place = {name: None if value is None else str(value) for name, value in _place(self._consumed, row).items()}
+        line = {
+            **place,
+            "timestamp": self._moment(row),
+            "stage": failure.stage,
+            "class_name": failure.class_name,
+            "exception": failure.exception,
+            "message": failure.message,
+        }
+        if self._policy.log_messages:
+            line["key"] = _shown(self._consumed.keys[row])
+            line["value"] = _shown(self._consumed.values[row])
+        return line
+
+    def _moment(self, row: int) -> str | None:
+        if "timestamp" not in self._consumed.batch.schema.names:
+            return None
+        moment = self._consumed.batch.column("timestamp")[row].as_py()
+        return None if moment is None else iso_of(int(moment.timestamp() * 1000))
+
+
+def _shown(raw: bytes | None) -> str | None:
+    text = text_of(raw)
+    if text is None and raw is not None:
+        text = raw.decode("utf-8", "replace")
+    return text if text is None else text[:_LONGEST]

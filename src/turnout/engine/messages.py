@@ -1,0 +1,65 @@
+"""What goes out: messages, each of them a record's value and headers under a topic of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.records.headers import ARROW
+
+__all__ = ["RECORDS", "Messages"]
+
+RECORDS: Final = pa.schema(
+    [
+        pa.field("value", pa.binary()),
+        pa.field("headers", ARROW),
+        pa.field("key", pa.binary()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""The columns of the records that messages carry: the value is encoded once, however many messages there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The messages of one batch: delivered ones in the order of their records, then the dead letters.
+
+    Attributes:
+        topics: of each message, as text.
+        ids: of each message; null where the record's origin is unknown.
+        sinks: the place of each message's sink among the route's.
+        rows: the place of each message's record in *records*.
+        records: the columns of `RECORDS`.
+    """
+
+    topics: Any
+    ids: Any
+    sinks: NDArray[np.int8]
+    rows: NDArray[np.int64]
+    records: Any
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def of_sink(self, place: int) -> Messages:
+        """Those for one of the route's sinks."""
+        chosen = np.flatnonzero(self.sinks == place)
+        if len(chosen) == len(self):
+            return self
+        places = pa.array(chosen)
+        return Messages(
+            self.topics.take(places), self.ids.take(places), self.sinks[chosen], self.rows[chosen], self.records
+        )
+
+    def column(self, name: str) -> Any:
+        """A column of the records, with an entry for each message."""
+        column = self.records.column(name)
+        if len(self.rows) == len(column) and bool((self.rows == np.arange(len(self.rows))).all()):
+            return column
+        return column.take(pa.array(self.rows))

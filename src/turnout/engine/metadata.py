@@ -1,0 +1,108 @@
+"""What conditions see of the records of a batch: topic, key, headers by name, and the listed paths, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from turnout.records import Batch, Block, Positions
+from turnout.records.block import take
+from turnout.records.paths import parse_path, texts_at
+from turnout.records.text import iso_of, text_of
+from turnout.subscriptions.index import Column
+
+__all__ = ["Metadata"]
+
+_TOPIC = ("topic", "subject")
+
+
+class Metadata:
+    """Reads the metadata that some conditions look at.
+
+    A listed path comes first, then ``topic`` (alias ``subject``) and ``key``, then the last header of that name.
+
+    Args:
+        paths: name → path, as in ``{"origin": "value.origin"}``.
+    """
+
+    def __init__(self, paths: Mapping[str, str]) -> None:
+        self._paths = {name: _split(path) for name, path in paths.items()}
+
+    def columns(self, batch: Batch, rows: Positions, keys: Sequence[str]) -> dict[str, Column]:
+        """A column for each key, with an entry for each of *rows*, which are all alive, in order."""
+        return {key: self._column(batch, rows, key) for key in keys}
+
+    def _column(self, batch: Batch, rows: Positions, key: str) -> Column:
+        path = self._paths.get(key)
+        if path is not None:
+            return _at(batch, rows, *path)
+        if key in _TOPIC:
+            return Column(batch.by_row(batch.topics, rows))
+        if key == "key":
+            return _inside(batch.key, rows, (), len(batch))
+        return Column(batch.by_row(batch.headers.last(key), rows))
+
+
+def _split(path: str) -> tuple[str, tuple[str, ...]]:
+    root, *steps = parse_path(path)
+    return root, tuple(steps)
+
+
+def _at(batch: Batch, rows: Positions, root: str, steps: tuple[str, ...]) -> Column:
+    match root:
+        case "value":
+            return _inside(batch.value, rows, steps, len(batch))
+        case "key":
+            return _inside(batch.key, rows, steps, len(batch))
+        case "topic" | "subject":
+            return Column(batch.by_row(batch.topics, rows))
+        case "partition":
+            return Column(batch.by_row(batch.partitions, rows), text_of)
+        case "offset":
+            return Column(batch.by_row(batch.offsets, rows) if batch.offsets else [None] * len(rows), text_of)
+        case "timestamp":
+            return Column(batch.by_row(batch.timestamps, rows), iso_of)
+    return Column([None] * len(rows))
+
+
+def _inside(side: list[Block], rows: Positions, steps: tuple[str, ...], count: int) -> Column:
+    """The column at a path into keys or values.
+
+    Where all records have one schema or shape, and the field one type, its values are handed on as they are: the index
+    makes a text of each different one, once.
+    """
+    if len(side) == 1 and len(steps) == 1 and side[0].kind == "object" and len(side[0]) == len(rows):
+        column = side[0].columns.get(steps[0])
+        if column is None:
+            return Column([None] * len(rows))
+        one_type = _type_of(side[0], steps[0], column)
+        if one_type is not None:
+            return Column(column, None if one_type is str else text_of)
+    texts = texts_at(side, steps, count)
+    return Column(texts if len(rows) == count else take(texts, rows.tolist()))
+
+
+_TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}
+
+
+def _type_of(block: Block, name: str, column: Sequence[Any]) -> type | None:
+    """The type that all values of a column have, nulls aside, if those that are equal then have equal texts.
+
+    Of floats that is not so (0.0 and -0.0), nor of several types (1 and True).
+    """
+    if block.schema is not None and block.checked:
+        schema = block.schema.field(name)
+        return _TYPES.get(schema.type) if schema is not None and schema.logical is None else None
+    types = set(map(type, column)) - {type(None)}
+    return types.pop() if len(types) == 1 and types <= {str, int} else None
+
+
+def texts_of(columns: Mapping[str, Column], place: int) -> dict[str, str]:
+    """The metadata of one record, as a condition's reference reads it."""
+    texts: dict[str, Any] = {}
+    for key, column in columns.items():
+        value = column.values[place]
+        text = value if value is None or column.text is None else column.text(value)
+        if text is not None:
+            texts[key] = text
+    return texts

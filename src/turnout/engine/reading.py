@@ -1,0 +1,101 @@
+"""A record batch as it was read made a batch under way: keys and values decoded, headers opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.codecs import Codec
+from turnout.records import Batch, Failure, Headers
+from turnout.records.block import rows_of
+
+__all__ = ["Consumed", "batch_of"]
+
+_PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+"""How many of an Arrow unit a millisecond has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The records as they were read, for dead letters, logs and draws.
+
+    Attributes:
+        batch: the record batch.
+        topics: of the records.
+        keys: their bytes.
+        values: their bytes.
+    """
+
+    batch: Any
+    topics: list[str | None]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+
+
+def batch_of(batch: Any, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
+    """The records of a record batch, those set aside that cannot be decoded.
+
+    Args:
+        batch: with the columns of a record: topic, partition, offset, key, value, headers, timestamp; those but
+            topic and value may be missing.
+        key: how keys are decoded.
+        value: how values are decoded.
+    """
+    count = batch.num_rows
+    consumed = Consumed(batch, _list(batch, "topic"), _bytes(batch, "key"), _bytes(batch, "value"))
+    rows = rows_of(count)
+    # A failed key is not looked into any further, and neither is the value beside it.
+    keys, wrong_keys = key.decode(rows, consumed.keys)
+    values, wrong_values = value.decode(rows, consumed.values)
+    records = Batch(
+        list(consumed.topics),
+        _list(batch, "partition"),
+        _list(batch, "offset"),
+        _millis(batch),
+        keys,
+        values,
+        Headers.of_arrow(batch.column("headers")) if "headers" in batch.schema.names else Headers(count),
+    )
+    failures = {row: Failure.of(error, "VALUE_CONVERTER", value.class_name) for row, error in wrong_values.items()}
+    failures |= {row: Failure.of(error, "KEY_CONVERTER", key.class_name) for row, error in wrong_keys.items()}
+    records.fail(failures)
+    return records, consumed
+
+
+def _list(batch: Any, name: str) -> list[Any]:
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    column = batch.column(name)
+    if column.null_count == 0 and pa.types.is_integer(column.type):
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _bytes(batch: Any, name: str) -> list[bytes | None]:
+    """A column of bytes or of text, as bytes."""
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    column = batch.column(name)
+    if column.null_count == batch.num_rows:
+        return [None] * batch.num_rows
+    return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _millis(batch: Any) -> list[int | None]:
+    """Timestamps as milliseconds since 1970, those before it rounded down as Java does."""
+    if "timestamp" not in batch.schema.names or batch.column("timestamp").null_count == batch.num_rows:
+        return [None] * batch.num_rows
+    column = batch.column("timestamp")
+    if not pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    if column.type.unit == "s":
+        column = column.cast(pa.timestamp("ms", tz=column.type.tz))
+    numbers = column.cast(pa.int64())
+    millis = np.floor_divide(numbers.fill_null(0).to_numpy(), _PER_MILLI[column.type.unit]).tolist()
+    if column.null_count:
+        return [None if missing else milli for milli, missing in zip(millis, column.is_null().to_pylist(), strict=True)]
+    return millis  # type: ignore[no-any-return]
