@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,11 +20,12 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, RunError, StreamError
 from turnout.routes import Route
 from turnout.subscriptions import Matcher, Subscription, open_store
+from turnout.wire import Connection, create_stream, stream_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from turnout.spark.job import RunResult
+    from turnout.spark.running.job import RunResult
 
 ROUTE = """
 name: test
@@ -95,7 +97,7 @@ def expected(streams: Streams, count: int) -> tuple[Counter[tuple[int, str]], di
 
 
 def run_route(route: Route, spark: SparkSession, folder: Path) -> RunResult:
-    from turnout.spark.job import run
+    from turnout.spark.running.job import run
 
     return run(route, spark, once=True, checkpoint=folder / "checkpoint")
 
@@ -234,7 +236,7 @@ def test_a_new_subscription_takes_effect_without_a_restart(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:
     """What is created while the route runs is matched from the next micro-batch on."""
-    from turnout.spark.job import run
+    from turnout.spark.running.job import run
 
     url = new_store(tmp_path, streams)
     route = Route.parse(route_text(streams, url), {})
@@ -363,3 +365,34 @@ def test_the_library_says_the_same(spark: SparkSession, streams: Streams, tmp_pa
         run_route(Route.parse(missing, {}), spark, tmp_path)
     with pytest.raises(ConnectionLostError):
         run_route(Route.parse(missing.replace(streams.url, "nats://127.0.0.1:1"), {}), spark, tmp_path)
+
+
+def test_a_micro_batch_done_again_has_the_subscriptions_that_it_had(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    """The revision belongs to the micro-batch: what was begun before a failure is matched the same after it."""
+    from turnout.spark.running.job import run
+
+    late = f"late-{streams.name}"
+    url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    with contextlib.closing(open_store(url)) as store:
+        store.create(Subscription(destinations=(f"{late}.early",), condition=kiwi("town", "Oulu"), id="early"))
+    text = route_text(streams, url).replace(f"stream: {streams.sink}}}", "stream: null}")
+    route = Route.parse(text, {})
+    streams.publish([message(8)])
+    with pytest.raises((RunError, StreamError)):
+        # No stream takes the message yet.
+        run(route, spark, once=True, checkpoint=tmp_path / "checkpoint")
+    with contextlib.closing(open_store(url)) as store:
+        store.delete("early")
+        store.create(Subscription(destinations=(streams.out("new"),), condition=kiwi("town", "Oulu"), id="new"))
+    with Connection.open(streams.url) as connection:
+        create_stream(connection, {"name": late, "subjects": [f"{late}.>"], "storage": "memory"})
+    streams.publish([message(16)])
+
+    run_route(route, spark, tmp_path)
+
+    with Connection.open(streams.url) as connection:
+        again = stream_info(connection, late)["state"]["messages"]
+    assert again == 1
+    assert books(streams) == Counter({(16, "new"): 1})

@@ -18,7 +18,7 @@ from tests.integration.routes import Streams, command, wait_for, write_route
 
 from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.spark import job
+from turnout.spark.running import job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def test_every_record_ends_where_it_should(
     count = 1000
     streams.publish([message(n) for n in range(1, count + 1)])
     told: list[job.Progress] = []
-    monkeypatch.setattr(job, "write", None)
+    monkeypatch.setattr("turnout.spark.running.job.write_all", None)
 
     with caplog.at_level(logging.ERROR, logger="turnout.errors"):
         result = job.run(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.routes import Route
@@ -13,7 +14,7 @@ from turnout.spark.sources.latency import low_latency_source
 from turnout.spark.sources.nats import register
 from turnout.wire import Connection, ConnectionOptions, stream_info
 
-__all__ = ["RECORD_COLUMNS", "is_batch", "look_ahead", "pausable", "read", "write", "write_stream"]
+__all__ = ["RECORD_COLUMNS", "activate", "is_batch", "look_ahead", "read", "write"]
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -49,19 +50,20 @@ def look_ahead(route: Route) -> None:
                 stream_info(connection, stream)
 
 
-def pausable(route: Route) -> bool:
-    """Whether Spark can write the whole route by itself, and can be stopped between two micro-batches."""
-    (sink, *others) = route.sinks.values()
-    return isinstance(route.source, NatsSource) and isinstance(sink, NatsSink) and not others
-
-
 def read(
-    spark: SparkSession, source: Endpoint, *, latency: str | None = None, pause_file: str | None = None
+    spark: SparkSession,
+    source: Endpoint,
+    *,
+    latency: str | None = None,
+    pause_file: str | None = None,
+    packed: bool = False,
+    more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The source's records, streaming unless the source `is_batch`.
 
     With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
-    While there is a *pause_file*, it has nothing new.
+    While there is a *pause_file*, it has nothing new. If it is to be *packed*, its rows are record batches. *more* are
+    options of a NATS source that are not a route's to set.
     """
     options = source.options()
     if isinstance(source, NatsSource):
@@ -69,7 +71,8 @@ def read(
         options = {**(low_latency_source() if latency == "low" else {}), **options}
         if pause_file is not None:
             options["pauseFile"] = pause_file
-        return spark.readStream.format("nats").options(**options).option("includeStream", "true").load()
+        shape = "packed" if packed else "includeStream"
+        return spark.readStream.format("nats").options(**options, **(more or {})).option(shape, "true").load()
     if isinstance(source, KafkaSource):
         loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()
         return loaded.select(*RECORD_COLUMNS)
@@ -101,9 +104,10 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
         message_id: the column that a NATS sink takes for the message's id, unless the sink says that it wants none.
     """
     if isinstance(sink, NatsSink):
+        activate(messages.sparkSession)
         messages = _nats_columns(messages, sink, message_id)
     elif isinstance(sink, KafkaSink):
-        messages = messages.select("topic", "value", "headers", _as_text(messages, "key"))
+        messages = messages.select("topic", "value", "headers", "key")
     else:
         # People and other programs read these files: text where it is text.
         readable = {"key": _as_text(messages, "key"), "value": F.col("value").cast("string")}
@@ -116,11 +120,17 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
         writer.save()
 
 
-def write_stream(messages: DataFrame, sink: NatsSink, message_id: str) -> DataStreamWriter:
-    """A query, to be started by this thread, that writes messages as `write` would write each micro-batch of them."""
-    # Spark looks a query's format up in the thread's active session, which a new thread lacks until it makes a frame.
-    messages.sparkSession.createDataFrame([], "nothing int")
-    return _nats_columns(messages, sink, message_id).writeStream.format(sink.format).options(**sink.options())
+def activate(spark: SparkSession) -> None:
+    """Make this the session of the calling thread.
+
+    Spark looks a format up in the thread's active session. A new thread has none until it makes a frame, and one in
+    which another session was used has that one. Making a frame would do, but it imports pandas first (half a second).
+    """
+    java = getattr(spark, "_jsparkSession", None)
+    # A session of Spark Connect has its own on the server.
+    if java is not None:
+        sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001 - there is no public way
+        sessions.setActiveSession(java)
 
 
 def _nats_columns(messages: DataFrame, sink: NatsSink, message_id: str) -> DataFrame:

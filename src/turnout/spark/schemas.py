@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from turnout.transforms.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema
 
-__all__ = ["METADATA_KEY", "literal", "metadata_of", "schema_of", "spark_type"]
+__all__ = ["METADATA_KEY", "metadata_of", "schema_of", "spark_type"]
 
 METADATA_KEY = "connect.schema"
 """The column metadata that holds the schema, in the JSON of Connect's JsonConverter."""
@@ -103,28 +100,3 @@ def _nested(spark: T.DataType) -> Schema:
 def metadata_of(schema: Schema | None) -> dict[str, Any]:
     """The column metadata that keeps *schema*."""
     return {} if schema is None else {METADATA_KEY: json.dumps(schema.to_json(), ensure_ascii=False)}
-
-
-def literal(schema: Schema, value: Any) -> Column:
-    """A column with the fixed *value*, of the schema's Spark type. Date objects are given in milliseconds."""
-    wanted = spark_type(schema)
-    if value is None:
-        return F.lit(None).cast(wanted)
-    logical = schema.logical
-    if logical == TIMESTAMP:
-        return F.timestamp_millis(F.lit(value).cast("long"))
-    if logical == DATE:
-        return F.date_from_unix_date(F.lit(value // 86_400_000))
-    if isinstance(value, Decimal):
-        return F.lit(format(value, "f")).cast(wanted)
-    if schema.type == "struct":
-        parts = [part for f in schema.fields for part in (F.lit(f.name), literal(f.schema, value.get(f.name)))]
-        return F.named_struct(*parts)
-    if schema.type == "array" and schema.values:
-        return F.array(*[literal(schema.values, item) for item in value]).cast(wanted)
-    if schema.type == "map" and schema.keys and schema.values:
-        entries = [p for k, item in value.items() for p in (literal(schema.keys, k), literal(schema.values, item))]
-        return F.create_map(*entries).cast(wanted)
-    if schema.type in ("float32", "float64"):
-        return F.lit(str(value)).cast(wanted)
-    return F.lit(value).cast(wanted)

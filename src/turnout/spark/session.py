@@ -9,12 +9,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 from pyspark.sql import SparkSession
 
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, KafkaSource
-from turnout.spark.java import use_java
+from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
+from turnout.spark.cds import archive_options
+from turnout.spark.daemon import ROUTES_ONLY
+from turnout.spark.java import Java, use_java
+from turnout.spark.python import worker_python
 from turnout.spark.sources.kafka import brings_connector, kafka_properties
 from turnout.spark.sources.latency import low_latency_session
 
@@ -22,28 +24,44 @@ __all__ = ["build_session", "route_session"]
 
 _QUIET_LOGS = Path(__file__).with_name("log4j2.properties")
 
-_COMPILE_ALL = "-XX:-DontCompileHugeMethods"
-"""Spark makes one method of a whole route. The JVM never compiles one of more than 8,000 bytes unless told to, and
-everything in it then runs several times slower (measured: mapping 60,000 subjects took 8.5 s, and 2.3 s with this)."""
-
 _DEFAULTS: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # PySpark tells the JVM where each column was written: five calls for one. Nobody wrote ours by hand.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # The engine is at its best with thousands of records at once.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Of packed rows, which hold a record batch each, one or two go to a worker at once: it begins with the first.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     # 40 ms per micro-batch on loopback TCP vanish with it (measured).
     "spark.python.unix.domain.socket.enabled": "true",
-    # A route has as many tasks as its source gave it; the default of 200 is for shuffles far larger than ours.
-    "spark.sql.shuffle.partitions": "8",
+    # The JVM carries rows that it does not look into, and holds few of them.
+    "spark.driver.memory": "1g",
+    # numpy would make a pool of threads in each worker, for linear algebra.
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
+}
+
+_HERE_ONLY: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Other hosts may have turnout from a file that was added to the session, which comes too late for this.
+    "spark.python.daemon.module": "turnout.spark.daemon",
 }
 
 
+_CARRIER = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a JVM that carries rows and does not look into them: its second compiler and its collector's threads took more
+processor time than they saved (measured on a year of flights: 5 µs a record for 8, 32 for 57 in the first micro-batch),
+and 130 MB."""
+
+
 def build_session(
-    name: str = "turnout", *, master: str = "local[*]", conf: Mapping[str, str] | None = None
+    name: str = "turnout",
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    carrier: bool = False,
 ) -> SparkSession:
     """A SparkSession fit for routes; the running one, if this process has one already.
 
@@ -51,6 +69,7 @@ def build_session(
         name: what Spark shows for the application.
         master: ``local[N]``, ``spark://…`` and so on. A running session keeps its own.
         conf: more Spark properties; they win over ours.
+        carrier: the JVM will do little but hand packed rows from Python to Python, all on this machine.
 
     Raises:
         TurnoutError: when no Java is new enough.
@@ -58,30 +77,33 @@ def build_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    use_java()
+    java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python() if master.startswith("local") else sys.executable)
     # pandas 3 makes PySpark warn once per process; nothing of ours uses pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     builder = SparkSession.builder.appName(name).master(master)
-    settings = {**_DEFAULTS, "spark.driver.memory": _driver_memory(), **(conf or {})}
-    if not master.startswith("local"):
-        for local_only in ("spark.driver.host", "spark.driver.bindAddress"):
-            if local_only not in (conf or {}) and "127.0.0.1" not in master and "localhost" not in master:
-                settings.pop(local_only)
+    routes_only = {f"spark.executorEnv.{ROUTES_ONLY}": "1"} if carrier else {}
+    settings = {**_DEFAULTS, **_for_master(master), **routes_only, **(conf or {})}
     settings.setdefault(
-        "spark.driver.extraJavaOptions", f"{_COMPILE_ALL} -Dlog4j2.configurationFile=file:{_QUIET_LOGS}"
+        "spark.driver.extraJavaOptions", " ".join([*_java_options(java), *(_CARRIER if carrier else ())])
     )
-    settings.setdefault("spark.executor.extraJavaOptions", _COMPILE_ALL)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def _driver_memory() -> str:
-    """A quarter of the machine's memory, from 1 to 8 GB: in local mode the driver does all the work."""
-    return f"{min(max(psutil.virtual_memory().total // 4 // 2**20, 1024), 8192)}m"
+def _for_master(master: str) -> dict[str, str]:
+    """What is right where all processes are on this machine."""
+    if master.startswith("local"):
+        return _HERE_ONLY
+    on_loopback = "127.0.0.1" in master or "localhost" in master
+    return {name: value for name, value in _HERE_ONLY.items() if on_loopback and name.startswith("spark.driver.")}
+
+
+def _java_options(java: Java) -> list[str]:
+    return [f"-Dlog4j2.configurationFile=file:{_QUIET_LOGS}", *archive_options(java)]
 
 
 @contextmanager
@@ -94,7 +116,9 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
         log: where the JVM's and the workers' standard error go; the process's own if not given.
     """
     with _children_write_to(log):
-        session = build_session(route.name, master=master, conf={**_needs(route), **route.spark})
+        conf = {**_needs(route), **route.spark}
+        carrier = isinstance(route.source, NatsSource) and master.startswith("local")
+        session = build_session(route.name, master=master, conf=conf, carrier=carrier)
     try:
         yield session
     finally:

@@ -1,11 +1,13 @@
-"""What a Python worker of Spark does at its first tasks for us."""
+"""What a Python worker of Spark does at its tasks for us."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 
-__all__ = ["spare_collections"]
+__all__ = ["spare_collections", "without_collections"]
 
 _FIRST_TASKS = 10
 _tasks = count()
@@ -20,3 +22,19 @@ def spare_collections() -> None:
     """
     if next(_tasks) < _FIRST_TASKS:
         gc.freeze()
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage in this block: a batch makes millions of objects and no cycles.
+
+    PySpark collects when the task has ended.
+    """
+    spare_collections()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -31,7 +31,7 @@ from turnout.wire import Connection, ConnectionOptions, Published, Publisher
 from turnout.wire.options import CONNECTION_OPTIONS
 from turnout.wire.packing import header_lines, id_lines
 
-__all__ = ["NatsStreamWriter", "NatsWriter", "SinkOptions"]
+__all__ = ["NOT_FORWARDED", "NatsStreamWriter", "NatsWriter", "SinkOptions"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _WRITE_OPTIONS = ("stream", "window", "messageId")
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
 
 # What these say is about the stream that a record was read from; in another stream it would be wrong or harmful.
-_NOT_FORWARDED = frozenset(
+NOT_FORWARDED = frozenset(
     {
         "Nats-Msg-Id",
         "Nats-Expected-Stream",
@@ -139,7 +139,7 @@ class _Columns:
         parts = [] if ids is None else [id_lines(ids)]
         place = self._places.get("headers")
         if place is not None and batch.column(place).null_count < batch.num_rows:
-            parts.append(header_lines(batch.column(place), _NOT_FORWARDED))
+            parts.append(header_lines(batch.column(place), NOT_FORWARDED))
         if len(parts) == 2:
             parts = [pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))]
         return topics, payloads, parts[0] if parts else None

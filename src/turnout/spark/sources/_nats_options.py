@@ -26,6 +26,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
+    "packed", "revisionsUrl",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -43,6 +44,8 @@ class SourceOptions:
         pause_file: as long as there is a file of this name, a streaming read finds nothing new.
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
+        packed: record batches come as single rows, see `turnout.spark.sources._nats_packed`.
+        revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
     """
 
     connection: ConnectionOptions
@@ -60,6 +63,8 @@ class SourceOptions:
     ack_consumer: str | None = None
     partition_subject: str | None = None
     subject_partitions: int = 0
+    packed: bool = False
+    revisions_url: str | None = None
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -77,7 +82,8 @@ class SourceOptions:
         streams = reader.names("stream")
         if not streams:
             mistakes.append(Mistake("stream", "is missing: the stream to read, or several with commas"))
-        if len(streams) > 1 and reader.flag("includeStream", usual=False) is False:
+        packed = reader.flag("packed", usual=False)
+        if len(streams) > 1 and not packed and reader.flag("includeStream", usual=False) is False:
             mistakes.append(
                 Mistake("includeStream", "must be true for several streams: an offset alone does not name a record")
             )
@@ -97,6 +103,9 @@ class SourceOptions:
         partition_subject = options.get("partitionSubject") or None
         subject_partitions = reader.number("subjectPartitions") or 0
         mistakes += _partition_mistakes(partition_subject, subject_partitions, filters, ack_consumer)
+        revisions_url = options.get("revisionsUrl") or None
+        if revisions_url is not None and not (packed and streaming):
+            mistakes.append(Mistake("revisionsUrl", "is for streaming reads with packed=true"))
         if ack_consumer is not None:
             mistakes += _ack_mistakes(ack_consumer, filters, start, streaming=streaming)
         if mistakes:
@@ -117,6 +126,8 @@ class SourceOptions:
             ack_consumer,
             partition_subject,
             subject_partitions,
+            packed,
+            revisions_url,
         )
 
     def filters_of(self, partition: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -18,11 +18,22 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.spark.sources._nats_holes import LossWatch
 from turnout.spark.sources._nats_options import SourceOptions, Start
+from turnout.spark.sources._nats_packed import pack
 from turnout.spark.worker import spare_collections
 from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.wire.records import SCHEMA, position
 
-__all__ = ["ArrowColumns", "Split", "StreamState", "read_split", "resolve", "split", "state_of"]
+__all__ = [
+    "ArrowColumns",
+    "Columns",
+    "Split",
+    "StreamState",
+    "columns_of",
+    "read_split",
+    "resolve",
+    "split",
+    "state_of",
+]
 
 _SMALLEST_SPLIT = 10_000
 _STREAM_NOT_FOUND = 10059
@@ -31,12 +42,13 @@ _STREAM_NOT_FOUND = 10059
 class Split(InputPartition):
     """A part of one stream that one task reads; nothing at all where *end* is not above *start*."""
 
-    def __init__(self, stream: str, start: int, end: int, partition: int = 0) -> None:
+    def __init__(self, stream: str, start: int, end: int, partition: int = 0, revision: int | None = None) -> None:
         super().__init__(None)
         self.stream = stream
         self.partition = partition
         self.start = start
         self.end = end
+        self.revision = revision
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
@@ -119,15 +131,40 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     return found
 
 
-def split(options: SourceOptions, stream: str, start: int, end: int) -> list[Split]:
+def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
     """The range as one split for each subject partition, or in pieces of nearly one length, fewer if it is small."""
     length = max(0, end - start)
     if length and options.subject_partitions:
-        return [Split(stream, start, end, number) for number in range(options.subject_partitions)]
+        return [Split(stream, start, end, number, revision) for number in range(options.subject_partitions)]
     parts = options.partitions // len(options.streams)
     count = max(1, min(parts, length // _SMALLEST_SPLIT))
     edges = [start + length * index // count for index in range(count + 1)]
-    return [Split(stream, low, high) for low, high in pairwise(edges)] if length else []
+    return [Split(stream, low, high, revision=revision) for low, high in pairwise(edges)] if length else []
+
+
+class Columns(Protocol):
+    """What a split's record batches become for Spark."""
+
+    def of(self, batch: Any, part: Split) -> Any:
+        """The record batch that Spark gets for one of the wire's."""
+        ...
+
+
+class PackedColumns:
+    """Each record batch as one row, with the revision of its split."""
+
+    def of(self, batch: Any, part: Split) -> Any:
+        """See `turnout.spark.sources._nats_packed`."""
+        return pack(batch, part.stream, part.revision)
+
+
+def columns_of(options: SourceOptions, schema: StructType) -> Columns:
+    """What the options and Spark's schema ask for.
+
+    Raises:
+        ConfigError: when the schema asks for what cannot be.
+    """
+    return PackedColumns() if options.packed else ArrowColumns(schema)
 
 
 class ArrowColumns:
@@ -148,19 +185,19 @@ class ArrowColumns:
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
 
-    def of(self, batch: Any, stream: str) -> Any:
+    def of(self, batch: Any, part: Split) -> Any:
         """The record batch in the schema's columns and types."""
         columns = []
         for field in self._schema:
             if field.name == "stream":
-                columns.append(pa.repeat(pa.scalar(stream), batch.num_rows).cast(field.type))
+                columns.append(pa.repeat(pa.scalar(part.stream), batch.num_rows).cast(field.type))
                 continue
             column = batch.column(SCHEMA.get_field_index(field.name))
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartition) -> Iterator[Any]:
+def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -> Iterator[Any]:
     """The record batches of one split, over a connection of its own.
 
     Raises:
@@ -180,6 +217,6 @@ def read_split(options: SourceOptions, columns: ArrowColumns, part: InputPartiti
             for batch in reader.batches():
                 if reader.hole is not None:
                     watch.look(reader.hole)
-                yield columns.of(batch, part.stream)
+                yield columns.of(batch, part)
             if reader.next < part.end:
                 watch.look(reader.next)

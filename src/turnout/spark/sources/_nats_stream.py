@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -18,12 +18,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.spark.index_client import AskedRevisions
 from turnout.spark.sources._nats_holes import HoleCounter, lost
 from turnout.spark.sources._nats_options import SourceOptions
 from turnout.spark.sources._nats_reading import (
-    ArrowColumns,
     Split,
     StreamState,
+    columns_of,
     read_split,
     resolve,
     split,
@@ -32,13 +33,16 @@ from turnout.spark.sources._nats_reading import (
 from turnout.spark.sources._nats_waiting import wait_for_more
 from turnout.wire import Acknowledger, Connection
 
-__all__ = ["NatsStreamReader"]
+__all__ = ["REVISION", "NatsStreamReader"]
+
+REVISION: Final = "subscriptions.revision"
+"""The key of an offset that says what its micro-batch is matched with."""
 
 _log = logging.getLogger(__name__)
 
 Offsets = dict[str, int]
 """For each stream the sequence that comes next; what a checkpoint holds. A stream's name has no dot, so that
-``STREAM.from`` beside it can say where a query's first micro-batch began."""
+``STREAM.from`` beside it can say where a query's first micro-batch began, and so can `REVISION` stand there."""
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,13 +50,14 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = ArrowColumns(schema)
+        self._columns = columns_of(options, schema)
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._released: Offsets = {}
         self._holes = HoleCounter()
+        self._revisions = AskedRevisions(options.revisions_url) if options.revisions_url else None
 
     def __getstate__(self) -> dict[str, Any]:
         # The tasks get a copy; a socket stays where it is.
@@ -128,6 +133,9 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # No checkpoint has the place where a query begins. One that dies in its first micro-batch does it again
             # from here, and not from what is the latest by then.
             offsets |= {f"{stream}.from": place for stream, place in starts.items()}
+        if self._revisions is not None:
+            # Only where there is something to do: a new subscription alone starts no micro-batch.
+            offsets[REVISION] = self._revisions.newest()
         return offsets
 
     def _wait(self, starts: Offsets, states: dict[str, StreamState]) -> dict[str, StreamState]:
@@ -176,13 +184,23 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StreamError: when they are not and ``failOnDataLoss`` is on.
         """
         parts: list[InputPartition] = []
+        revision = self._revision(end)
         for stream, stop in end.items():
             if "." in stream:
                 continue
             begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
             begin = self._present(stream, begin, int(stop))
-            parts += split(self._options, stream, begin, int(stop))
+            parts += split(self._options, stream, begin, int(stop), revision)
         return parts or [Split(self._options.streams[0], 0, 0)]
+
+    def _revision(self, end: Offsets) -> int | None:
+        """What the micro-batch that ends here is matched with; one that was planned without a revision has the newest.
+
+        A checkpoint is read by a run that has subscriptions now and had none, or the other way round.
+        """
+        if self._revisions is None:
+            return None
+        return self._revisions.usable(end[REVISION]) if REVISION in end else self._revisions.newest()
 
     def _present(self, stream: str, start: int, end: int) -> int:
         """The first sequence of the range that the stream may still have; the holes behind it are counted."""

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from turnout.spark.sinks.nats import NatsStreamWriter, NatsWriter
 from turnout.spark.sources._nats_holes import HoleCounter
 from turnout.spark.sources._nats_options import SourceOptions
-from turnout.spark.sources._nats_reading import ArrowColumns, Split, read_split, resolve, split, state_of
+from turnout.spark.sources._nats_packed import PACKED_COLUMNS
+from turnout.spark.sources._nats_reading import Split, columns_of, read_split, resolve, split, state_of
 from turnout.spark.sources._nats_stream import NatsStreamReader
 from turnout.wire import Connection
 
@@ -45,7 +46,9 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """The record's seven columns, and ``stream`` where it is asked for."""
+        """The record's seven columns, and ``stream`` where it is asked for; packed, a record batch in each row."""
+        if str(self.options.get("packed", "false")).lower() == "true":
+            return PACKED_COLUMNS
         wanted = str(self.options.get("includeStream", "false")).lower() == "true"
         return _COLUMNS + (", stream string" if wanted else "")
 
@@ -71,7 +74,7 @@ class NatsReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = ArrowColumns(schema)
+        self._columns = columns_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of sequences; one empty range where there is nothing."""

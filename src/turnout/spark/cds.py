@@ -1,0 +1,116 @@
+"""Spark's classes ready for mapping: an archive that the JVM of a first run leaves to those that come after it.
+
+Loading and verifying some 20,000 classes is half of what it takes to start Spark. HotSpot can write those that a run
+has loaded to a file when it ends (application class data sharing), and map them at the next start. The file fits one
+JDK and one class path, and lies in the user's cache under a name made from both.
+
+Nothing here can fail a start: without an archive, or with one that does not fit, the JVM loads its classes as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from turnout.spark.java import Java
+
+__all__ = ["archive_options"]
+
+_SINCE: Final = 13
+"""The first JDK whose JVM archives at its exit."""
+
+_SETTLED: Final = 20.0
+"""Seconds without a change after which a file is no longer being written."""
+
+_CHECK_SECONDS: Final = 20.0
+_QUIET: Final = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
+"""An archive that does not fit is no news, and neither are the classes that cannot be archived."""
+
+
+def archive_options(java: Java, cache: Path | None = None) -> list[str]:
+    """The JVM options that use the archive for this Java and this PySpark, or have it made when the JVM ends.
+
+    Args:
+        java: that Spark will run on.
+        cache: the folder of archives; the user's own if not given.
+    """
+    if java.major < _SINCE:
+        return []
+    with suppress(OSError):
+        folder = cache or _cache()
+        folder.mkdir(parents=True, exist_ok=True)
+        archive = folder / f"spark-{_fingerprint(java)}.jsa"
+        if not archive.exists():
+            _adopt(java, archive)
+        if archive.exists():
+            return [*_QUIET, f"-XX:SharedArchiveFile={archive}"]
+        if os.access(folder, os.W_OK) and not _refused(archive).exists():
+            return [*_QUIET, f"-XX:ArchiveClassesAtExit={_part(archive)}"]
+    return []
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnout"
+
+
+def _jars() -> Path:
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
+
+
+def _fingerprint(java: Java) -> str:
+    """What tells the JDKs and class paths apart that an archive may be for."""
+    release = java.home.resolve() / "release"
+    version = release.read_bytes() if release.exists() else b""
+    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars().glob("*.jar"))
+    parts = (java.home, java.major, version, _class_path(), jars, pyspark.__version__)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
+
+
+def _part(archive: Path) -> Path:
+    """A file of its own for each JVM that may write one."""
+    return archive.with_name(f"{archive.stem}.{secrets.token_hex(4)}.part")
+
+
+def _refused(archive: Path) -> Path:
+    """The mark that this JVM's archives are of no use to it, so that no run makes another."""
+    return archive.with_suffix(".refused")
+
+
+def _adopt(java: Java, archive: Path) -> None:
+    """Make what an earlier JVM has written the archive, if it is whole; several may have ended at once."""
+    for part in sorted(archive.parent.glob(f"{archive.stem}.*.part")):
+        if time.time() - part.stat().st_mtime < _SETTLED:
+            continue
+        if archive.exists():
+            part.unlink(missing_ok=True)
+        elif _is_whole(java, part):
+            part.replace(archive)
+        else:
+            part.unlink(missing_ok=True)
+            _refused(archive).touch(0o600)
+
+
+def _is_whole(java: Java, part: Path) -> bool:
+    """Whether the JVM itself takes the file for an archive: one that was killed while it wrote leaves half of it."""
+    program = str(java.home / "bin" / "java")
+    command = [program, "-Xshare:on", f"-XX:SharedArchiveFile={part}", "-cp", _class_path(), "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_CHECK_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def _class_path() -> str:
+    """The class path that Spark's launcher makes: an archive fits no other."""
+    conf = os.environ.get("SPARK_CONF_DIR") or _jars().with_name("conf")
+    first = sorted(_jars().glob("slf4j-api-*.jar"))
+    return os.pathsep.join(str(part) for part in (conf, *first, _jars() / "*"))

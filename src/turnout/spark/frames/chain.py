@@ -1,0 +1,265 @@
+"""A chain of transforms over a frame of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from turnout.errors import RecordError, RunError
+from turnout.records import Batch, Failure, Headers, Positions, Schema
+from turnout.records.block import take
+from turnout.records.headers import ARROW as HEADERS_ARROW
+from turnout.spark.frames.columns import (
+    ERROR,
+    ERROR_TYPE,
+    HEADERS,
+    RECORD,
+    column_schema,
+    complete,
+    refused,
+    schemas_of,
+    value_field,
+)
+from turnout.spark.frames.reading import blocks_of, millis_of, whole
+from turnout.spark.frames.writing import UTC_MICROS, Written
+from turnout.spark.through import through
+from turnout.transforms.apply import ChainRunner
+from turnout.transforms.chain import Chain
+from turnout.transforms.schemas import schemas_after
+
+__all__ = ["Applied", "Tolerance", "apply_chain"]
+
+Tolerance = Literal["none", "all"]
+
+_CONVERTER: Final = "turnout.spark.apply_chain"
+_SIDES: Final = ("key", "value")
+_PLACE: Final = ("topic", "partition", "offset")
+_ERROR_ARROW: Final = pa.struct([pa.field(one.name, pa.string()) for one in ERROR_TYPE])
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What `apply_chain` gives.
+
+    Attributes:
+        records: those that came through.
+        dead_letters: the consumed records that failed, unchanged, with ``_error``.
+    """
+
+    records: DataFrame
+    dead_letters: DataFrame
+
+
+def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none") -> Applied:
+    """The records after the chain, and those that failed as they were before it.
+
+    The frame needs ``topic`` and ``value`` at least; it may be a streaming one. Columns that are no part of a record
+    are carried along. Each of the two frames runs the chain when it is used.
+
+    A key or value is a struct (or another type) where the chain can give it one type only, with the Connect schema in
+    the column's metadata, and a VARIANT where it is schemaless or its type depends on the record. Decimals come out
+    with 38 digits, and timestamps within keys and values in milliseconds, which is what Connect has. Plug-ins must be
+    installed where Spark's workers run.
+
+    Args:
+        chain: the stages.
+        records: what was consumed.
+        tolerance: ``none`` stops the job at the first failure with its place and reason; ``all`` sets the record aside.
+
+    Raises:
+        ConfigError: for columns whose types a record cannot have.
+    """
+    frame = complete(records)
+    refused(frame.schema)
+    task = _Task.of(chain, frame.schema, tolerance)
+    good = T.StructType([task.field(one) for one in frame.schema])
+    dead = T.StructType([*(one for one in frame.schema if one.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
+    return Applied(
+        through(frame, _Records(task, tuple(good.names)), good),
+        through(frame, _DeadLetters(task, tuple(dead.names)), dead),
+    )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What Spark's workers need to run the chain.
+
+    Attributes:
+        before: the schemas of keys and values before it.
+        after: those after it.
+    """
+
+    chain: Chain
+    before: tuple[Schema | None, Schema | None]
+    after: tuple[Schema | None, Schema | None]
+    tolerance: Tolerance
+
+    @classmethod
+    def of(cls, chain: Chain, schema: T.StructType, tolerance: Tolerance) -> _Task:
+        key, value = schemas_of(schema)
+        possible = schemas_after(chain, key, value)
+        after = column_schema(possible.keys, key), column_schema(possible.values, value)
+        return cls(chain, (key, value), after, tolerance)
+
+    def field(self, before: T.StructField) -> T.StructField:
+        """A column of the frame after the chain."""
+        if before.name in _SIDES:
+            return value_field(before.name, self.after[_SIDES.index(before.name)])
+        if before.name == "headers":
+            return T.StructField("headers", HEADERS, nullable=True)
+        if before.name in RECORD:
+            return T.StructField(before.name, before.dataType, nullable=True, metadata=before.metadata)
+        return before
+
+    def run(self, batches: Iterable[Any]) -> Iterator[_Passed]:
+        """Each batch after the chain.
+
+        Raises:
+            RunError: at the first failure, without tolerance.
+        """
+        runner = ChainRunner(self.chain)
+        for arrow in batches:
+            if not arrow.num_rows:
+                continue
+            passed = _Passed.of(arrow, self.before)
+            runner.apply(passed.batch)
+            passed.write(self.after)
+            if passed.batch.failures and self.tolerance == "none":
+                raise RunError(passed.first_failure())
+            yield passed
+
+
+@dataclass
+class _Passed:
+    """An Arrow batch, and what the chain makes of it.
+
+    Attributes:
+        arrow: as it was consumed.
+        consumed: its partitions and timestamps, before any stage.
+        written: the keys and values after the chain.
+    """
+
+    arrow: Any
+    batch: Batch
+    consumed: tuple[Sequence[int | None], Sequence[int | None]]
+    written: dict[str, Written] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, arrow: Any, schemas: tuple[Schema | None, Schema | None]) -> _Passed:
+        names = arrow.schema.names
+        (key, wrong_keys), (value, wrong_values) = (
+            blocks_of(arrow.column(name), schema) for name, schema in zip(_SIDES, schemas, strict=True)
+        )
+        partitions = arrow.column("partition").to_pylist()
+        timestamps = millis_of(arrow.column("timestamp")).to_pylist()
+        batch = Batch(
+            arrow.column("topic").to_pylist(),
+            list(partitions),
+            arrow.column("offset").to_pylist() if "offset" in names else None,
+            list(timestamps),
+            key,
+            value,
+            Headers.of_arrow(arrow.column("headers")),
+        )
+        batch.fail({row: _failure("key", error) for row, error in wrong_keys.items()})
+        batch.fail({row: _failure("value", error) for row, error in wrong_values.items()})
+        return cls(arrow, batch, (partitions, timestamps))
+
+    def write(self, schemas: tuple[Schema | None, Schema | None]) -> None:
+        """Put keys and values in columns; records whose key or value a column cannot hold are set aside."""
+        batch = self.batch
+        for name, schema, blocks in zip(_SIDES, schemas, (batch.key, batch.value), strict=True):
+            written = self.written[name] = Written.of(blocks, schema)
+            batch.fail({row: _failure(name, RecordError(why)) for row, why in written.problems.items()})
+
+    def first_failure(self) -> str:
+        """Which record failed first, where and why."""
+        row = min(self.batch.failures)
+        failure = self.batch.failures[row]
+        names = [name for name in _PLACE if name in self.arrow.schema.names]
+        values = [self.arrow.column(name)[row].as_py() for name in names]
+        place = ", ".join(
+            f"{name} {'?' if value is None else value}" for name, value in zip(names, values, strict=True)
+        )
+        return ": ".join((place, failure.stage, failure.class_name, failure.message))
+
+    def column(self, name: str, rows: Positions) -> Any:
+        """A column of the frame after the chain, for these rows."""
+        batch = self.batch
+        if name in self.written:
+            return self.written[name].at(rows)
+        if name == "topic":
+            return pa.array(batch.by_row(batch.topics, rows), pa.string())
+        given = whole(self.arrow.column(name))
+        before = _taken(given, rows)
+        if name == "headers":
+            return self._headers(before, rows)
+        if name == "partition" and list(batch.partitions) != self.consumed[0]:
+            return pa.array(batch.by_row(batch.partitions, rows), given.type)
+        if name == "timestamp" and list(batch.timestamps) != self.consumed[1]:
+            return self._timestamps(before, rows)
+        return before
+
+    def _headers(self, before: Any, rows: Positions) -> Any:
+        after = self.batch.headers.to_arrow(rows)
+        if not before.null_count:
+            return after
+        # No headers stay what they were, be it null or an empty list.
+        untouched = pc.and_(before.is_null(), pc.equal(pc.list_value_length(after), 0))
+        return pc.if_else(untouched, pa.scalar(None, HEADERS_ARROW), after)
+
+    def _timestamps(self, before: Any, rows: Positions) -> Any:
+        """The timestamps; those that no stage has changed keep their microseconds."""
+        now = self.batch.by_row(self.batch.timestamps, rows)
+        same = [now == old for now, old in zip(now, take(self.consumed[1], rows.tolist()), strict=True)]
+        changed = pc.multiply_checked(pa.array(now, pa.int64()), 1000).cast(UTC_MICROS).cast(before.type)
+        return pc.if_else(pa.array(same), before, changed)
+
+
+def _failure(side: str, error: RecordError) -> Failure:
+    return Failure.of(error, f"{side.upper()}_CONVERTER", _CONVERTER)
+
+
+def _taken(column: Any, rows: Positions) -> Any:
+    return column if len(rows) == len(column) else column.take(pa.array(rows))
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Gives the records that came through."""
+
+    task: _Task
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for passed in self.task.run(batches):
+            rows = passed.batch.alive
+            columns = [passed.column(name, rows) for name in self.names]
+            yield pa.RecordBatch.from_arrays(columns, names=list(self.names))
+
+
+@dataclass(frozen=True)
+class _DeadLetters:
+    """Gives the records that failed, as they were, with the reason."""
+
+    task: _Task
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for passed in self.task.run(batches):
+            rows = np.array(sorted(passed.batch.failures), np.intp)
+            if not len(rows):
+                continue
+            consumed = passed.arrow.take(pa.array(rows))
+            failures = [passed.batch.failures[row] for row in rows.tolist()]
+            texts = [pa.array([getattr(one, name) for one in failures], pa.string()) for name in ERROR_TYPE.names]
+            errors = pa.StructArray.from_arrays(texts, fields=list(_ERROR_ARROW))
+            arrays = [errors if name == ERROR else consumed.column(name) for name in self.names]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(self.names))

@@ -1,0 +1,150 @@
+"""The columns of a record in a frame: which types they may have, and which they have after a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from turnout.errors import ConfigError, Mistake
+from turnout.records import Schema
+from turnout.spark.schemas import metadata_of, schema_of, spark_type
+from turnout.transforms.schemas import common_schema
+
+__all__ = [
+    "ERROR",
+    "ERROR_TYPE",
+    "HEADERS",
+    "RECORD",
+    "column_schema",
+    "complete",
+    "foreign",
+    "is_headers",
+    "refused",
+    "schemas_of",
+    "value_field",
+]
+
+ERROR: Final = "_error"
+"""The column that says why a record failed."""
+
+ERROR_TYPE: Final = T.StructType(
+    [
+        T.StructField("stage", T.StringType()),
+        T.StructField("class_name", T.StringType()),
+        T.StructField("exception", T.StringType()),
+        T.StructField("message", T.StringType()),
+    ]
+)
+
+HEADERS: Final = T.ArrayType(
+    T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+)
+
+RECORD: Final[dict[str, T.DataType]] = {
+    "topic": T.StringType(),
+    "partition": T.IntegerType(),
+    "timestamp": T.TimestampType(),
+    "key": T.BinaryType(),
+    "value": T.BinaryType(),
+    "headers": HEADERS,
+}
+"""The columns that a record has, and what they are where a frame has none of that name; ``offset`` may be missing."""
+
+_INTEGERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TIMES = (T.TimestampType, T.TimestampNTZType)
+_EXPECTED: Final[dict[str, tuple[tuple[type[T.DataType], ...], str]]] = {
+    "topic": ((T.StringType,), "a string"),
+    "partition": (_INTEGERS, "an integer"),
+    "offset": (_INTEGERS, "an integer"),
+    "timestamp": (_TIMES, "a timestamp"),
+}
+_VALUES = (
+    *_INTEGERS, *_TIMES, T.FloatType, T.DoubleType, T.BooleanType, T.StringType, T.BinaryType, T.DecimalType,
+    T.DateType, T.VariantType, T.NullType,
+)  # fmt: skip
+
+
+def complete(records: DataFrame) -> DataFrame:
+    """The frame with every column of a record; missing ones, and those of no type, are null."""
+    types = {field.name: field.dataType for field in records.schema}
+    missing = {
+        name: F.lit(None).cast(type_)
+        for name, type_ in RECORD.items()
+        if isinstance(types.get(name, T.NullType()), T.NullType)
+    }
+    return records.withColumns(missing) if missing else records
+
+
+def refused(schema: T.StructType) -> None:
+    """Refuse columns of a record that have a type which a record cannot have.
+
+    Raises:
+        ConfigError: names each of them.
+    """
+    mistakes: list[Mistake] = []
+    for name, (types, expected) in _EXPECTED.items():
+        if name in schema.names and not isinstance(schema[name].dataType, types):
+            mistakes.append(Mistake(name, f"expected {expected}, found {schema[name].dataType.simpleString()}"))
+    if not is_headers(schema["headers"].dataType):
+        found = schema["headers"].dataType.simpleString()
+        mistakes.append(Mistake("headers", f"expected {HEADERS.simpleString()}, found {found}"))
+    for name in ("key", "value"):
+        mistakes += [
+            Mistake(path, f"is {type_.simpleString()}, which Connect has no type for: cast it first")
+            for path, type_ in foreign(name, schema[name].dataType)
+        ]
+    if mistakes:
+        raise ConfigError(mistakes, what="bad columns for a chain")
+
+
+def is_headers(type_: T.DataType) -> bool:
+    """Whether a column is one of headers; their values may be text, too."""
+    pair = type_.elementType if isinstance(type_, T.ArrayType) else None
+    return (
+        isinstance(pair, T.StructType)
+        and pair.names == ["key", "value"]
+        and isinstance(pair["key"].dataType, T.StringType)
+        and isinstance(pair["value"].dataType, T.BinaryType | T.StringType)
+    )
+
+
+def foreign(path: str, type_: T.DataType) -> Iterator[tuple[str, T.DataType]]:
+    """What is in a type that Connect has nothing for."""
+    if isinstance(type_, T.StructType):
+        for field in type_:
+            yield from foreign(f"{path}.{field.name}", field.dataType)
+    elif isinstance(type_, T.ArrayType):
+        yield from foreign(f"{path}[]", type_.elementType)
+    elif isinstance(type_, T.MapType):
+        yield from foreign(f"{path} (keys)", type_.keyType)
+        yield from foreign(f"{path} (values)", type_.valueType)
+    elif not isinstance(type_, _VALUES):
+        yield path, type_
+
+
+def column_schema(possible: Iterable[Schema | None], before: Schema | None) -> Schema | None:
+    """The schema of a column whose values can have any of these, None for a VARIANT; *before* where all are null.
+
+    Schemas of one Spark type keep it; attributes in which they differ are left out.
+    """
+    schemas = list(possible)
+    typed = [schema for schema in schemas if schema is not None]
+    if not schemas:
+        return before
+    if len(typed) < len(schemas) or any(spark_type(schema) != spark_type(typed[0]) for schema in typed[1:]):
+        return None
+    return common_schema(typed)
+
+
+def value_field(name: str, schema: Schema | None) -> T.StructField:
+    """The column of keys or values of this schema, which it keeps in its metadata."""
+    return T.StructField(name, spark_type(schema), nullable=True, metadata=metadata_of(schema))
+
+
+def schemas_of(schema: T.StructType) -> tuple[Schema | None, Schema | None]:
+    """What keys and values have."""
+    return schema_of(schema["key"]), schema_of(schema["value"])

@@ -1,0 +1,120 @@
+"""Subscriptions × a frame of records → deliveries."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import SparkFiles
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from turnout.spark.frames.metadata import FrameMetadata
+from turnout.spark.through import through
+from turnout.subscriptions import Snapshot, Store
+from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.costs import Costs
+from turnout.subscriptions.index.index import Index, Layer
+from turnout.subscriptions.index.segment import Segment
+
+__all__ = ["match"]
+
+_ADDED: Final = (
+    T.StructField("subscription_id", T.StringType()),
+    T.StructField("destination", T.StringType()),
+)
+
+_OPEN: Final = 2
+"""How many indexes a Python worker keeps open: those of two queries that take turns."""
+
+
+def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, str] | None = None) -> DataFrame:
+    """One row for each record, subscription that wants it, and destination of that.
+
+    The record's columns, then ``subscription_id`` and ``destination``; a record that nobody wants has no row. No row is
+    shuffled. A condition sees the record's ``topic`` (alias ``subject``), every header by its name, the record's key as
+    ``key`` and the listed paths, all as text. A listed path wins over a header of the same name.
+
+    The subscriptions are those of now, also for a streaming frame. Their index is one file of some 120 bytes for each,
+    which Spark brings to every executor once, and which its Python workers map; Spark keeps such files until the
+    session ends, one for each set of subscriptions that was asked for.
+
+    Args:
+        records: each may have any of the columns of a record, and others.
+        store: the subscriptions.
+        metadata: names and the paths of their values, as in ``{"origin": "value.origin"}``.
+
+    Raises:
+        ConfigError: for a path that the records cannot have.
+    """
+    snapshot = store if isinstance(store, Snapshot) else store.snapshot()
+    segment = build(snapshot, Costs())
+    reader = FrameMetadata.of(records.schema, metadata or {}, segment.head.keys)
+    names = (*records.columns, *(field.name for field in _ADDED))
+    task = _Match(_sent(records.sparkSession, segment), snapshot.revision, reader, names)
+    return through(records, task, T.StructType([*records.schema.fields, *_ADDED]))
+
+
+def _sent(spark: SparkSession, segment: Segment) -> str:
+    """The name under which the workers find the segment's file."""
+    begun = _folder() / uuid4().hex
+    segment.write(begun)
+    with begun.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    path = begun.rename(begun.with_name(f"turnout-{digest}.index"))
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        # Spark Connect has no context.
+        spark.addArtifacts(str(path), file=True)
+    else:
+        context.addFile(str(path))
+    return path.name
+
+
+@cache
+def _folder() -> Path:
+    """Where this process has its indexes: executors that start later get them from here."""
+    folder = Path(tempfile.mkdtemp(prefix="turnout-match-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@lru_cache(maxsize=_OPEN)
+def _opened(path: str, revision: int) -> Index:
+    return Index([Layer(Segment.open(Path(path)))], revision)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Gives the deliveries of Arrow batches.
+
+    Attributes:
+        file: the index, by the name that Spark knows it under.
+        names: of the columns that come out.
+    """
+
+    file: str
+    revision: int
+    reader: FrameMetadata
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        index = _opened(SparkFiles.get(self.file), self.revision)
+        for arrow in batches:
+            if not arrow.num_rows:
+                continue
+            matches = index.match(self.reader.columns(arrow), arrow.num_rows)
+            wanted = index.deliveries(matches)
+            if len(wanted.rows):
+                columns = arrow.take(pa.array(wanted.rows)).columns
+                added = [index.subscription_ids(wanted.subscriptions), index.destinations(wanted.destinations)]
+                yield pa.RecordBatch.from_arrays([*columns, *added], names=list(self.names))

@@ -1,0 +1,172 @@
+"""What conditions see of the records of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from turnout.engine.metadata import Metadata
+from turnout.errors import ConfigError, Mistake
+from turnout.records import Batch, Block, Headers, Schema
+from turnout.records.block import rows_of
+from turnout.records.paths import PathError, parse_path, texts_at
+from turnout.spark.frames.columns import HEADERS, foreign, is_headers
+from turnout.spark.frames.reading import blocks_of, millis_of, whole
+from turnout.spark.schemas import schema_of
+from turnout.subscriptions.index import Column
+
+__all__ = ["FrameMetadata"]
+
+_SIDES = ("key", "value")
+_NOT_HEADERS = {"topic": "topic", "subject": "topic", "key": "key"}
+_PLACE = ("topic", "partition", "offset", "timestamp", *_SIDES)
+"""What `Metadata` reads by itself; a path may also begin with any other column of the frame."""
+
+
+@dataclass(frozen=True)
+class FrameMetadata:
+    """Reads the metadata that some conditions look at from Arrow batches of a frame.
+
+    Attributes:
+        keys: what is looked at.
+        paths: those of them that are listed paths into a record.
+        others: those that are paths into other columns: the column, and the steps in it.
+        headers: those that are headers here, because the frame has no column for them: a topic, a key.
+        columns_read: of the frame, with the schema that values of those have that hold any; of a struct, what is
+            looked at.
+    """
+
+    keys: tuple[str, ...]
+    paths: Mapping[str, str]
+    others: Mapping[str, tuple[str, tuple[str, ...]]]
+    headers: tuple[str, ...]
+    columns_read: Mapping[str, Schema | None]
+
+    @classmethod
+    def of(cls, schema: T.StructType, paths: Mapping[str, str], keys: Collection[str]) -> Self:
+        """What reads these keys.
+
+        Args:
+            schema: of the frame.
+            paths: name → path.
+            keys: that conditions look at; no other metadata is read.
+
+        Raises:
+            ConfigError: for paths that the records cannot have.
+        """
+        mistakes = [
+            Mistake(f"metadata.{name}", problem) for name, path in paths.items() if (problem := _refused(schema, path))
+        ]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad metadata for matching")
+        used = {name: path for name, path in paths.items() if name in keys}
+        parsed = {name: _split(path) for name, path in used.items()}
+        homes = {key: _home(key, schema) for key in keys if key not in parsed}
+        looked_at = [*parsed.values(), *((home, ()) for home in homes.values())]
+        columns_read = {root: _read(schema[root], looked_at) for root, _ in looked_at if root in schema.names}
+        return cls(
+            tuple(keys),
+            {name: path for name, path in used.items() if parsed[name][0] in _PLACE},
+            {name: split for name, split in parsed.items() if split[0] not in _PLACE},
+            tuple(key for key, home in homes.items() if home == "headers" and key in _NOT_HEADERS),
+            columns_read,
+        )
+
+    def columns(self, arrow: Any) -> dict[str, Column]:
+        """A column for each key, with an entry for each row of the batch."""
+        count = arrow.num_rows
+        batch = self._batch(arrow)
+        columns = Metadata(self.paths).columns(batch, rows_of(count), self.keys)
+        for key in self.headers:
+            columns[key] = Column(batch.headers.last(key))
+        for key, (root, steps) in self.others.items():
+            columns[key] = Column(texts_at(self._blocks(arrow, root), steps, count))
+        return columns
+
+    def _batch(self, arrow: Any) -> Batch:
+        """The records as far as conditions look at them."""
+        count = arrow.num_rows
+        nothing: list[Any] = [None] * count
+        timestamps = nothing
+        if "timestamp" in self.columns_read:
+            timestamps = millis_of(whole(arrow.column("timestamp"))).to_pylist()
+        headers = Headers(count)
+        if "headers" in self.columns_read:
+            headers = Headers.of_arrow(arrow.column("headers"))
+        topics, partitions, offsets = (
+            arrow.column(name).to_pylist() if name in self.columns_read else nothing
+            for name in ("topic", "partition", "offset")
+        )
+        key, value = (self._blocks(arrow, name) for name in _SIDES)
+        return Batch(topics, partitions, offsets, timestamps, key, value, headers)
+
+    def _blocks(self, arrow: Any, name: str) -> list[Block]:
+        if name not in self.columns_read:
+            return [Block(rows_of(arrow.num_rows), None)]
+        schema = self.columns_read[name]
+        column = whole(arrow.column(name))
+        if schema is not None and schema.type == "struct":
+            column = _narrowed(column, schema)
+        # What cannot be read counts as absent.
+        return blocks_of(column, schema)[0]
+
+
+def _split(path: str) -> tuple[str, tuple[str, ...]]:
+    root, *steps = parse_path(path)
+    return ("topic" if root == "subject" else root), tuple(steps)
+
+
+def _home(key: str, schema: T.StructType) -> str:
+    """The column that a key is in which no path is listed for."""
+    column = _NOT_HEADERS.get(key, "headers")
+    return column if column in schema.names else "headers"
+
+
+def _refused(schema: T.StructType, path: str) -> str | None:
+    """Why the path cannot lead anywhere; None if it can."""
+    try:
+        root, *steps = parse_path(path) or ("",)
+    except PathError as error:
+        return str(error)
+    root = "topic" if root == "subject" and root not in schema.names else root
+    if root not in schema.names:
+        return f"the path {path!r} begins with {root!r}; the records have {', '.join(schema.names)}"
+    type_ = schema[root].dataType
+    if steps and not isinstance(type_, T.StructType | T.VariantType | T.MapType):
+        return f"the path {path!r} looks into {root!r}, which is {type_.simpleString()}: decode it first"
+    if isinstance(type_, T.StructType) and steps and steps[0] in type_.names:
+        type_ = type_[steps[0]].dataType
+    strange = next((one.simpleString() for _, one in foreign("", type_)), None)
+    return strange and f"the path {path!r} leads to {strange}, which has no text: cast it first"
+
+
+def _read(field: T.StructField, looked_at: Iterable[tuple[str, tuple[str, ...]]]) -> Schema | None:
+    """The schema of what is read of a column; of a struct only the fields that are looked at.
+
+    Raises:
+        ConfigError: for headers of another type than they have everywhere.
+    """
+    if field.name == "headers" and not is_headers(field.dataType):
+        problem = f"expected {HEADERS.simpleString()}, found {field.dataType.simpleString()}"
+        raise ConfigError([Mistake("headers", problem)], what="bad columns for matching")
+    schema = schema_of(field)
+    paths = [steps for root, steps in looked_at if root == field.name]
+    if schema is None or schema.type != "struct" or not all(paths):
+        return schema
+    names = {steps[0] for steps in paths}
+    return schema.with_(default=None, fields=tuple(one for one in schema.fields if one.name in names))
+
+
+def _narrowed(column: Any, schema: Schema) -> Any:
+    """Structs with the fields of *schema* alone."""
+    if len(schema.fields) == column.type.num_fields:
+        return column
+    if not schema.fields:
+        return pa.nulls(len(column))
+    names = [field.name for field in schema.fields]
+    arrays = [column.field(column.type.get_field_index(name)) for name in names]
+    return pa.StructArray.from_arrays(arrays, names=names, mask=column.is_null())

@@ -1,0 +1,189 @@
+"""Columns of a frame's Arrow batches as blocks of values with their Connect schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnout.errors import RecordError
+from turnout.records import Block, Moment, Schema, group
+from turnout.records.block import rows_of
+from turnout.records.schema import ANY, DATE, DECIMAL, TIME
+from turnout.spark.frames.variant import decode
+
+__all__ = ["blocks_of", "millis_of", "whole"]
+
+_DAY: Final = 86_400_000
+_MILLI: Final = 1000
+
+
+def blocks_of(column: Any, schema: Schema | None) -> tuple[list[Block], dict[int, RecordError]]:
+    """The values of a column as blocks, and the rows that cannot be read.
+
+    Args:
+        column: an Arrow array of the Spark type of *schema*.
+        schema: what `turnout.spark.schemas.schema_of` says of the column; None for a VARIANT.
+    """
+    column = whole(column)
+    if column.null_count == len(column):
+        return ([Block(rows_of(len(column)), schema)] if len(column) else []), {}
+    if schema is None:
+        return _schemaless(column)
+    try:
+        return _typed(column, schema), {}
+    except RecordError:
+        errors = _unreadable(column, schema)
+        rows = [None if row in errors else row for row in range(len(column))]
+        return _typed(column.take(pa.array(rows, pa.int64())), schema), errors
+
+
+def _typed(column: Any, schema: Schema) -> list[Block]:
+    blocks = []
+    rows = rows_of(len(column))
+    if column.null_count:
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        blocks.append(Block(np.flatnonzero(null), schema))
+        rows = np.flatnonzero(~null)
+        column = column.drop_null()
+    if schema.type == "struct":
+        fields = zip(schema.fields, column.flatten(), strict=True)
+        columns = {field.name: _list_of(inner, field.schema) for field, inner in fields}
+        blocks.append(Block(rows, schema, columns=columns))
+    else:
+        blocks.append(Block(rows, schema, values=_list_of(column, schema)))
+    return blocks
+
+
+def _unreadable(column: Any, schema: Schema) -> dict[int, RecordError]:
+    """The rows in which there is a variant that cannot be read."""
+    errors: dict[int, RecordError] = {}
+    for row in range(len(column)):
+        try:
+            _list_of(column.slice(row, 1), schema)
+        except RecordError as error:
+            errors[row] = error
+    return errors
+
+
+def _schemaless(column: Any) -> tuple[list[Block], dict[int, RecordError]]:
+    values: list[Any] = []
+    errors: dict[int, RecordError] = {}
+    for row, (value, metadata) in enumerate(_pairs(column)):
+        try:
+            values.append(None if value is None else decode(value, metadata))
+        except RecordError as error:
+            errors[row] = error
+            values.append(None)
+    return group(rows_of(len(values)), None, values), errors
+
+
+def _pairs(column: Any) -> Any:
+    """The value and the metadata of each variant, None for both where it is null."""
+    value, metadata = column.flatten()
+    return zip(value.to_pylist(), metadata.to_pylist(), strict=True)
+
+
+def _list_of(column: Any, schema: Schema | None) -> list[Any]:
+    """The values of a column as Python has them in a batch; None for nulls."""
+    if pa.types.is_null(column.type):
+        return [None] * len(column)
+    if schema is None or schema.type == ANY:
+        return [None if value is None else decode(value, metadata) for value, metadata in _pairs(column)]
+    if schema.logical is not None and schema.logical in _LOGICAL:
+        return _LOGICAL[schema.logical](column)
+    if schema.logical is not None:
+        return _moments(millis_of(column), column)
+    inner = _NESTED.get(schema.type)
+    if inner is not None:
+        return inner(column, schema)
+    return _texts(column) if schema.type == "string" else list(column.to_pylist())
+
+
+def millis_of(column: Any) -> Any:
+    """The milliseconds of timestamps, whatever their zone; what is behind them is cut off."""
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    # A quotient of integers is cut towards zero, but a moment before 1970 belongs to the millisecond before it.
+    rest = pc.subtract(micros, pc.multiply(pc.divide(micros, _MILLI), _MILLI))
+    return pc.subtract(pc.divide(micros, _MILLI), pc.less(rest, 0).cast(pa.int64()))
+
+
+def _dates(column: Any) -> list[Any]:
+    return _moments(pc.multiply(column.cast(pa.int32()).cast(pa.int64()), _DAY), column)
+
+
+def _times(column: Any) -> list[Any]:
+    return _moments(column, column)
+
+
+def _moments(millis: Any, column: Any) -> list[Any]:
+    if column.null_count:
+        return [None if one is None else Moment(one) for one in millis.to_pylist()]
+    return [Moment(one) for one in millis.to_pylist()]
+
+
+def _texts(column: Any) -> list[str | None]:
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        # Spark's strings need not be UTF-8; Java reads what is not as a replacement character.
+        raw = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+        return [None if text is None else text.decode("utf-8", "replace") for text in raw.to_pylist()]
+
+
+def _structs(column: Any, schema: Schema) -> list[Any]:
+    columns = [_list_of(inner, field.schema) for field, inner in zip(schema.fields, column.flatten(), strict=True)]
+    names = [field.name for field in schema.fields]
+    rows = zip(*columns, strict=True) if columns else ((),) * len(column)
+    values: list[Any] = [dict(zip(names, row, strict=True)) for row in rows]
+    return _with_nulls(values, column)
+
+
+def _arrays(column: Any, schema: Schema) -> list[Any]:
+    items = _list_of(column.flatten(), schema.values)
+    return _with_nulls([items[start:end] for start, end in _ranges(column)], column)
+
+
+def _maps(column: Any, schema: Schema) -> list[Any]:
+    # A map is a list of its entries; as such it can be flattened, which leaves out what stands behind nulls.
+    entries = column.cast(pa.list_(column.type.field(0))) if column.null_count or column.offset else column
+    if entries is column:
+        keys, items = column.keys, column.items
+    else:
+        keys, items = entries.flatten().flatten()
+    names, values = _list_of(keys, schema.keys), _list_of(items, schema.values)
+    ranges = _ranges(column)
+    return _with_nulls([dict(zip(names[start:end], values[start:end], strict=True)) for start, end in ranges], column)
+
+
+def _ranges(column: Any) -> list[tuple[int, int]]:
+    """Where each list begins and ends in what flattening it gives; a null is empty."""
+    offsets = np.asarray(column.offsets)
+    sizes = np.diff(offsets)
+    if column.null_count:
+        sizes[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    ends = np.cumsum(sizes).tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
+
+
+def _with_nulls(values: list[Any], column: Any) -> list[Any]:
+    if column.null_count:
+        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[row] = None
+    return values
+
+
+def whole(column: Any) -> Any:
+    """The column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+_LOGICAL: Mapping[str, Callable[[Any], list[Any]]] = {
+    DATE: _dates,
+    TIME: _times,
+    DECIMAL: lambda column: column.to_pylist(),
+}
+_NESTED: Mapping[str, Callable[[Any, Schema], list[Any]]] = {"struct": _structs, "array": _arrays, "map": _maps}

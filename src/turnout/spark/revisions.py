@@ -1,0 +1,129 @@
+"""The subscriptions of a run, revision by revision: the driver keeps their index in step with the store."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from turnout.errors import TurnoutError
+from turnout.subscriptions import open_store
+from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
+
+__all__ = ["Revisions"]
+
+_log = logging.getLogger(__name__)
+
+
+class Revisions:
+    """Which revisions of a store's subscriptions there are to match with. Safe to use from several threads.
+
+    Args:
+        url: the store.
+        folder: for the index of this run alone.
+        lasting: whether the latest revisions stay when the run ends, however it ends: a micro-batch that the next run
+            does again is then matched with the revision that it was begun with.
+
+    Raises:
+        TurnoutError: the store cannot be read, or another run has the folder.
+    """
+
+    def __init__(self, url: str, folder: Path, *, lasting: bool = False) -> None:
+        self._lock = threading.Lock()
+        self._store = open_store(url)
+        try:
+            keep = _LASTING if lasting and _same_store(folder, url) else 0
+            self._index = IndexFolder(folder, self._store, keep=keep)
+            self._index.keep = _LASTING if lasting else 0
+        except BaseException:
+            self._store.close()
+            raise
+        self.folder = self._index.folder
+        self._newest = self._index.revision
+        self._away = False
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def close(self) -> None:
+        """Remove the index and let go of the store."""
+        self._index.close()
+        self._store.close()
+
+    def newest(self) -> int:
+        """The store's present revision, which can be opened from now on.
+
+        While the store is away the last one that was seen answers, with one warning until it is back.
+        """
+        with self._lock:
+            try:
+                self._newest = self._index.refresh()
+            except (TurnoutError, OSError) as failure:
+                if not self._away:
+                    said = "subscriptions stay at revision %d: their store is away: %s"
+                    _log.warning(said, self._newest, failure)
+                self._away = True
+            else:
+                self._away = False
+            return self._newest
+
+    def usable(self, revision: int) -> int:
+        """*revision* where it can be opened, else the nearest later one there is, which is said in a line.
+
+        A checkpoint on another machine names revisions of which this one never had the files.
+        """
+        if self._has(revision):
+            return revision
+        nearest = self.newest()
+        _log.warning(
+            "subscriptions of revision %d are not kept any more: the micro-batch that was begun with them is matched"
+            " with revision %d",
+            revision,
+            nearest,
+        )
+        return nearest
+
+    def files(self, revision: int) -> Sequence[Path]:
+        """The files of a revision.
+
+        Raises:
+            IndexFileError: it is not kept.
+        """
+        return self._index.files(revision)
+
+    def learn(self, sample: Callable[[Sequence[str]], Sequence[Mapping[str, str]]]) -> None:
+        """Look subscriptions up by what is rare in typical messages.
+
+        Args:
+            sample: gives the metadata of some under the keys that conditions look at.
+        """
+        metadata = sample(Index.open(self.folder, self._newest).keys)
+        if metadata:
+            self._index.learn(metadata)
+            self._index.settle()
+
+    def _has(self, revision: int) -> bool:
+        try:
+            return all(file.exists() for file in self.files(revision))
+        except IndexFileError:
+            return False
+
+
+_LASTING = 4
+"""So many revisions outlive a run. A micro-batch that is not committed has the last one, or the one before it."""
+
+
+def _same_store(folder: Path, url: str) -> bool:
+    """Whether the folder's revisions are of this store; from now on they are."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mark = folder / "store"
+    digest = hashlib.sha256(url.encode()).hexdigest()
+    same = mark.exists() and mark.read_text(encoding="ascii") == digest
+    if not same:
+        descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(digest)
+    return same

@@ -1,0 +1,43 @@
+"""The log of failures that ``errors.log.enable`` asks for: a few of each micro-batch in full, the others counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["FAILURES", "FAILURES_COUNT", "log_failures"]
+
+FAILURES: Final = "_failures"
+"""What the first failures of a micro-batch are observed as."""
+
+FAILURES_COUNT: Final = "_failures_count"
+"""What the number of all of them is observed as."""
+
+_PLACE = ("topic", "partition", "offset", "timestamp")
+
+_log = logging.getLogger("turnout.errors")
+
+
+def log_failures(metrics: Mapping[str, Any], *, route: str) -> None:
+    """Write what was observed to the logger ``turnout.errors``, at the level ERROR."""
+    count = metrics.get(FAILURES_COUNT) or 0
+    failures = metrics.get(FAILURES) or []
+    for failure in failures:
+        # An Observation gives rows, the report of a query what JSON has made of them.
+        values = failure if isinstance(failure, Mapping) else failure.asDict()
+        _log.error("route %s: %s", route, _sentence(values))
+    if count > len(failures):
+        _log.error("route %s: %d more records failed in this micro-batch", route, count - len(failures))
+
+
+def _sentence(failure: Mapping[str, Any]) -> str:
+    """What Connect's log reporter says of one failure."""
+    place = ", ".join(f"{name}={failure[name]!r}" for name in _PLACE if failure.get(name) is not None)
+    sentence = (
+        f"Error encountered. Executing stage '{failure['stage']}' with class '{failure['class_name']}', "
+        f"where consumed record is {{{place}}}: {failure['exception']}: {failure['message']}"
+    )
+    if failure.get("value") is None and failure.get("key") is None:
+        return sentence
+    return f"{sentence} (key={failure.get('key')!r}, value={failure.get('value')!r})"

@@ -1,0 +1,288 @@
+"""Runs a route: reads, transforms, maps, matches, delivers, and says what became of every record."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from turnout.engine.counts import Counts
+from turnout.errors import RunError, TurnoutError
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.spark.ends import activate, is_batch, look_ahead, read
+from turnout.spark.failures import run_error
+from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, local_folder
+from turnout.spark.running.failure_log import log_failures
+from turnout.spark.running.matching import RunMatching
+from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
+from turnout.spark.running.progress import Progress, RunResult
+from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of
+from turnout.spark.running.warming import warm_up
+from turnout.spark.stage import Stage
+
+__all__ = ["Progress", "RunResult", "checkpoint_of", "run"]
+
+_POLL_SECONDS = 0.1
+_COMMIT_SECONDS = 15.0
+"""How long the commit of a finished micro-batch may take before a stop goes on without it; it is then done again."""
+
+
+def run(
+    route: Route,
+    spark: SparkSession,
+    *,
+    once: bool = False,
+    checkpoint: str | Path | None = None,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RunResult:
+    """Run the route until its source ends, the trigger says so, or *stop* is set.
+
+    A streaming run goes on where its checkpoint stands. Records are delivered at least once; into JetStream exactly
+    once, as long as a micro-batch is done again within the stream's duplicate window.
+
+    Args:
+        route: what to run.
+        spark: where to run it.
+        once: do all there is and stop, whatever the route's trigger says.
+        checkpoint: the folder of the run's progress; the route's own, or one beside its file, if not given.
+        stop: set it to end the run after the micro-batch that is under way.
+        on_progress: called after each micro-batch.
+
+    Raises:
+        ConnectionLostError: a server cannot be reached.
+        StreamError: a stream of the route does not exist.
+        RunError: the run failed; what was delivered stays delivered, and a later run goes on from the checkpoint.
+    """
+    look_ahead(route)
+    folder = str(checkpoint or checkpoint_of(route))
+    with ExitStack() as resources:
+        work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
+        return work.batch() if is_batch(route.source) else work.stream(once=once)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A micro-batch whose messages are all acknowledged, and of which Spark's report is still to come."""
+
+    counts: Counts
+    at: float
+    seconds: float
+    revision: int | None
+
+
+class _StoppedError(Exception):
+    """Raised inside a micro-batch that begins after somebody asked the run to stop."""
+
+
+class _Run:
+    """One run under way.
+
+    From NATS to NATS Spark runs the whole route, planned once: Python hears of it by Spark's reports, and ends it by
+    pausing its source. Of other ends each micro-batch is written by `deliver`, on a thread of Spark's.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        spark: SparkSession,
+        checkpoint: str,
+        stop: threading.Event,
+        on_progress: Callable[[Progress], None] | None,
+        resources: ExitStack,
+    ) -> None:
+        self.route = route
+        self.spark = spark
+        self.checkpoint = checkpoint
+        self.stop = stop
+        self.on_progress = on_progress
+        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-run-")))
+        self.pause = scratch / "pause"
+        self.stage = Stage.of(route, packed=isinstance(route.source, NatsSource))
+        warm_up(spark, self.stage)
+        self.matching: RunMatching | None = None
+        if route.subscriptions is not None:
+            # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
+            beside = None if is_batch(route.source) else local_folder(checkpoint)
+            self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
+            resources.callback(self.matching.close)
+            self.stage = self.stage.with_index(self.matching.place)
+        self.batch_revisions = BatchRevisions.beside(None if is_batch(route.source) else checkpoint)
+        self.whole = self.stage.packed and publishes(route)
+        self.reports = Reports()
+        self.between_batches = threading.Lock()
+        self.written: dict[int, _Written] = {}
+        self.total = Counts()
+        self.batches = 0
+        self.began: float | None = None
+        self.last = 0.0
+        self.failure: BaseException | None = None
+
+    # One micro-batch
+
+    def deliver(self, rows: DataFrame, batch: int) -> None:
+        """Take one micro-batch its whole way; counted when every sink has acknowledged it."""
+        with self.between_batches:
+            if self.stop.is_set():
+                raise _StoppedError
+            begun = time.time()
+            self.began = self.began or begun
+            stage, revision = self._stage_of(batch)
+            metrics = write_all(self.route, rows, stage)
+            log_failures(metrics, route=self.route.name)
+            self.last = time.time()
+            self.written[batch] = _Written(Counts.of(metrics), self.last, self.last - begun, revision)
+
+    def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
+        """The stage for a micro-batch, and its revision where the source does not say it."""
+        if self.matching is None or self.stage.packed:
+            return self.stage, None
+        revisions, before = self.matching.revisions, self.batch_revisions.of(batch)
+        revision = revisions.newest() if before is None else revisions.usable(before)
+        self.batch_revisions.note(batch, revision)
+        return self.stage.at(revision), revision
+
+    def _complete(self, batch: int, done: _Written) -> None:
+        """A micro-batch is done: add it to the total, and tell."""
+        self.total += done.counts
+        self.batches += 1
+        if self.on_progress is not None and self.began is not None:
+            since = done.at - self.began
+            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision))
+
+    def counts(self) -> Counts:
+        """Everything counted until now, micro-batches that Spark has not yet committed included."""
+        return sum((done.counts for done in tuple(self.written.values())), self.total)
+
+    # The whole
+
+    def batch(self) -> RunResult:
+        """One pass over a source that ends."""
+        try:
+            self.deliver(read(self.spark, self.route.source), 0)
+        except PySparkException as failure:
+            raise run_error(f"route {self.route.name} failed", failure) from failure
+        self._complete(0, self.written.pop(0))
+        return self._result()
+
+    def stream(self, *, once: bool) -> RunResult:
+        """Micro-batches until the trigger, the caller or a failure ends them."""
+        if self.matching is not None:
+            self.matching.learn()
+        try:
+            query = self._start(once=once)
+            try:
+                self._follow(query)
+            finally:
+                self._end(query)
+        except PySparkException as failure:
+            if self.whole or not self.stop.is_set() or self.failure is not None:
+                raise self._run_error(failure) from (self.failure or failure)
+        return self._result()
+
+    def _start(self, *, once: bool) -> StreamingQuery:
+        trigger = self.route.trigger
+        writer = self._writer(self._read()).queryName(self.route.name).option("checkpointLocation", self.checkpoint)
+        if once or trigger.available_now:
+            writer = writer.trigger(availableNow=True)
+        elif trigger.processing_time:
+            writer = writer.trigger(processingTime=trigger.processing_time)
+        return writer.start()
+
+    def _read(self) -> DataFrame:
+        more = {"revisionsUrl": self.matching.url} if self.matching is not None else {}
+        return read(
+            self.spark,
+            self.route.source,
+            latency=self.route.trigger.latency,
+            pause_file=str(self.pause) if self.whole else None,
+            packed=self.stage.packed,
+            more=more,
+        )
+
+    def _writer(self, rows: DataFrame) -> DataStreamWriter:
+        if self.whole:
+            activate(self.spark)
+            return published(self.route, rows, self.stage).writeStream.format("noop")
+        return rows.writeStream.foreachBatch(self._guarded)
+
+    def _guarded(self, rows: DataFrame, batch: int) -> None:
+        """`deliver`, with the first failure kept: Spark hands on only its text."""
+        try:
+            self.deliver(rows, batch)
+        except _StoppedError:
+            raise
+        except BaseException as failure:
+            self.failure = self.failure or failure
+            raise
+
+    def _follow(self, query: StreamingQuery) -> None:
+        while query.isActive:
+            self._take_reports(query)
+            if self.stop.wait(_POLL_SECONDS):
+                if self.whole:
+                    self._pause(query)
+                else:
+                    self._let_finish(query)
+                return
+        # Ended by itself: raises what it failed with, if it failed.
+        query.awaitTermination()
+
+    def _pause(self, query: StreamingQuery) -> None:
+        """Have the source offer nothing more, and wait until Spark has seen it twice: it may have asked just before."""
+        self.pause.touch()
+        idle = 0
+        while query.isActive and idle < 2:
+            time.sleep(_POLL_SECONDS)
+            self._take_reports(query)
+            working = query.status["isTriggerActive"] and query.status["isDataAvailable"]
+            idle = 0 if working else idle + 1
+        if not query.isActive:
+            query.awaitTermination()
+
+    def _let_finish(self, query: StreamingQuery) -> None:
+        """Wait for the micro-batch under way, and for Spark to commit it; a next one sees the request and gives up."""
+        with self.between_batches:
+            deadline = time.monotonic() + _COMMIT_SECONDS
+        while self.written and query.isActive and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS / 2)
+            self._take_reports(query)
+
+    def _end(self, query: StreamingQuery) -> None:
+        query.stop()
+        self._take_reports(query)
+
+    def _take_reports(self, query: StreamingQuery) -> None:
+        """Take from Spark's reports which micro-batches are committed, and what was counted in them."""
+        for report in self.reports.new(query):
+            done = self._reported(report) if self.whole else self.written.pop(report.batchId, None)
+            if done is not None:
+                self._complete(report.batchId, done)
+
+    def _reported(self, report: StreamingQueryProgress) -> _Written:
+        """A micro-batch that Spark has written by itself."""
+        metrics = metrics_of(report, OBSERVED)
+        log_failures(metrics, route=self.route.name)
+        self.last, seconds = ended_at(report), report.batchDuration / 1000
+        self.began = self.began or self.last - seconds
+        return _Written(Counts.of(metrics), self.last, seconds, revision_of(report))
+
+    def _run_error(self, failure: PySparkException) -> TurnoutError:
+        if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):
+            return self.failure
+        return run_error(f"route {self.route.name} failed", self.failure or failure)
+
+    def _result(self) -> RunResult:
+        seconds = self.last - self.began if self.began is not None else 0.0
+        return RunResult(self.counts(), self.batches + len(self.written), seconds, stopped=self.stop.is_set())

@@ -1,0 +1,101 @@
+"""The subscriptions of one run: what it learns before the first micro-batch, and how sources and tasks reach them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from turnout.engine import Program
+from turnout.errors import StreamError
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.spark.index_place import IndexPlace
+from turnout.spark.index_server import IndexServer
+from turnout.spark.revisions import Revisions
+from turnout.wire import Connection, ConnectionOptions, sample
+
+__all__ = ["RunMatching"]
+
+_WORTH_LEARNING = 1000
+"""From so many subscriptions on, a look at typical records before the first micro-batch pays for itself."""
+
+_ENOUGH = 2000
+_FORBIDDEN = 403
+
+_log = logging.getLogger(__name__)
+
+
+class RunMatching:
+    """What a run knows of its subscriptions. It is closed at the run's end.
+
+    Args:
+        route: a route with subscriptions.
+        spark: decides whether tasks run on other hosts.
+        folder: for the index of this run.
+        lasting: whether its latest revisions stay for the next run.
+
+    Raises:
+        TurnoutError: the store cannot be read, or another run has the folder.
+    """
+
+    def __init__(self, route: Route, spark: SparkSession, folder: Path, *, lasting: bool = False) -> None:
+        assert route.subscriptions is not None
+        self._route = route
+        self._resources = ExitStack()
+        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting)
+        self._resources.callback(self.revisions.close)
+        server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
+        self.url = server.url
+        self.place = IndexPlace.at(self.revisions.folder, server.url)
+
+    def close(self) -> None:
+        """Let go of the store and the index."""
+        self._resources.close()
+
+    def learn(self) -> None:
+        """Index many subscriptions by what is rare among the records that the route's stream holds.
+
+        Each is taken at a place of its own, since neighbours are alike: a day's records say nothing of another day's,
+        and what never occurs in the sample passes for rare. Only speed depends on them. Nothing is learnt from an empty
+        stream, or from a source that is not NATS, or one whose messages this user may read by a consumer only.
+        """
+        source = self._route.source
+        if len(self.revisions) < _WORTH_LEARNING or not isinstance(source, NatsSource):
+            return
+        try:
+            batches = list(_messages(source))
+        except StreamError as failure:
+            if failure.code != _FORBIDDEN:
+                raise
+            _log.info("route %s: subscriptions are indexed without a sample: %s", self._route.name, failure)
+            return
+        chain = self._route.chain
+        program = Program.of(replace(self._route, chain=replace(chain, errors=replace(chain.errors, tolerance="all"))))
+
+        def metadata(keys: Sequence[str]) -> list[dict[str, str]]:
+            return [one for batch in batches for one in program.sample(batch, keys)]
+
+        self.revisions.learn(metadata)
+
+
+def _address(spark: SparkSession) -> str:
+    """Where other processes of this run reach the driver."""
+    return str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")
+
+
+def _messages(source: NatsSource) -> Iterator[Any]:
+    """A record batch from each stream."""
+    streams = [source.stream] if isinstance(source.stream, str) else source.stream
+    # Of several subjects any may be typical, and one question to the server names one.
+    subject = source.filter_subject if isinstance(source.filter_subject, str) else ">"
+    with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
+        for stream in streams:
+            batch = sample(connection, stream, _ENOUGH // len(streams), subject)
+            if batch.num_rows:
+                yield batch

@@ -1,0 +1,71 @@
+"""A route as a plan: the source's rows through the engine's stage, observed, into the sinks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from turnout.engine.counts import Counts
+from turnout.engine.failures import IN_FULL
+from turnout.routes import Route
+from turnout.routes.endpoints import KafkaSink, NatsSink
+from turnout.spark.ends import write
+from turnout.spark.running.failure_log import FAILURES, FAILURES_COUNT
+from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.spark.through import through
+
+__all__ = ["OBSERVED", "published", "publishes", "write_all"]
+
+OBSERVED: Final = "turnout"
+"""The name under which a streaming query reports the counts of a micro-batch."""
+
+
+def publishes(route: Route) -> bool:
+    """Whether the stage itself can deliver everything: all sinks are NATS."""
+    return all(isinstance(sink, NatsSink) for sink in route.sinks.values())
+
+
+def published(route: Route, rows: DataFrame, stage: Stage, observation: str | Observation = OBSERVED) -> DataFrame:
+    """The plan that publishes: what it gives are counts, for a sink that keeps nothing."""
+    return through(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
+
+
+def write_all(route: Route, rows: DataFrame, stage: Stage) -> dict[str, Any]:
+    """Run the route over a frame and write to every sink; what was observed, once all have acknowledged."""
+    observation = Observation()
+    if publishes(route):
+        _into_nothing(published(route, rows, stage, observation))
+        return observation.get
+    messages = through(rows, stage.rows, MESSAGES).observe(observation, *_observed(route))
+    sinks = tuple(route.sinks.values())
+    if len(sinks) == 1 and not isinstance(sinks[0], KafkaSink):
+        write(messages.where(F.col(SINK).isNotNull()), sinks[0], MESSAGE_ID)
+        return observation.get
+    messages = messages.persist()
+    try:
+        # Kafka's writer runs the plan out of Spark's sight: what is observed there is never reported.
+        _into_nothing(messages)
+        for place, sink in enumerate(sinks):
+            write(messages.where(F.col(SINK) == place), sink, MESSAGE_ID)
+    finally:
+        messages.unpersist()
+    return observation.get
+
+
+def _into_nothing(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("append").save()
+
+
+def _observed(route: Route) -> list[Column]:
+    """The sums of what tasks have counted, and the first failures where the route logs them."""
+    sums = [F.sum(name).alias(name) for name in Counts.__dataclass_fields__]
+    if not route.errors.log:
+        return sums
+    order = F.when(F.col("failure").isNotNull(), F.coalesce(F.col("failure.offset").cast("bigint"), F.lit(0)))
+    return [
+        *sums,
+        F.min_by("failure", order, IN_FULL).alias(FAILURES),
+        F.sum("failures").alias(FAILURES_COUNT),
+    ]

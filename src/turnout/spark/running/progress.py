@@ -1,0 +1,50 @@
+"""What a run tells of itself: after each micro-batch, and at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.engine.counts import Counts
+
+__all__ = ["Progress", "RunResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands after a micro-batch.
+
+    Attributes:
+        batch: the number of the micro-batch, as in the checkpoint.
+        counts: everything since the run began.
+        seconds: since the first micro-batch began.
+        batch_seconds: that the last micro-batch took, from the first record to the last acknowledgement.
+        revision: of the subscriptions that it was matched with; None without subscriptions.
+    """
+
+    batch: int
+    counts: Counts
+    seconds: float
+    batch_seconds: float
+    revision: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did.
+
+    Attributes:
+        counts: what became of the records.
+        batches: how many micro-batches were run.
+        seconds: from the first micro-batch's beginning to the end of the last.
+        stopped: somebody asked the run to stop; it can go on from its checkpoint.
+    """
+
+    counts: Counts
+    batches: int
+    seconds: float
+    stopped: bool = False
+
+    @property
+    def records_per_second(self) -> float:
+        """Records read for each second of work; 0 where nothing was done."""
+        return self.counts.read / self.seconds if self.seconds else 0.0

@@ -1,0 +1,68 @@
+"""What Spark reports on the micro-batches of a query, each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+
+from turnout.spark.sources._nats_stream import REVISION
+
+__all__ = ["Reports", "ended_at", "metrics_of", "revision_of"]
+
+_RAN = "addBatch"
+"""What Spark tells the duration of where a micro-batch was run, and not of an idle trigger."""
+
+
+class Reports:
+    """The reports of a query that came since the last look.
+
+    Spark keeps the newest hundred; to ask for all of them costs it 40 ms, and to ask for the last one of them less than
+    one. Idle triggers are reported as well, under the number of the micro-batch to come.
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def new(self, query: StreamingQuery) -> list[StreamingQueryProgress]:
+        """The reports of finished micro-batches, in order.
+
+        Args:
+            query: whose they are; running or ended.
+        """
+        newest = query.lastProgress
+        if newest is None or (self._last is not None and newest.batchId <= self._last):
+            return []
+        follows = self._last is not None and newest.batchId == self._last + 1
+        reports = [
+            report
+            for report in ([newest] if follows else query.recentProgress)
+            if _RAN in report.durationMs and (self._last is None or report.batchId > self._last)
+        ]
+        self._last = newest.batchId if _RAN in newest.durationMs else newest.batchId - 1
+        return reports
+
+
+def ended_at(report: StreamingQueryProgress) -> float:
+    """When the micro-batch of a report ended, in seconds since the epoch."""
+    return datetime.fromisoformat(report.timestamp).timestamp() + report.batchDuration / 1000
+
+
+def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
+    """What was observed under a name; nothing where no row came by."""
+    observed = report.observedMetrics.get(name)
+    return {} if observed is None else observed.asDict()
+
+
+def revision_of(report: StreamingQueryProgress) -> int | None:
+    """The revision in the offset that the micro-batch ends at; None where its source has none."""
+    try:
+        offset = json.loads(report.sources[0].endOffset)
+    except (IndexError, TypeError, ValueError):
+        return None
+    revision = offset.get(REVISION) if isinstance(offset, dict) else None
+    return revision if isinstance(revision, int) else None

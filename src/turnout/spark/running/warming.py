@@ -1,0 +1,52 @@
+"""Starting Python's workers while the driver still prepares a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from turnout.spark.stage import COUNTS, Stage
+from turnout.spark.through import through
+
+__all__ = ["warm_up"]
+
+_warmed: set[str] = set()
+
+
+def warm_up(spark: SparkSession, stage: Stage) -> None:
+    """Start the process that workers are forked from, and two workers that know the route: on a thread, once a session.
+
+    It takes a second and more, in which the first micro-batch would wait, and the driver's own second of reading
+    subscriptions and planning goes on beside it. Nothing depends on it: what fails here fails again where it is told.
+    """
+    context = getattr(spark, "sparkContext", None)
+    name = getattr(context, "applicationId", None)
+    if name is None or name in _warmed:
+        return
+    _warmed.add(name)
+
+    def work() -> None:
+        with suppress(Exception):
+            through(spark.range(2, numPartitions=2), _Ready(stage), COUNTS).collect()
+
+    threading.Thread(target=work, name="turnout-warm-up", daemon=True).start()
+
+
+class _Ready:
+    """A task that does nothing but make its worker's program of the route.
+
+    Args:
+        stage: of the route.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for _ in batches:
+            pass
+        yield from self._stage.nothing()

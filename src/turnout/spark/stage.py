@@ -1,0 +1,305 @@
+"""The engine as a stage of a DataFrame: record batches go in; counts, or messages with counts, come out.
+
+A stage is sent to the workers with each task. What a worker has learned of a route, its program, stays in the worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import cloudpickle
+
+from turnout.engine.counts import Counts
+from turnout.engine.failures import IN_FULL
+from turnout.errors import StreamError
+from turnout.records.headers import ARROW
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
+from turnout.spark.index_place import IndexPlace
+from turnout.spark.sinks.nats import NOT_FORWARDED, SinkOptions
+from turnout.spark.sources._nats_packed import unpack
+from turnout.spark.worker import without_collections
+from turnout.wire import Connection, Publisher
+from turnout.wire.packing import header_lines, id_lines
+
+if TYPE_CHECKING:
+    from turnout.engine import Messages, Program, Result
+
+__all__ = ["COUNTS", "MESSAGES", "MESSAGE_ID", "SINK", "Stage"]
+
+MESSAGE_ID: Final = "_message_id"
+"""The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
+
+SINK: Final = "_sink"
+"""The column of `MESSAGES` with the place of a message's sink among the route's; null in rows that only count."""
+
+_NUMBERS: Final = tuple(Counts.__dataclass_fields__)
+_FAILURE: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "stage",
+    "class_name",
+    "exception",
+    "message",
+    "key",
+    "value",
+)
+
+COUNTS: Final = ", ".join(
+    [
+        *(f"{name} bigint" for name in _NUMBERS),
+        "failures bigint",
+        f"failure struct<{', '.join(f'{name}: string' for name in _FAILURE)}>",
+    ]
+)
+"""The columns of `Stage.publish`: what a task counted, in its first row, and a logged failure in each."""
+
+MESSAGES: Final = (
+    f"topic string, {MESSAGE_ID} string, value binary, headers array<struct<key:string,value:binary>>, key binary,"
+    f" partition int, offset bigint, timestamp timestamp, {SINK} tinyint, {COUNTS}"
+)
+"""The columns of `Stage.rows`: messages, with null counts; and rows of `COUNTS` that are no messages."""
+
+_COUNTS_SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, pa.int64()) for name in (*_NUMBERS, "failures")),
+        pa.field("failure", pa.struct([pa.field(name, pa.string()) for name in _FAILURE])),
+    ]
+)
+_MESSAGES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field(MESSAGE_ID, pa.string()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", ARROW),
+        pa.field("key", pa.binary()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field(SINK, pa.int8()),
+        *_COUNTS_SCHEMA,
+    ]
+)
+
+_KEPT: Final = 4
+_programs: dict[str, Program] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One route as functions for ``mapInArrow``.
+
+    Attributes:
+        packed: whether a row holds a record batch, and with it its revision; if not, rows are records.
+        index: where the subscriptions' index is found; None for a route without subscriptions.
+        revision: what records are matched with that do not bring a revision.
+        route: the pickled route: workers read it once, and not for each task.
+        key: what tells the route from others.
+        sinks: how to publish to each of the route's sinks; None for those that are not NATS.
+        with_ids: whether messages to that sink get their ids.
+    """
+
+    packed: bool
+    index: IndexPlace | None
+    revision: int | None
+    route: bytes = field(repr=False)
+    key: str
+    sinks: tuple[SinkOptions | None, ...] = field(repr=False)
+    with_ids: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, route: Route, *, packed: bool) -> Self:
+        """The stage of a route.
+
+        Raises:
+            ConfigError: an option of a NATS sink is wrong.
+        """
+        pickled = cloudpickle.dumps(route)  # type: ignore[no-untyped-call]
+        sinks = tuple(
+            SinkOptions.from_mapping(sink.options()) if isinstance(sink, NatsSink) else None
+            for sink in route.sinks.values()
+        )
+        with_ids = tuple(getattr(sink, "message_id", None) != "none" for sink in route.sinks.values())
+        return cls(packed, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids)
+
+    def at(self, revision: int) -> Self:
+        """The same for records that are matched with this revision."""
+        return replace(self, revision=revision)
+
+    def with_index(self, index: IndexPlace) -> Self:
+        """The same for a route whose subscriptions are found there."""
+        return replace(self, index=index)
+
+    # For mapInArrow
+
+    def publish(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Publish to NATS, and give the task's counts when every message is acknowledged.
+
+        Raises:
+            RunError: a record failed, and the route tolerates no failures.
+            StreamError: a message was refused; what was stored stays, and a retry with ids does no harm.
+        """
+        tally = _Tally()
+        with without_collections(), _Publishers(self.sinks, self.with_ids) as publishers:
+            for result in self._results(batches):
+                tally.add(result)
+                publishers.publish(result.messages)
+            publishers.flush()
+        yield tally.rows()
+
+    def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Give the messages, and behind them the task's counts."""
+        tally = _Tally()
+        with without_collections():
+            for result in self._results(batches):
+                tally.add(result)
+                if len(result.messages):
+                    yield _message_rows(result.messages)
+        counted = tally.rows()
+        nulls = {item.name: pa.nulls(counted.num_rows, item.type) for item in _MESSAGES_SCHEMA}
+        columns = nulls | dict(zip(counted.schema.names, counted.columns, strict=True))
+        yield pa.RecordBatch.from_arrays(list(columns.values()), schema=_MESSAGES_SCHEMA)
+
+    def nothing(self) -> Iterator[Any]:
+        """Make this worker's program of the route, and give the counts of no record."""
+        self._program()
+        yield _Tally().rows()
+
+    def _results(self, batches: Iterable[Any]) -> Iterator[Result]:
+        program = self._program()
+        for batch, revision in self._records(batches):
+            place = self.index
+            if place is None:
+                yield program.run(batch, None)
+                continue
+            if revision is None:
+                raise StreamError("records came without the revision of the subscriptions to match them with")
+            yield program.run(batch, place.open(revision))
+
+    def _records(self, batches: Iterable[Any]) -> Iterator[tuple[Any, int | None]]:
+        for batch in batches:
+            if self.packed:
+                for records, revision in unpack(batch):
+                    yield records, self.revision if revision is None else revision
+            elif batch.num_rows:
+                yield batch, self.revision
+
+    def _program(self) -> Program:
+        """The worker's own program of the route."""
+        program = _programs.get(self.key)
+        if program is None:
+            from turnout.engine import Program
+
+            while len(_programs) >= _KEPT:
+                del _programs[next(iter(_programs))]
+            program = _programs[self.key] = Program.of(cloudpickle.loads(self.route))
+        return program
+
+
+class _Publishers:
+    """A publisher for each NATS sink that messages go to, opened with the first of them."""
+
+    def __init__(self, sinks: tuple[SinkOptions | None, ...], with_ids: tuple[bool, ...]) -> None:
+        self._sinks = sinks
+        self._with_ids = with_ids
+        self._open: dict[int, Publisher] = {}
+        self._connections = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._connections.close()
+
+    def publish(self, messages: Messages) -> None:
+        """Send messages, each to its sink."""
+        if not len(messages):
+            return
+        if len(self._sinks) == 1:
+            self._send(0, messages)
+            return
+        for place in np.unique(messages.sinks).tolist():
+            self._send(place, messages.of_sink(place))
+
+    def flush(self) -> None:
+        """Wait for every acknowledgement."""
+        for publisher in self._open.values():
+            publisher.flush()
+
+    def _send(self, place: int, messages: Messages) -> None:
+        if messages.topics.null_count:
+            raise StreamError("a message has no topic: there is no subject to publish it on", code=400)
+        values = messages.column("value").fill_null(b"")
+        lines = _lines(messages, with_ids=self._with_ids[place])
+        self._publisher(place).publish_columns(messages.topics, values, lines)
+
+    def _publisher(self, place: int) -> Publisher:
+        publisher = self._open.get(place)
+        if publisher is None:
+            options = self._sinks[place]
+            assert options is not None, "messages for another sink than NATS are rows"
+            connection = self._connections.enter_context(Connection(options.connection))
+            # A task may begin while the server restarts: it waits as long as a task that is under way.
+            connection.reconnect()
+            publisher = self._open[place] = Publisher(connection, options.window, options.stream)
+        return publisher
+
+
+def _lines(messages: Messages, *, with_ids: bool) -> Any:
+    """The header lines of each message, None where there are none; those of a record's headers are made once."""
+    parts = [id_lines(messages.ids)] if with_ids and messages.ids.null_count < len(messages) else []
+    headers = messages.records.column("headers")
+    if headers.null_count < len(headers):
+        parts.append(header_lines(headers, NOT_FORWARDED).take(pa.array(messages.rows)))
+    if len(parts) == 2:
+        return pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
+    return parts[0] if parts else None
+
+
+def _message_rows(messages: Messages) -> Any:
+    """Messages in the columns of `MESSAGES`."""
+    count = len(messages)
+    columns = {"topic": messages.topics, MESSAGE_ID: messages.ids, SINK: pa.array(messages.sinks, pa.int8())}
+    for name in ("value", "headers", "key", "partition", "offset", "timestamp"):
+        columns[name] = messages.column(name)
+    nulls = (item for item in _MESSAGES_SCHEMA if item.name not in columns)
+    columns |= {item.name: pa.nulls(count, item.type) for item in nulls}
+    arrays = [
+        columns[item.name] if columns[item.name].type.equals(item.type) else columns[item.name].cast(item.type)
+        for item in _MESSAGES_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES_SCHEMA)
+
+
+class _Tally:
+    """What one task has counted, and the first of the failures that are to be logged."""
+
+    def __init__(self) -> None:
+        self._counts = Counts()
+        self._failures = 0
+        self._shown: list[Mapping[str, Any]] = []
+
+    def add(self, result: Result) -> None:
+        """Count a batch."""
+        self._counts += result.counts
+        self._failures += len(result.failures)
+        # Beyond the first of a batch failures are empty: they only count.
+        shown = [failure for failure in result.failures[:IN_FULL] if failure]
+        self._shown += shown[: IN_FULL - len(self._shown)]
+
+    def rows(self) -> Any:
+        """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
+        numbers = {**self._counts.as_dict(), "failures": self._failures}
+        rows: list[dict[str, Any]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
+        rows[0] |= numbers
+        empty = dict.fromkeys(numbers, 0)
+        return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=_COUNTS_SCHEMA)

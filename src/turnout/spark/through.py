@@ -1,0 +1,32 @@
+"""A frame through a function over its Arrow batches, without pandas."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+__all__ = ["through"]
+
+
+def through(
+    frame: DataFrame, function: Callable[[Iterable[Any]], Iterator[Any]], schema: StructType | str
+) -> DataFrame:
+    """The frame that *function* makes of each partition's batches.
+
+    It is `DataFrame.mapInArrow`, which wants pandas to be installed, imports it (0.65 s) and does not use it. Where a
+    frame is not of the JVM beside this process, as with Spark Connect, it is asked all the same.
+    """
+    java = getattr(frame, "_jdf", None)
+    if java is None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+            return frame.mapInArrow(function, schema)
+    udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = udf(*[frame[name] for name in frame.columns])
+    return DataFrame(java.mapInArrow(column._jc, False, None), frame.sparkSession)  # noqa: SLF001

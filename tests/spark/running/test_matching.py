@@ -1,0 +1,67 @@
+"""What a run knows of its subscriptions before the first micro-batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from turnout.conditions import kiwi
+from turnout.embedded import NatsServer
+from turnout.routes import Route
+from turnout.spark.running.matching import RunMatching
+from turnout.subscriptions import Subscription, open_store
+from turnout.wire import Connection, create_stream
+
+pytestmark = pytest.mark.jetstream
+
+CONFIG = """
+jetstream: {}
+no_auth_user: reader
+authorization: {users: [
+  {user: admin, password: secret},
+  {user: reader, password: reader, permissions: {publish: {deny: "$JS.API.STREAM.MSG.GET.>"}}}
+]}
+"""
+ROUTE = """
+name: sampled
+source: {{format: nats, servers: "{url}", stream: S, user: {user}}}
+value: {{format: json}}
+subscriptions: {{store: "{store}", metadata: {{town: value.town}}}}
+sink: {{format: nats, servers: "{url}"}}
+"""
+SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
+
+
+@pytest.mark.parametrize(("user", "learns"), [("admin, password: secret", True), ("reader, password: reader", False)])
+def test_many_subscriptions_are_indexed_by_a_sample(tmp_path: Path, monkeypatch: Any, user: str, learns: bool) -> None:
+    """Only speed depends on it: without the permission to ask for messages there is none, and nothing fails."""
+    store = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    opened = open_store(store)
+    wanted = (Subscription(destinations=("a",), condition=kiwi("town", f"T{n}")) for n in range(1500))
+    opened.create_many(wanted)
+    opened.close()
+    seen: list[Any] = []
+    with NatsServer(config=CONFIG) as server:
+        with Connection.open(server.url.replace("//", "//admin:secret@")) as connection:
+            create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "memory"})
+            for n in range(30):
+                connection.request(f"s.{n}", json.dumps({"town": f"T{n}"}).encode())
+        route = Route.parse(ROUTE.format(url=server.url, user=user, store=store), {})
+        matching = RunMatching(route, SPARK, tmp_path / "index")
+        learn = matching.revisions.learn
+        monkeypatch.setattr(
+            matching.revisions, "learn", lambda sample: learn(lambda keys: seen.extend(sample(keys)) or seen)
+        )
+        try:
+            matching.learn()
+            index = matching.place.open(matching.revisions.newest())
+        finally:
+            matching.close()
+
+    assert sorted(one["town"] for one in seen) == (sorted(f"T{n}" for n in range(30)) if learns else [])
+    assert len(index) == 1500
+    assert not (tmp_path / "index" / "writer.lock").exists()

@@ -1,0 +1,94 @@
+"""The archive of Spark's classes: made by a first run, used by those after it, never in the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.spark import cds
+from turnout.spark.cds import archive_options
+from turnout.spark.java import Java, find_java
+
+
+@pytest.fixture
+def java() -> Java:
+    found = find_java()
+    if found.major < 13:
+        pytest.skip("this JDK archives no classes at its exit")
+    return found
+
+
+def settle(*parts: Path) -> None:
+    """Make files look as if nobody has written to them for a while."""
+    for part in parts:
+        os.utime(part, (time.time() - 60, time.time() - 60))
+
+
+def written(options: list[str]) -> Path:
+    """The file that a JVM with these options writes when it ends."""
+    return Path(next(one for one in options if "ArchiveClassesAtExit" in one).partition("=")[2])
+
+
+def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """What the first leaves behind is taken once nobody writes to it, and only then."""
+    monkeypatch.setattr(cds, "_class_path", lambda: str(tmp_path / "none.jar"))
+    first = archive_options(java, tmp_path)
+    command = [str(java.home / "bin" / "java"), *first, "-cp", str(tmp_path / "none.jar"), "-version"]
+    subprocess.run(command, check=True, capture_output=True)
+    part = written(first)
+    if not part.exists():
+        pytest.skip("this JDK has no archive of its own to build on")
+
+    assert any("ArchiveClassesAtExit" in one for one in archive_options(java, tmp_path))
+    settle(part)
+    options = archive_options(java, tmp_path)
+    (archive,) = tmp_path.glob("*.jsa")
+
+    assert f"-XX:SharedArchiveFile={archive}" in options
+    assert not part.exists()
+    subprocess.run([command[0], *options, "-Xshare:on", *command[-3:]], check=True, capture_output=True)
+
+
+def test_half_an_archive_is_thrown_away(java: Java, tmp_path: Path) -> None:
+    """A JVM that was killed at writing leaves what its successor refuses; no run tries that again."""
+    part = written(archive_options(java, tmp_path))
+    part.write_bytes(b"half")
+    settle(part)
+
+    assert archive_options(java, tmp_path) == []
+    assert not part.exists()
+    assert list(tmp_path.glob("*.jsa")) == []
+
+
+def test_several_first_runs(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """Each writes a file of its own; one of them becomes the archive."""
+    monkeypatch.setattr(cds, "_is_whole", lambda java, part: True)
+    parts = [written(archive_options(java, tmp_path)) for _ in range(3)]
+    for part in parts:
+        part.write_bytes(b"whole")
+    settle(*parts)
+
+    assert len({*parts}) == 3
+    assert any("SharedArchiveFile" in one for one in archive_options(java, tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_cache_that_cannot_be_used(java: Java, tmp_path: Path) -> None:
+    """Spark starts without an archive then."""
+    (tmp_path / "file").touch()
+
+    assert archive_options(java, tmp_path / "file") == []
+    assert archive_options(Java(java.home, 11, "a test"), tmp_path) == []
+
+
+def test_an_archive_fits_one_class_path(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """Another one has a file of its own."""
+    one = cds._fingerprint(java)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    assert cds._fingerprint(java) != one

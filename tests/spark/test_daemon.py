@@ -1,0 +1,72 @@
+"""The process that workers are forked from: it has imported, and what it has imported bears a fork."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from turnout.spark.daemon import IMPORTS
+from turnout.spark.through import through
+
+LOOK = """
+import os, sys, turnout.spark.daemon as daemon
+daemon.preload()
+names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
+import gc
+print(len(names) - names.count("jemalloc_bg_thd"), "pandas" in sys.modules, gc.get_freeze_count() > 10_000)
+"""
+
+
+def test_what_workers_need_can_be_imported() -> None:
+    """A name that is wrong would be passed over in silence, and cost every worker a second."""
+    for name in IMPORTS:
+        importlib.import_module(name)
+
+
+def test_no_thread_is_lost_by_a_fork() -> None:
+    """But the one of Arrow's allocator, which starts again by itself; nothing imports pandas; all is frozen."""
+    environment = {"OPENBLAS_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONWARNINGS": "ignore"}
+    told = subprocess.run(
+        [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, env=environment, cwd="/"
+    )
+
+    assert told.stdout.split() == ["1", "False", "True"]
+
+
+def look(batches: Any) -> Any:
+    """What a worker finds when its first task begins."""
+    import os
+    import sys
+    from pathlib import Path
+
+    had = "turnout.spark.stage" in sys.modules
+    parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    for _ in batches:
+        pass
+    yield pa.RecordBatch.from_pydict({"had": [had], "parent": [parent], "one": [os.environ["OPENBLAS_NUM_THREADS"]]})
+
+
+def test_workers_are_forked_from_it(spark: SparkSession) -> None:
+    """On this machine, without anybody's doing; arrow and numpy work in them."""
+    rows = through(spark.range(4, numPartitions=2), look, "had boolean, parent string, one string").collect()
+
+    assert all(row.had for row in rows)
+    assert all("turnout.spark.daemon" in row.parent for row in rows)
+    assert {row.one for row in rows} == {"1"}
+
+
+def test_through_is_mapinarrow_without_pandas(spark: SparkSession) -> None:
+    """The rows of a frame, as the function gives them back."""
+
+    def doubled(batches: Any) -> Any:
+        import pyarrow.compute as pc
+
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pc.multiply(batch.column(0), 2)], names=["id"])
+
+    assert sorted(row.id for row in through(spark.range(3), doubled, "id bigint").collect()) == [0, 2, 4]

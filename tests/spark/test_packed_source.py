@@ -1,0 +1,213 @@
+"""The NATS source with each record batch as one row, and a revision of the subscriptions in its offsets."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from turnout.embedded import NatsServer
+from turnout.errors import ConfigError
+from turnout.spark.sources import _nats_stream
+from turnout.spark.sources._nats_options import SourceOptions
+from turnout.spark.sources._nats_packed import pack, unpack
+from turnout.spark.sources._nats_stream import REVISION, NatsStreamReader
+from turnout.spark.sources.nats import NatsDataSource, NatsReader
+from turnout.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.wire.records import SCHEMA
+
+pytestmark = pytest.mark.jetstream
+
+
+class FakeRevisions:
+    """Revisions that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 7
+        self.kept = {7}
+
+    def newest(self) -> int:
+        self.kept.add(self.now)
+        return self.now
+
+    def usable(self, revision: int) -> int:
+        return revision if revision in self.kept else self.newest()
+
+
+@pytest.fixture
+def stream(nats_server: NatsServer) -> Iterator[str]:
+    name = f"PACK{secrets.token_hex(4)}"
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+        yield name
+        delete_stream(connection, name)
+
+
+@pytest.fixture
+def publish(nats_server: NatsServer, stream: str) -> Callable[[int], None]:
+    def some(count: int) -> None:
+        with Connection.open(nats_server.url) as connection, Publisher(connection) as publisher:
+            for n in range(count):
+                publisher.publish(f"{stream}.{n % 3}", str(n).encode(), [("Kind", "x")])
+
+    return some
+
+
+@pytest.fixture
+def reader(nats_server: NatsServer, stream: str, monkeypatch: Any) -> Callable[..., NatsStreamReader]:
+    """A streaming reader as Spark's planner makes one, over revisions that a test sets."""
+
+    def make(revisions: FakeRevisions | None = None, **options: str) -> NatsStreamReader:
+        monkeypatch.setattr(_nats_stream, "AskedRevisions", lambda _: revisions)
+        asked = {} if revisions is None else {"revisionsUrl": "http://127.0.0.1:1/token"}
+        given = {"servers": nats_server.url, "stream": stream, "packed": "true", **asked, **options}
+        return NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), StructType())
+
+    return make
+
+
+def records(read: Any) -> list[tuple[dict[str, Any], int | None]]:
+    """Every record of packed rows, with its row's revision."""
+    return [(record, revision) for row in read for batch, revision in unpack(row) for record in batch.to_pylist()]
+
+
+def sample(count: int) -> Any:
+    rows = [
+        {"topic": f"a.{n}", "partition": 0, "offset": n + 1, "key": None, "value": b"%d" % n, "timestamp": None}
+        for n in range(count)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def test_a_packed_row_is_the_record_batch_again() -> None:
+    """What is unpacked equals what was packed, with its stream beside it, and lies in the row's own memory."""
+    batch = sample(5)
+
+    row = pack(batch, "FLIGHTS", 12)
+    ((unpacked, revision),) = list(unpack(row))
+
+    assert row.schema.names == ["batch", "revision"]
+    assert row.num_rows == 1
+    assert revision == 12
+    assert unpacked.select(SCHEMA.names).equals(batch)
+    assert unpacked.column("stream").to_pylist() == ["FLIGHTS"] * 5
+    memory = row.column(0).buffers()[2]
+    value = unpacked.column("value").buffers()[2]
+    assert memory.address <= value.address < memory.address + memory.size
+
+
+def test_several_packed_rows_in_one_batch() -> None:
+    """Spark may hand several rows over at once, and a slice of them."""
+    rows = pa.Table.from_batches([pack(sample(n), f"S{n}", None) for n in (1, 2, 3)]).combine_chunks().to_batches()[0]
+
+    unpacked = list(unpack(rows.slice(1)))
+
+    assert [(batch.num_rows, revision) for batch, revision in unpacked] == [(2, None), (3, None)]
+
+
+def test_the_schema_of_a_packed_source(nats_server: NatsServer, stream: str) -> None:
+    """Two columns, however many streams there are."""
+    options = {"servers": nats_server.url, "stream": f"{stream},OTHER", "packed": "true"}
+
+    assert NatsDataSource(options).schema() == "batch binary, revision bigint"
+    assert SourceOptions.from_mapping(options, streaming=False).packed
+
+
+def test_a_packed_batch_read(nats_server: NatsServer, stream: str, publish: Callable[[int], None]) -> None:
+    """Without subscriptions there is no revision."""
+    publish(10)
+    options = {"servers": nats_server.url, "stream": stream, "packed": "true"}
+    read = NatsReader(SourceOptions.from_mapping(options, streaming=False), StructType())
+
+    read_records = records(row for part in read.partitions() for row in read.read(part))
+
+    assert [(record["offset"], record["stream"], revision) for record, revision in read_records] == [
+        (n, stream, None) for n in range(1, 11)
+    ]
+    assert read_records[0][0]["headers"] == [{"key": "Kind", "value": b"x"}]
+
+
+def test_a_revision_belongs_to_a_micro_batch(
+    reader: Callable[..., NatsStreamReader], stream: str, publish: Callable[[int], None]
+) -> None:
+    """It is in the offset of the micro-batch, on its splits and in its rows; it moves with records alone."""
+    revisions = FakeRevisions()
+    read = reader(revisions)
+    start = read.initialOffset()
+
+    assert read.latestOffset(start, ReadAllAvailable()) == start
+    publish(5)
+    first = read.latestOffset(start, ReadAllAvailable())
+    assert first == {stream: 6, f"{stream}.from": 1, REVISION: 7}
+    revisions.now = 8
+    assert read.latestOffset(first, ReadAllAvailable()) == first
+    publish(5)
+    second = read.latestOffset(first, ReadAllAvailable())
+    assert second == {stream: 11, REVISION: 8}
+
+    again = {
+        number: {revision for part in read.partitions(*ends) for _, revision in records(read.read(part))}
+        for number, ends in enumerate([(start, first), (first, second)])
+    }
+    assert again == {0: {7}, 1: {8}}
+    read.stop()
+
+
+def test_a_split_carries_the_revision_through_a_pickle(
+    reader: Callable[..., NatsStreamReader], publish: Callable[[int], None]
+) -> None:
+    """A task gets a copy of its split, and of a reader."""
+    read = reader(FakeRevisions())
+    publish(3)
+    end = read.latestOffset(read.initialOffset(), ReadAllAvailable())
+    (part,) = pickle.loads(pickle.dumps(read.partitions(read.initialOffset(), end)))
+
+    assert part.revision == 7
+    read.stop()
+
+
+def test_a_checkpoint_without_a_revision_goes_on(
+    reader: Callable[..., NatsStreamReader], stream: str, publish: Callable[[int], None]
+) -> None:
+    """A micro-batch that was planned before there were revisions is matched with the newest."""
+    publish(4)
+    read = reader(FakeRevisions())
+
+    (part,) = read.partitions({stream: 1}, {stream: 5})
+
+    assert (part.start, part.end, part.revision) == (1, 5, 7)
+    assert read.latestOffset({stream: 5}, ReadAllAvailable()) == {stream: 5}
+    read.stop()
+
+
+def test_a_checkpoint_with_a_revision_goes_on_without_subscriptions(
+    reader: Callable[..., NatsStreamReader], stream: str, publish: Callable[[int], None]
+) -> None:
+    """A route that has lost its subscriptions block reads on."""
+    publish(4)
+    read = reader()
+    start = {stream: 3, REVISION: 5}
+
+    assert read.latestOffset({stream: 5, REVISION: 5}, ReadAllAvailable()) == {stream: 5, REVISION: 5}
+    assert read.latestOffset(start, ReadAllAvailable()) == {stream: 5}
+    assert [part.revision for part in read.partitions(start, {stream: 5, REVISION: 5})] == [None]
+    read.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"packed": "yes"}, "packed: is true or false"),
+        ({"revisionsUrl": "http://127.0.0.1:1/token"}, "revisionsUrl: is for streaming reads with packed"),
+    ],
+)
+def test_mistakes(options: dict[str, str], message: str) -> None:
+    """What does not go together is told."""
+    with pytest.raises(ConfigError, match=message):
+        SourceOptions.from_mapping({"servers": "nats://127.0.0.1:1", "stream": "A", **options}, streaming=True)

@@ -1,0 +1,227 @@
+"""The engine as a stage: what is published, what is counted, and what becomes rows."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from turnout.embedded import NatsServer
+from turnout.engine import Counts, Messages
+from turnout.engine.messages import RECORDS
+from turnout.errors import StreamError
+from turnout.routes import Route
+from turnout.spark import stage as module
+from turnout.spark.sources._nats_packed import pack
+from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
+from turnout.wire.records import SCHEMA
+
+pytestmark = pytest.mark.jetstream
+
+
+class FakeProgram:
+    """Sends each record to two topics, under ids of its offset; every third record fails."""
+
+    def __init__(self, out: str, sinks: int = 1) -> None:
+        self.out = out
+        self.sinks = sinks
+        self.indexes: list[Any] = []
+        self.collecting: list[bool] = []
+
+    def run(self, batch: Any, index: Any = None) -> Any:
+        self.indexes.append(index)
+        self.collecting.append(gc.isenabled())
+        offsets = batch.column("offset").to_pylist()
+        good = [row for row, offset in enumerate(offsets) if offset % 3]
+        bad = [offset for offset in offsets if not offset % 3]
+        rows = np.repeat(np.arange(len(good)), 2)
+        records = batch.take(pa.array(good, pa.int64()))
+        carried = pa.RecordBatch.from_arrays(
+            [records.column(item.name).cast(item.type) for item in RECORDS], schema=RECORDS
+        )
+        offset_of = [offsets[good[row]] for row in rows]
+        topics = [f"{self.out}.{place % 2}" for place in range(len(rows))]
+        ids = [f"S:{offset}:{place % 2}" for place, offset in enumerate(offset_of)]
+        messages = Messages(
+            pa.array(topics, pa.string()),
+            pa.array(ids, pa.string()),
+            (np.arange(len(rows)) % self.sinks).astype(np.int8),
+            rows,
+            carried,
+        )
+        counts = Counts(read=len(offsets), delivered=len(good), discarded=len(bad), messages=len(rows))
+        failure = {"topic": "t", "stage": "S", "class_name": "C", "exception": "E", "message": "M"}
+        failures = [{**failure, "offset": str(offset)} for offset in bad]
+        return SimpleNamespace(counts=counts, messages=messages, failures=failures[:20] + [{}] * len(failures[20:]))
+
+
+def batch_of(first: int, count: int, headers: Any = None) -> Any:
+    rows = [
+        {"topic": "in.a", "partition": 0, "offset": n, "value": b"%d" % n, "headers": headers, "timestamp": n}
+        for n in range(first, first + count)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+@pytest.fixture
+def out(nats_server: NatsServer) -> Iterator[str]:
+    name = f"STAGE{secrets.token_hex(4)}"
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+        yield name
+        delete_stream(connection, name)
+
+
+def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, packed: bool = True, sink: str = "") -> Stage:
+    """The stage of a route to one NATS sink, with a fake in the place of its program."""
+    text = f"""
+name: stage
+source: {{format: nats, servers: "{url}", stream: S}}
+sink: {{format: nats, servers: "{url}"{sink}}}
+"""
+    made = Stage.of(Route.parse(text, {}), packed=packed)
+    monkeypatch.setattr(module, "_programs", {made.key: program})
+    return made
+
+
+def stored(url: str, stream: str) -> list[dict[str, Any]]:
+    with Connection.open(url) as connection:
+        last = stream_info(connection, stream)["state"]["last_seq"]
+        batches = PullReader(connection, Range(stream, 1, last + 1)).batches() if last else []
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_what_is_published_is_acknowledged_and_counted(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """One row of counts for a task, whatever it was fed; ids and headers are those of the messages."""
+    headers = [{"key": "Kind", "value": b"x"}, {"key": "Nats-Msg-Id", "value": b"the source's"}]
+    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
+
+    (counted,) = list(made.publish([pack(batch_of(1, 2, headers), "S", None), pack(batch_of(4, 2), "S", None)]))
+
+    numbers = {name: counted.column(name)[0].as_py() for name in ("read", "delivered", "messages", "failures")}
+    assert numbers == {"read": 4, "delivered": 4, "messages": 8, "failures": 0}
+    assert counted.num_rows == 1
+    assert counted.schema.names == [part.split(" ")[0] for part in COUNTS.split(", ")][: len(counted.schema.names)]
+    rows = stored(nats_server.url, out)
+    assert sorted((row["topic"], row["value"], row["key"]) for row in rows) == sorted(
+        (f"{out}.{place}", b"%d" % n, b"S:%d:%d" % (n, place)) for n in (1, 2, 4, 5) for place in (0, 1)
+    )
+    assert {header["value"] for header in rows[0]["headers"] if header["key"] == "Kind"} == {b"x"}
+    assert [header["key"] for header in rows[0]["headers"]].count("Nats-Msg-Id") == 1
+    assert [header["key"] for header in rows[-1]["headers"]] == ["Nats-Msg-Id"]
+
+
+def test_a_task_done_again_stores_nothing_twice(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """By its ids; with messageId none every message is stored."""
+    rows = [pack(batch_of(1, 2), "S", None)]
+    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
+    for _ in range(2):
+        list(made.publish(rows))
+    assert len(stored(nats_server.url, out)) == 4
+
+    without = a_stage(nats_server.url, monkeypatch, FakeProgram(out), sink=", messageId: none")
+    list(without.publish(rows))
+
+    assert len(stored(nats_server.url, out)) == 8
+
+
+def test_a_task_without_records(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """Its counts are zero, and it opens no connection."""
+    made = replace(a_stage(nats_server.url, monkeypatch, FakeProgram(out)), sinks=(None,))
+
+    (counted,) = list(made.publish([]))
+
+    assert counted.num_rows == 1
+    assert counted.column("read").to_pylist() == [0]
+
+
+def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """The first twenty of a task; the others are counted."""
+    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
+
+    (counted,) = list(made.publish([pack(batch_of(1, 90), "S", None), pack(batch_of(91, 9), "S", None)]))
+
+    assert counted.num_rows == 20
+    assert sum(counted.column("failures").to_pylist()) == 33
+    assert sum(counted.column("read").to_pylist()) == 99
+    assert [failure["offset"] for failure in counted.column("failure").to_pylist()] == [str(n) for n in range(3, 61, 3)]
+
+
+def test_messages_as_rows(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """For other sinks: messages with null counts, and the counts in a row that is no message."""
+    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out, sinks=2), packed=False)
+
+    rows = pa.Table.from_batches(list(made.rows([batch_of(1, 2), batch_of(1, 0)]))).to_pylist()
+
+    names = [part.split(" ")[0] for part in MESSAGES.replace("struct<key:string,value:binary>", "").split(", ")]
+    assert list(rows[0])[:8] == names[:8]
+    assert [(row["topic"], row[MESSAGE_ID], row["value"], row["offset"], row[SINK]) for row in rows] == [
+        (f"{out}.0", "S:1:0", b"1", 1, 0),
+        (f"{out}.1", "S:1:1", b"1", 1, 1),
+        (f"{out}.0", "S:2:0", b"2", 2, 0),
+        (f"{out}.1", "S:2:1", b"2", 2, 1),
+        (None, None, None, None, None),
+    ]
+    assert [row["read"] for row in rows] == [None, None, None, None, 2]
+
+
+def test_records_are_matched_with_their_own_revision(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """That of their row; records without one are matched with the stage's."""
+    program = FakeProgram(out)
+    place: Any = SimpleNamespace(open=lambda revision: f"index {revision}")
+    made = a_stage(nats_server.url, monkeypatch, program).with_index(place)
+    rows = [pack(batch_of(1, 1), "S", 7), pack(batch_of(2, 1), "S", 8)]
+
+    list(made.publish(rows))
+    list(replace(made, packed=False).at(5).publish([batch_of(4, 1)]))
+
+    assert program.indexes == ["index 7", "index 8", "index 5"]
+    with pytest.raises(StreamError, match="without the revision"):
+        list(replace(made, packed=False).publish([batch_of(4, 1)]))
+
+
+def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """And afterwards it is as before."""
+    program = FakeProgram(out)
+    made = a_stage(nats_server.url, monkeypatch, program)
+
+    list(made.publish([pack(batch_of(1, 1), "S", None)]))
+
+    assert program.collecting == [False]
+    assert gc.isenabled()
+
+
+def test_a_message_without_a_topic(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """There is no subject to publish it on."""
+
+    class Nowhere(FakeProgram):
+        def run(self, batch: Any, index: Any = None) -> Any:
+            result = super().run(batch, index)
+            result.messages = replace(result.messages, topics=pa.nulls(len(result.messages), pa.string()))
+            return result
+
+    made = a_stage(nats_server.url, monkeypatch, Nowhere(out))
+
+    with pytest.raises(StreamError, match="no topic"):
+        list(made.publish([pack(batch_of(1, 1), "S", None)]))
+
+
+def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypatch: Any) -> None:
+    """However often a stage arrives; it shows no secret."""
+    text = (
+        'name: x\nsource: {format: nats, servers: "nats://u:hunter2@h", stream: S}\nsink: {format: nats, servers: "n"}'
+    )
+    monkeypatch.setattr(module, "_programs", {})
+    first, second = (pickle.loads(pickle.dumps(Stage.of(Route.parse(text, {}), packed=True))) for _ in range(2))
+
+    assert first._program() is second._program()
+    assert "hunter2" not in repr(first)
