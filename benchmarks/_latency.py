@@ -76,7 +76,7 @@ def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
 @contextmanager
 def _route(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
     from turnout import Route
-    from turnout.spark.job import run
+    from turnout.spark.running.job import run
 
     route = Route.parse(_ROUTE.format(url=server.url, checkpoint=folder / "route"), {})
     stop = threading.Event()

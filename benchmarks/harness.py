@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-_NOT_BENCHMARKS = {"harness"}
+_NOT_BENCHMARKS = {"harness", "workloads"}
 
 
 @dataclass(frozen=True)

