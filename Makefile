@@ -24,7 +24,7 @@ demo: $(STAMP)  ## the main job: a year of flights through the switch, on real s
 	@$(BIN)/turnout demo $(ARGS)
 
 test: $(STAMP)  ## every test, with the real servers that it starts itself
-	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+	$(BIN)/python -m tests.halves $(ARGS)
 
 fast: $(STAMP)  ## the tests that need no JVM and no server: seconds
 	$(BIN)/python -m pytest -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak" $(ARGS)

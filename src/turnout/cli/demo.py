@@ -47,8 +47,10 @@ def register(app: typer.Typer) -> None:
 def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, quiet: bool) -> DemoResult:
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
+    from turnout.records.without_pandas import spare_pandas
     from turnout.spark.java import find_java
 
+    spare_pandas()
     screen = console(quiet=quiet)
     screen.print(f"{find_java()}", soft_wrap=True)
     screen.print(f"nats-server: {find_nats_server()}", soft_wrap=True)

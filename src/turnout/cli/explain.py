@@ -13,7 +13,7 @@ import typer
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from turnout.spark.explain import StageReport
+    from turnout.engine.explain import StageReport
 
 __all__ = ["register"]
 
@@ -28,18 +28,15 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
     ) -> None:
         """Show what every stage of a route's chain does to one record, and why."""
+        from turnout.records.without_pandas import spare_pandas
+
+        spare_pandas()
+        from turnout.engine.explain import explain as reports_of
+        from turnout.engine.explain import record_batch
         from turnout.routes import Route
-        from turnout.spark.explain import explain as reports_of
-        from turnout.spark.explain import record_frame
-        from turnout.spark.session import build_session
 
         loaded = Route.load(route)
-        given = _read(record)
-        spark = build_session("turnout-explain", master="local[1]")
-        try:
-            reports = list(reports_of(loaded.chain, loaded.value, record_frame(spark, given)))
-        finally:
-            spark.stop()
+        reports = list(reports_of(loaded.chain, loaded.key, loaded.value, record_batch(_read(record))))
         if as_json:
             typer.echo(json.dumps([asdict(report) for report in reports], indent=1, ensure_ascii=False))
         else:

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from turnout.spark.counts import Counts
-    from turnout.spark.job import Progress, RunResult
+    from turnout.engine.counts import Counts
+    from turnout.spark.running.job import Progress, RunResult
 
 __all__ = ["COUNT_LABELS", "console", "counts_table", "loading", "run_display", "run_summary"]
 

@@ -18,7 +18,7 @@ from turnout.cli.progress import console, run_display, run_summary
 from turnout.errors import MissingExtraError, RouteError
 
 if TYPE_CHECKING:
-    from turnout.spark.job import RunResult
+    from turnout.spark.running.job import RunResult
 
 __all__ = ["register", "result_json", "stop_on_signals"]
 
@@ -59,7 +59,7 @@ def _check(file: Path, *, as_json: bool) -> int:
         else:
             typer.echo(str(wrong), err=True)
         return WRONG_REQUEST
-    notes = route.errors.notes()
+    notes = (*route.notes, *route.errors.notes())
     if as_json:
         fine = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
         typer.echo(json.dumps(fine, indent=1))
@@ -75,15 +75,17 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
 
     loaded = Route.load(file)
     try:
+        from turnout.records.without_pandas import spare_pandas
         from turnout.spark.ends import look_ahead
-        from turnout.spark.job import checkpoint_of
-        from turnout.spark.job import run as run_route
+        from turnout.spark.running.job import checkpoint_of
+        from turnout.spark.running.job import run as run_route
         from turnout.spark.session import route_session
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
             raise
         raise MissingExtraError("spark", missing.name or "pyspark") from missing
 
+    spare_pandas()
     screen = console(quiet=as_json)
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
     look_ahead(loaded)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from turnout.spark.counts import Counts
+from turnout.engine.counts import Counts
 from turnout.wire import Connection, PullReader, Range, stream_info
 
 __all__ = ["Ledger", "read_ledger"]

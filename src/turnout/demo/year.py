@@ -16,7 +16,7 @@ from turnout.demo.ledger import Ledger, read_ledger
 from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
 from turnout.embedded import NatsServer
 from turnout.routes import Route
-from turnout.spark.job import Progress, RunResult, run
+from turnout.spark.running.job import Progress, RunResult, run
 from turnout.spark.session import route_session
 from turnout.subscriptions import open_store
 from turnout.wire import Connection, create_stream
