@@ -160,7 +160,10 @@ async def test_a_bucket_without_its_leader(cluster: Cluster) -> None:
         kv = await js.create_key_value(KeyValueConfig(bucket=bucket, replicas=3))
         await kv.put("k", "1")
         watcher = await kv.watch("k")
-        assert (await watcher.next(10)).value == b"1"
+        # A replica that lags says that all is told (None) before it has the value itself.
+        first = await watcher.next(10) or await watcher.next(10)
+        assert first is not None
+        assert first.value == b"1"
         lost = await leader_of(await js.stream(f"KV_{bucket}"))
         await asyncio.to_thread(cluster[lost].stop, kill=True)
         try:

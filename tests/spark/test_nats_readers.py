@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -244,7 +245,8 @@ def test_no_reply_subject_is_stored(fill: Fill, make: Make, connection: Connecti
     """JetStream answers the reply subject of a message with its acknowledgement and does not keep it."""
     stream = fill(0)
     connection.publish(f"{stream}.x", b"x", "somebody.waits", [("A", "b")])
-    connection.ping()
+    while connection.api(f"STREAM.INFO.{stream}")["state"]["last_seq"] < 1:  # stored a moment after it was taken
+        time.sleep(0.01)
     reader = NatsStreamReader(
         SourceOptions.from_mapping({"servers": str(connection.server), "stream": stream}, streaming=True),
         StructType().add("headers", _HEADERS),

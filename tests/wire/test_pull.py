@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,14 @@ def fill(connection: Connection, stream: str, payloads: list[bytes], headers: di
         connection.request(f"{stream}.{index % 3}", payload, headers)
 
 
+def stored(connection: Connection, stream: str, count: int) -> None:
+    """Wait until a stream keeps *count* messages: one published without an acknowledgement is stored a moment later."""
+    end = time.monotonic() + 30
+    while connection.api(f"STREAM.INFO.{stream}")["state"]["last_seq"] < count:
+        assert time.monotonic() < end, f"{stream} does not keep {count} messages after 30 s"
+        time.sleep(0.01)
+
+
 def read(connection: Connection, wanted: Range) -> list[dict[str, Any]]:
     batches = list(PullReader(connection, wanted).batches())
     return pa.Table.from_batches(batches).to_pylist() if batches else []
@@ -45,7 +54,7 @@ def test_payloads_come_as_they_were_sent(connection: Connection, stream: str) ->
     payloads = [b"", b"MSG a 1 $JS.ACK.S.C.1.2.3.4.5 3\r\nabc\r\n", b"\r\nPING\r\n", bytes(range(256))]
     fill(connection, stream, payloads)
     connection.publish(f"{stream}.h", b"x", headers=[("A", "1"), ("A", b"\xff"), ("Nats-Msg-Id", "id-7")])
-    connection.ping()
+    stored(connection, stream, 5)
 
     rows = read(connection, Range(stream, 1, 100))
 
@@ -115,7 +124,7 @@ def test_large_and_small_frames_in_one_stream(connection: Connection, stream: st
     """The search changes its way with the size, the result does not."""
     payloads = [bytes([n % 251]) * (9000 if n % 2 else 7) for n in range(400)]
     connection.send(b"".join(frame(f"{stream}.x", payload) for payload in payloads))
-    connection.ping()
+    stored(connection, stream, len(payloads))
 
     assert [row["value"] for row in read(connection, Range(stream, 1, 401))] == payloads
 
@@ -124,7 +133,7 @@ def test_a_connection_cut_in_the_middle_of_frames(nats_server: NatsServer, conne
     """Reading goes on behind the last message handed out: nothing twice, nothing missing."""
     payloads = [b"%06d" % n * 20 for n in range(5000)]
     connection.send(b"".join(frame(f"{stream}.x", payload) for payload in payloads))
-    connection.ping()
+    stored(connection, stream, len(payloads))
 
     with CuttingProxy(nats_server.port, 100_001, 7_777, 250_013, 1_500) as proxy, Connection.open(proxy.url) as cut:
         rows = read(cut, Range(stream, 1, 5001))
@@ -178,7 +187,7 @@ def test_positions_with_more_tokens(nats_server: NatsServer) -> None:
     with NatsServer(config=config, jetstream=False) as server, Connection.open(server.url, domain="DOM") as connection:
         create_stream(connection, {"name": "V2", "subjects": ["v.>"], "storage": "memory"})
         connection.send(b"".join(frame(f"v.{n}", b"%d" % n) for n in range(100)))
-        connection.ping()
+        stored(connection, "V2", 100)
 
         rows = read(connection, Range("V2", 1, 101))
 
