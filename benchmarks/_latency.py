@@ -57,7 +57,7 @@ def latencies(spark: Any, server: NatsServer, folder: Path, options: Options) ->
 
 @contextmanager
 def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
-    from turnout.spark.sources.latency import low_latency_source
+    from turnout.spark.session.latency import low_latency_source
 
     given = {"servers": server.url, "stream": "IN", "startingOffsets": "latest", "includeStream": "true"}
     loaded = spark.readStream.format("nats").options(**given, **low_latency_source()).load()

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.harness import Options, Result, best_of, texts
 from turnout.errors import TurnoutError
-from turnout.spark.session import build_session
+from turnout.spark.session.build import build_session
 
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 

@@ -21,9 +21,9 @@ from benchmarks._latency import latencies
 from benchmarks.harness import Options, Result, clock, cpu_seconds, texts
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
-from turnout.spark.session import build_session
-from turnout.spark.sources.latency import low_latency_session
-from turnout.spark.sources.nats import register
+from turnout.spark.formats.nats.source import register
+from turnout.spark.session.build import build_session
+from turnout.spark.session.latency import low_latency_session
 from turnout.wire import (
     Connection,
     Publisher,

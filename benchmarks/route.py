@@ -23,7 +23,7 @@ from turnout.engine import Program
 from turnout.engine.reading import batch_of
 from turnout.routes import Route
 from turnout.spark.running import job
-from turnout.spark.session import route_session
+from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 from turnout.wire import Connection, Publisher, PullReader, Range, create_stream

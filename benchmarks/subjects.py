@@ -101,7 +101,7 @@ def _subjects(spark: Any, count: int) -> Iterator[Any]:
 
 
 def _spark(options: Options, library: dict[str, float]) -> Iterator[Result]:
-    from turnout.spark.session import build_session
+    from turnout.spark.session.build import build_session
 
     count = options.rows(USUAL, QUICK)
     spark = build_session("turnout-bench-subjects", master="local[2]")

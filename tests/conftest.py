@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of this test process."""
-    from turnout.spark.session import build_session
+    from turnout.spark.session.build import build_session
 
     session = build_session(
         "turnout-tests",

@@ -3,8 +3,8 @@
 ``python -m tests.halves``. The first half waits for a JVM much of the time, the second computes and waits for servers:
 together they take two cores as long as the longer one. Arguments are handed to one ordinary run instead.
 
-What fails beside the other half is run once more, alone, and both outcomes are printed: a server that answers late because
-the machine was busy is told apart from a mistake, which fails twice.
+What fails beside the other half is run once more, alone, and both outcomes are printed: a server that answers late
+because the machine was busy is told apart from a mistake, which fails twice.
 """
 
 from __future__ import annotations

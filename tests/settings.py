@@ -34,7 +34,7 @@ def interpreted(spark: SparkSession) -> AbstractContextManager[None]:
 
 def low_latency(spark: SparkSession) -> AbstractContextManager[None]:
     """What of the low-latency settings can be set in a session that is there already: all but the sockets."""
-    from turnout.spark.sources.latency import low_latency_session
+    from turnout.spark.session.latency import low_latency_session
 
     wanted = {name.removeprefix("spark.hadoop."): value for name, value in low_latency_session().items()}
     # Hadoop would go on with the file system that it knows.

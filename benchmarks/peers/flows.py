@@ -126,7 +126,7 @@ def fill(connection: Connection, records: int) -> None:
 def _by_turns(
     program: Path, server: NatsServer, connection: Connection, records: int, work: Path, turns: int
 ) -> Result:
-    from turnout.spark.session import route_session
+    from turnout.spark.session.build import route_session
 
     parsed = parsed_route(server)
     ours, theirs = [], []

@@ -3,6 +3,6 @@
 Spark looks for top-level packages named ``pyspark_*`` and for a `DefaultSource` in them.
 """
 
-from turnout.spark.sources.nats import NatsDataSource as DefaultSource
+from turnout.spark.formats.nats.source import NatsDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -30,8 +30,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.addPyFile(sys.argv[3])
 from turnout import Route
-from turnout.spark.index_place import IndexPlace
-from turnout.spark.index_server import IndexServer
+from turnout.spark.index.place import IndexPlace
+from turnout.spark.index.server import IndexServer
 from turnout.spark.running.job import run
 
 # The workers are on this machine as well: they are to take it for another one.

@@ -18,7 +18,7 @@ import pytest
 import turnout
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
-from turnout.spark.java import find_java
+from turnout.spark.session.java import find_java
 from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
 SOURCE = Path(turnout.__file__).parent.parent
@@ -111,7 +111,7 @@ import sys
 from pyspark.sql import SparkSession, functions as F
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.addPyFile(sys.argv[3])
-from turnout.spark.sources.nats import register
+from turnout.spark.formats.nats.source import register
 register(spark)
 options = {"servers": sys.argv[1], "stream": "IN", "includeStream": "true", "partitions": "2"}
 loaded = spark.readStream.format("nats").options(**options).option("maxRecordsPerTrigger", "10000").load()

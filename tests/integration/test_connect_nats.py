@@ -15,7 +15,7 @@ import pytest
 import turnout
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
-from turnout.spark.java import find_java
+from turnout.spark.session.java import find_java
 from turnout.wire import Connection, Publisher, create_stream, subject_counts
 
 pytest.importorskip("grpc_status", reason='Spark Connect needs "pyspark[connect]"')

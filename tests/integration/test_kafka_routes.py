@@ -13,7 +13,7 @@ from tests.integration.kafka_broker import KafkaBroker, connector_properties
 
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
-from turnout.spark.sources.kafka import CONNECTOR, kafka_properties, resolve_jars
+from turnout.spark.formats.kafka import CONNECTOR, kafka_properties, resolve_jars
 from turnout.wire import Connection, PullReader, Range, create_stream
 
 pytestmark = pytest.mark.kafka

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from turnout.embedded import NatsServer
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.spark.ends import read, write
-from turnout.spark.sources.nats import register
+from turnout.spark.formats.nats.source import register
 from turnout.wire import Connection, create_stream, delete_stream, stream_info
 
 

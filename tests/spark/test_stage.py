@@ -20,7 +20,7 @@ from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.spark import stage as module
-from turnout.spark.sources._nats_packed import pack
+from turnout.spark.formats.nats.packed import pack
 from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
 from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.wire.records import SCHEMA

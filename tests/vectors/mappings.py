@@ -20,7 +20,7 @@ def run(path: Path) -> Iterable[Outcome]:
     vectors = json.loads(path.read_text(encoding="utf-8"))
     yield from python_outcomes(vectors)
     try:
-        from turnout.spark.session import build_session
+        from turnout.spark.session.build import build_session
     except ImportError:
         yield Outcome("all of them", "spark", "unsupported", "pyspark is not installed")
         return

@@ -48,7 +48,7 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, qui
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
     from turnout.records.without_pandas import spare_pandas
-    from turnout.spark.java import find_java
+    from turnout.spark.session.java import find_java
 
     spare_pandas()
     screen = console(quiet=quiet)

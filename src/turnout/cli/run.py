@@ -79,7 +79,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
         from turnout.spark.ends import look_ahead
         from turnout.spark.running.job import checkpoint_of
         from turnout.spark.running.job import run as run_route
-        from turnout.spark.session import route_session
+        from turnout.spark.session.build import route_session
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
             raise

@@ -17,7 +17,7 @@ from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
 from turnout.embedded import NatsServer
 from turnout.routes import Route
 from turnout.spark.running.job import Progress, RunResult, run
-from turnout.spark.session import route_session
+from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
 from turnout.wire import Connection, create_stream
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
+    from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match
     from turnout.spark.running.job import Progress, RunResult, run
-    from turnout.spark.session import build_session
-    from turnout.spark.sources.nats import register
+    from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
 
 __all__ = [
@@ -36,8 +36,8 @@ _HOMES = {
     "turnout.engine.counts": ("Counts",),
     "turnout.spark.frames": ("Applied", "apply_chain", "match"),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
-    "turnout.spark.session": ("build_session",),
-    "turnout.spark.sources.nats": ("register",),
+    "turnout.spark.session.build": ("build_session",),
+    "turnout.spark.formats.nats.source": ("register",),
     "turnout.spark.subjects": ("map_subject", "map_subjects", "subject_matches", "transform_subject"),
 }
 

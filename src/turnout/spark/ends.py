@@ -10,8 +10,8 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
-from turnout.spark.sources.latency import low_latency_source
-from turnout.spark.sources.nats import register
+from turnout.spark.formats.nats.source import register
+from turnout.spark.session.latency import low_latency_source
 from turnout.wire import Connection, ConnectionOptions, stream_info
 
 __all__ = ["RECORD_COLUMNS", "activate", "is_batch", "look_ahead", "read", "write"]

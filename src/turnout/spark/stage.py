@@ -22,10 +22,10 @@ from turnout.errors import StreamError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.spark.index_place import IndexPlace
-from turnout.spark.sinks.nats import NOT_FORWARDED, SinkOptions
-from turnout.spark.sources._nats_packed import unpack
-from turnout.spark.worker import without_collections
+from turnout.spark.formats.nats.packed import unpack
+from turnout.spark.formats.nats.sink import NOT_FORWARDED, SinkOptions
+from turnout.spark.index.place import IndexPlace
+from turnout.spark.workers.garbage import without_collections
 from turnout.wire import Connection, Publisher
 from turnout.wire.packing import header_lines, id_lines
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from turnout.spark.frames.metadata import FrameMetadata
-from turnout.spark.through import through
+from turnout.spark.workers.through import through
 from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs

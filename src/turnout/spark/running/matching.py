@@ -15,9 +15,9 @@ from turnout.engine import Program
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.spark.index_place import IndexPlace
-from turnout.spark.index_server import IndexServer
-from turnout.spark.revisions import Revisions
+from turnout.spark.index.place import IndexPlace
+from turnout.spark.index.revisions import Revisions
+from turnout.spark.index.server import IndexServer
 from turnout.wire import Connection, ConnectionOptions, sample
 
 __all__ = ["RunMatching"]

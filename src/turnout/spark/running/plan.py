@@ -14,7 +14,7 @@ from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.spark.ends import write
 from turnout.spark.running.failure_log import FAILURES, FAILURES_COUNT
 from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
-from turnout.spark.through import through
+from turnout.spark.workers.through import through
 
 __all__ = ["OBSERVED", "published", "publishes", "write_all"]
 

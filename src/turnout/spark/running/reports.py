@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from turnout.spark.sources._nats_stream import REVISION
+from turnout.spark.formats.nats.stream import REVISION
 
 __all__ = ["Reports", "ended_at", "metrics_of", "revision_of"]
 

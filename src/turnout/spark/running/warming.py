@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from turnout.spark.stage import COUNTS, Stage
-from turnout.spark.through import through
+from turnout.spark.workers.through import through
 
 __all__ = ["warm_up"]
 

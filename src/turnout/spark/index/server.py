@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 
 class Kept(Protocol):
-    """What the server asks: see `turnout.spark.revisions.Revisions`."""
+    """What the server asks: see `turnout.spark.index.revisions.Revisions`."""
 
     folder: Path
 

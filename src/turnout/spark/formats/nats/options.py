@@ -44,7 +44,7 @@ class SourceOptions:
         pause_file: as long as there is a file of this name, a streaming read finds nothing new.
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
-        packed: record batches come as single rows, see `turnout.spark.sources._nats_packed`.
+        packed: record batches come as single rows, see `turnout.spark.formats.nats.packed`.
         revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
     """
 

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
-from turnout.spark.cds import archive_options
-from turnout.spark.daemon import ROUTES_ONLY
-from turnout.spark.java import Java, use_java
-from turnout.spark.python import worker_python
-from turnout.spark.sources.kafka import brings_connector, kafka_properties
-from turnout.spark.sources.latency import low_latency_session
+from turnout.spark.formats.kafka import brings_connector, kafka_properties
+from turnout.spark.session.cds import archive_options
+from turnout.spark.session.java import Java, use_java
+from turnout.spark.session.latency import low_latency_session
+from turnout.spark.workers.daemon import ROUTES_ONLY
+from turnout.spark.workers.python import worker_python
 
 __all__ = ["build_session", "route_session"]
 
@@ -46,7 +46,7 @@ _HERE_ONLY: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Other hosts may have turnout from a file that was added to the session, which comes too late for this.
-    "spark.python.daemon.module": "turnout.spark.daemon",
+    "spark.python.daemon.module": "turnout.spark.workers.daemon",
 }
 
 

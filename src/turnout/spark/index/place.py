@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from turnout.errors import ConnectionLostError
-from turnout.spark.index_client import ask
+from turnout.spark.index.client import ask
 
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
@@ -38,7 +38,7 @@ class IndexPlace:
     Attributes:
         folder: on the driver's host.
         mark: what the folder's mark says, so that a folder of the same name on another host is not taken for it.
-        url: where `turnout.spark.index_server` gives its files to other hosts; None where there are none.
+        url: where `turnout.spark.index.server` gives its files to other hosts; None where there are none.
     """
 
     folder: str

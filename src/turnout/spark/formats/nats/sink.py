@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 )
 
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.spark.sources._nats_options import check_names
-from turnout.spark.worker import spare_collections
+from turnout.spark.formats.nats.options import check_names
+from turnout.spark.workers.garbage import spare_collections
 from turnout.wire import Connection, ConnectionOptions, Published, Publisher
 from turnout.wire.options import CONNECTION_OPTIONS
 from turnout.wire.packing import header_lines, id_lines

@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
-from turnout.spark.sources import _nats_stream
-from turnout.spark.sources._nats_options import SourceOptions
-from turnout.spark.sources._nats_packed import pack, unpack
-from turnout.spark.sources._nats_stream import REVISION, NatsStreamReader
-from turnout.spark.sources.nats import NatsDataSource, NatsReader
+from turnout.spark.formats.nats import stream as stream_module
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.packed import pack, unpack
+from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
+from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
 from turnout.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.wire.records import SCHEMA
 
@@ -64,7 +64,7 @@ def reader(nats_server: NatsServer, stream: str, monkeypatch: Any) -> Callable[.
     """A streaming reader as Spark's planner makes one, over revisions that a test sets."""
 
     def make(revisions: FakeRevisions | None = None, **options: str) -> NatsStreamReader:
-        monkeypatch.setattr(_nats_stream, "AskedRevisions", lambda _: revisions)
+        monkeypatch.setattr(stream_module, "AskedRevisions", lambda _: revisions)
         asked = {} if revisions is None else {"revisionsUrl": "http://127.0.0.1:1/token"}
         given = {"servers": nats_server.url, "stream": stream, "packed": "true", **asked, **options}
         return NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), StructType())

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.embedded import NatsServer
-from turnout.spark.sources.nats import register
+from turnout.spark.formats.nats.source import register
 from turnout.wire import Connection, create_stream, delete_stream, stream_info, subject_counts
 from turnout.wire import headers as wire_headers
 

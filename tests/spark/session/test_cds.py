@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from turnout.spark import cds
-from turnout.spark.cds import archive_options
-from turnout.spark.java import Java, find_java
+from turnout.spark.session.build import cds
+from turnout.spark.session.cds import archive_options
+from turnout.spark.session.java import Java, find_java
 
 
 @pytest.fixture

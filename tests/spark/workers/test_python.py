@@ -11,7 +11,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from turnout.spark.python import worker_python
+from turnout.spark.workers.python import worker_python
 
 HOME = Path(pyspark.__file__).parent
 

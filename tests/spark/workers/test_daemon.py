@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from turnout.spark.daemon import IMPORTS
-from turnout.spark.through import through
+from turnout.spark.workers.daemon import IMPORTS
+from turnout.spark.workers.through import through
 
 LOOK = """
-import os, sys, turnout.spark.daemon as daemon
+import os, sys, turnout.spark.workers.daemon as daemon
 daemon.preload()
 names = [open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task")]
 import gc
@@ -56,7 +56,7 @@ def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     rows = through(spark.range(4, numPartitions=2), look, "had boolean, parent string, one string").collect()
 
     assert all(row.had for row in rows)
-    assert all("turnout.spark.daemon" in row.parent for row in rows)
+    assert all("turnout.spark.workers.daemon" in row.parent for row in rows)
     assert {row.one for row in rows} == {"1"}
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from turnout.conditions import kiwi
 from turnout.errors import StoreUnavailableError
-from turnout.spark import revisions as module
-from turnout.spark.revisions import Revisions
+from turnout.spark.index import revisions as module
+from turnout.spark.index.revisions import Revisions
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.stores.memory import MemoryStore

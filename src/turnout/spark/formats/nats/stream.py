@@ -18,10 +18,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.spark.index_client import AskedRevisions
-from turnout.spark.sources._nats_holes import HoleCounter, lost
-from turnout.spark.sources._nats_options import SourceOptions
-from turnout.spark.sources._nats_reading import (
+from turnout.spark.formats.nats.holes import HoleCounter, lost
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.reading import (
     Split,
     StreamState,
     columns_of,
@@ -30,7 +29,8 @@ from turnout.spark.sources._nats_reading import (
     split,
     state_of,
 )
-from turnout.spark.sources._nats_waiting import wait_for_more
+from turnout.spark.formats.nats.waiting import wait_for_more
+from turnout.spark.index.client import AskedRevisions
 from turnout.wire import Acknowledger, Connection
 
 __all__ = ["REVISION", "NatsStreamReader"]

@@ -20,7 +20,7 @@ from typing import Final
 
 import pyspark
 
-from turnout.spark.java import Java
+from turnout.spark.session.java import Java
 
 __all__ = ["archive_options"]
 

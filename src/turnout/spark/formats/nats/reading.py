@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
-from turnout.spark.sources._nats_holes import LossWatch
-from turnout.spark.sources._nats_options import SourceOptions, Start
-from turnout.spark.sources._nats_packed import pack
-from turnout.spark.worker import spare_collections
+from turnout.spark.formats.nats.holes import LossWatch
+from turnout.spark.formats.nats.options import SourceOptions, Start
+from turnout.spark.formats.nats.packed import pack
+from turnout.spark.workers.garbage import spare_collections
 from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
 from turnout.wire.records import SCHEMA, position
 
@@ -154,7 +154,7 @@ class PackedColumns:
     """Each record batch as one row, with the revision of its split."""
 
     def of(self, batch: Any, part: Split) -> Any:
-        """See `turnout.spark.sources._nats_packed`."""
+        """See `turnout.spark.formats.nats.packed`."""
         return pack(batch, part.stream, part.revision)
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import StreamError
-from turnout.spark.sources._nats_options import SourceOptions
+from turnout.spark.formats.nats.options import SourceOptions
 from turnout.wire import Connection, stream_info
 
 __all__ = ["HoleCounter", "LossWatch", "lost"]

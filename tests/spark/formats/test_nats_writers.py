@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
-from turnout.spark.sinks.nats import NatsStreamWriter, NatsWriter
+from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.wire import Connection, create_stream, delete_stream, subject_counts
 
 pytestmark = pytest.mark.jetstream

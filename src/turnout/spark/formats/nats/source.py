@@ -16,12 +16,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from turnout.spark.sinks.nats import NatsStreamWriter, NatsWriter
-from turnout.spark.sources._nats_holes import HoleCounter
-from turnout.spark.sources._nats_options import SourceOptions
-from turnout.spark.sources._nats_packed import PACKED_COLUMNS
-from turnout.spark.sources._nats_reading import Split, columns_of, read_split, resolve, split, state_of
-from turnout.spark.sources._nats_stream import NatsStreamReader
+from turnout.spark.formats.nats.holes import HoleCounter
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.packed import PACKED_COLUMNS
+from turnout.spark.formats.nats.reading import Split, columns_of, read_split, resolve, split, state_of
+from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
+from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.wire import Connection
 
 __all__ = ["NatsDataSource", "register"]

@@ -26,7 +26,7 @@ IMPORTS = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.streaming.datasource",
     "pyspark.sql.worker.plan_data_source_read",
-    "turnout.spark.sources.nats",
+    "turnout.spark.formats.nats.source",
     "turnout.spark.stage",
     "turnout.engine",
     "turnout.subscriptions.index",

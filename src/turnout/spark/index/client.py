@@ -17,7 +17,7 @@ _TIMEOUT = 60.0
 
 @contextmanager
 def ask(url: str, path: str) -> Iterator[Any]:
-    """What `turnout.spark.index_server` at *url* has under *path*, to be read.
+    """What `turnout.spark.index.server` at *url* has under *path*, to be read.
 
     Raises:
         ConnectionLostError: it does not answer, or has no such thing; the message does not repeat the address.

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from turnout.errors import ConnectionLostError
-from turnout.spark import index_place
-from turnout.spark.index_client import AskedRevisions
-from turnout.spark.index_place import IndexPlace
-from turnout.spark.index_server import IndexServer
+from turnout.spark.index import place as index_place
+from turnout.spark.index.client import AskedRevisions
+from turnout.spark.index.place import IndexPlace
+from turnout.spark.index.server import IndexServer
 from turnout.subscriptions.index import IndexFileError
 
 
