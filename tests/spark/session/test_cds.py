@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from turnout.spark.session.build import cds
+from turnout.spark.session import cds
 from turnout.spark.session.cds import archive_options
 from turnout.spark.session.java import Java, find_java
 

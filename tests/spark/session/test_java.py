@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import TurnoutError
-from turnout.spark.session.build import java
+from turnout.spark.session import java
 
 
 @pytest.fixture(autouse=True)
