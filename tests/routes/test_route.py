@@ -47,7 +47,7 @@ def test_the_example_route() -> None:
 
     assert route.source.options()["servers"] == "nats://127.0.0.1:1"
     assert route.subscriptions is not None
-    assert route.subscriptions.store == "sqlite:///subscriptions.db"
+    assert route.subscriptions.store == f"sqlite:///{Path('examples/subscriptions.db').absolute()}"
     assert [stage.name for stage in route.chain.stages] == [
         "cancelled", "origin", "readable", "private", "private-header", "when",
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_a_mistake_names_its_line() -> None:
         ("- a", "", "found list, expected a block of names and values"),
         ("a: [", "", "not YAML"),
         (SMALL + "sinks: {}", "", "needs exactly one of sink and sinks"),
-        (SMALL + "unmatched: pass", "", "unmatched: has a meaning only with subscriptions"),
+        (SMALL + "unmatched: pass", "unmatched", "has a meaning only with subscriptions"),
         (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow goes with neither"),
         (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {a: valu.b}}",

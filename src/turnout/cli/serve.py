@@ -59,7 +59,7 @@ def serve(
         )
     registries = [KiwiTreeClient(address) for address in addresses if address]
     try:
-        with opened_store(store) as opened:
+        with opened_store(store, create=True) as opened:
             trees = KiwiTrees(*registries) if registries else None
             serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
     finally:
