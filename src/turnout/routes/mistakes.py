@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from turnout.errors import Mistake
-from turnout.guesses import did_you_mean
+from turnout.guesses import did_you_mean, nearest
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
 from turnout.routes.places import Path, dotted, line_of
@@ -114,7 +114,9 @@ def _wrong_format(given: object) -> str:
     if not isinstance(given, dict):
         return f"found {masked_url(repr(given))}, expected a block with a format"
     if name is None:
-        return f"format is required and missing, one of {expected}"
+        near = next((key for key in map(str, given) if nearest(key, ["format"], 0.7)), None)
+        guess = f'; found {near!r}, did you mean "format"?' if near else ""
+        return f"format is required and missing, one of {expected}{guess}"
     return f"format: found {name!r}, expected one of {expected}{did_you_mean(str(name), FORMATS)}"
 
 
