@@ -18,9 +18,10 @@ from turnout.cli.progress import console, run_display, run_summary
 from turnout.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from turnout.routes import Route
     from turnout.spark.running.job import RunResult
 
-__all__ = ["register", "result_json", "stop_on_signals"]
+__all__ = ["log_beside", "register", "result_json", "stop_on_signals"]
 
 RouteFile = Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -49,7 +50,6 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     try:
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.ends import look_ahead
-        from turnout.spark.running.checkpoint import checkpoint_of, local_folder
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
     except ModuleNotFoundError as missing:
@@ -61,8 +61,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     screen = console(quiet=as_json)
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
     look_ahead(loaded)
-    folder = local_folder(str(checkpoint or checkpoint_of(loaded)))
-    log = spark_log or (folder.parent / "spark.log" if folder else None)
+    log = spark_log or log_beside(loaded, checkpoint)
     with (
         stop_on_signals() as stop,
         route_session(loaded, master=master, log=log) as spark,
@@ -75,6 +74,14 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     if not result.counts.conserved:
         screen.print(f"records are missing: {result.counts.read:,} read, {result.counts.accounted:,} accounted for")
         raise typer.Exit(FAILED)
+
+
+def log_beside(route: Route, checkpoint: str | None) -> Path | None:
+    """Where Spark's own messages go: beside the checkpoint, if that lies on this machine."""
+    from turnout.spark.running.checkpoint import checkpoint_of, local_folder
+
+    folder = local_folder(str(checkpoint or checkpoint_of(route)))
+    return folder.parent / "spark.log" if folder else None
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
