@@ -172,3 +172,30 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
     with pytest.raises(RouteError, match=r"mappings: .*nowhere\.conf: No such file"):
         Route.load(tmp_path / "route.yaml", {})
+
+
+def test_a_mistake_in_mappings_names_its_line() -> None:
+    """That of the source, or of the destination among several."""
+    with pytest.raises(RouteError) as raised:
+        Route.parse(
+            SMALL + 'mappings:\n  "a.*": b\n  "c..d": x\n  "e.*":\n'
+            '    - {destination: f, weight: 50%}\n    - {destination: "g.$9", weight: 50%}\n',
+            {},
+        )
+
+    assert [mistake.line for mistake in raised.value.mistakes] == [7, 10]
+
+
+def test_every_problem_is_one_line() -> None:
+    """Also where a parser of some part says more."""
+    found = mistakes(SMALL + "transforms: [{type: Filter, predicate: {when: '[[['}}]")
+
+    assert all("\n" not in problem for problem in found.values())
+    assert "neither JSON nor YAML" in found["transforms[0].predicate.when"]
+
+
+def test_numbers_out_of_range() -> None:
+    """What was found and what was expected."""
+    found = mistakes(SMALL.replace("stream: S", "stream: S, timeout: -1"))
+
+    assert found["source.timeout"] == "found -1, expected greater than 0"

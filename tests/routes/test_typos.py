@@ -155,5 +155,5 @@ def test_what_stands_beside_the_options() -> None:
         stage = {"type": "Filter", typo: {"type": "RecordIsTombstone"}}
         check(with_(transforms=[stage]), f"transforms[0].{typo}", name, ["predicate", "negate"])
     for typo, _ in wrong(["MaskField$Value"]):
-        with pytest.raises(RouteError, match=r"did you mean|is abstract|has no"):
+        with pytest.raises(RouteError, match=r"did you mean|is abstract"):
             Route.parse(yaml.safe_dump(with_(transforms=[{"type": typo, "fields": "a"}])), {})

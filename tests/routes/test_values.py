@@ -101,6 +101,13 @@ def test_secrets_under_spark() -> None:
     assert "http://***@h" in found["spark.url"]
 
 
+def test_secrets_in_a_connectors_properties() -> None:
+    """An unknown option whose name is that of a secret is named without its value."""
+    block = "transforms: [{type: InsertHeader, header: a, value.literal: b, password: hunter2}]"
+
+    assert "hunter2" not in str(mistakes(route(more=block)))
+
+
 def test_printed_endpoints_show_no_secret() -> None:
     """Also not where somebody prints the route."""
     source = SOURCE.replace("nats://", "nats://ann:hunter2@") + ", nkeySeed: SUHUNTER2"

@@ -44,9 +44,9 @@ def test_variables(text: str, expected: str) -> None:
     [
         ("${A}", "the variable A is not set"),
         ("${A:-x${B}y}", "the variable B is not set"),
-        ("${A:-x", "the '${A:-x' is never closed"),
-        ("${1A}", "found ${1A}, expected ${NAME}, ${NAME:-a default} or ${file:path:key}"),
-        ("${A-x}", "expected ${NAME}"),
+        ("${A:-hunter2", "the '${A…' is never closed"),
+        ("${1A}", "found ${1A…, expected ${NAME}, ${NAME:-a default} or ${file:path:key}"),
+        ("${A-hunter2}", "found ${A…, expected ${NAME}"),
         ("${A:-" * 20 + "x" + "}" * 20, "more than 16 variables stand inside one another"),
     ],
 )
@@ -58,6 +58,7 @@ def test_variables_that_cannot_be_filled_in(text: str, problem: str) -> None:
     (mistake,) = raised.value.mistakes
     assert (mistake.path, mistake.line) == ("cluster", 4)
     assert problem in mistake.problem
+    assert "hunter2" not in mistake.problem
 
 
 def load(folder: Path, source: str) -> Route:

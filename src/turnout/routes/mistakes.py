@@ -104,8 +104,8 @@ def _problem(error: ErrorDetails, path: Path, document: object) -> str:
         return found + str(context["expected"]) + _near_literal(given, str(context["expected"]))
     if kind in _EXPECTED:
         return found + _EXPECTED[kind]
-    message = error["msg"]
-    return found + message[0].lower() + message[1:].removeprefix("nput should be ")
+    message = error["msg"].removeprefix("Input should be ")
+    return found + message[0].lower() + message[1:]
 
 
 def _wrong_format(given: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -17,6 +18,7 @@ from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.places import Path, dotted, line_of
+from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 
@@ -26,6 +28,9 @@ DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
 
 Made = TypeVar("Made")
+
+_SOURCE = re.compile(r'"(.+)"(?:\[(\d+)\])?')
+"""How an error names a source of mappings, and the place of one of its destinations."""
 
 
 class RouteReader:
@@ -152,13 +157,22 @@ class RouteReader:
 
     def _place(self, key: str, mistake: Mistake) -> None:
         path = _under(key, mistake.path)
-        self.mistakes.append(replace(mistake, path=path, line=mistake.line or self._line(key, mistake.path)))
+        problem, shown, _value = mistake.problem.partition("found ")
+        if not shown or not is_secret(path.rpartition(".")[2]):
+            problem = mistake.problem
+        else:
+            problem += "found a value that is not shown"
+        line = mistake.line or self._line(key, mistake.path)
+        self.mistakes.append(replace(mistake, path=path, problem=problem, line=line))
 
     def _line(self, key: str, inner: str) -> int | None:
         """The line of a place that its package named as text."""
-        whole = self.lines.get((key, inner))
-        if whole is not None:
-            return whole
+        source = _SOURCE.fullmatch(inner)
+        exact: Path = (key, source[1]) if source else (key, inner)
+        if source and source[2]:
+            exact = (*exact, int(source[2]))
+        if exact[:2] in self.lines:
+            return line_of(self.lines, exact)
         wanted = _under(key, inner)
         near = [path for path in self.lines if wanted.startswith(dotted(path))]
         return self.lines[max(near, key=lambda path: len(dotted(path)))] if near else None

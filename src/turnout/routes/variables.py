@@ -87,7 +87,9 @@ class Variables:
             return self._of_file(self._text(inside.removeprefix(_FILE), depth + 1))
         name, otherwise, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
-            raise _UnusableError(f"found ${{{inside}}}, expected ${{NAME}}, ${{NAME:-a default}} or ${{file:path:key}}")
+            raise _UnusableError(
+                f"found {_head(inside)}, expected ${{NAME}}, ${{NAME:-a default}} or ${{file:path:key}}"
+            )
         value = self.values.get(name)
         if otherwise:
             return value or self._text(default, depth + 1)
@@ -126,7 +128,14 @@ def _closing(text: str, begin: int) -> int:
         depth += 1 if found[0] == "${" else -1
         if not depth:
             return found.end()
-    raise _UnusableError(f"the {text[begin:][:40]!r} is never closed")
+    raise _UnusableError(f"the {_head(text[begin + 2 :])!r} is never closed")
+
+
+def _head(inside: str) -> str:
+    """What a variable begins with; what comes behind its name may be a password."""
+    name = re.match(r"\w*", inside)
+    assert name is not None
+    return f"${{{name[0]}…"
 
 
 def _read(file: FilePath) -> str:

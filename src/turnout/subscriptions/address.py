@@ -15,6 +15,8 @@ from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 __all__ = ["beside", "existing", "store_url", "url_problem"]
 
 _SQLITE = "sqlite:///"
+_FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
+"""Fields of the queries of ``grpc://`` and ``mongodb://`` that name a file."""
 
 
 def store_url(environment: Mapping[str, str], default: str) -> str:
@@ -49,15 +51,26 @@ def url_problem(url: str) -> str | None:
 
 
 def beside(url: str, folder: Path) -> str:
-    """The URL with the whole name of its SQLite file, which starts from *folder*; other URLs as they are.
+    """The URL with the whole names of its files, which start from *folder*: SQLite's own, and certificates.
 
     >>> beside("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
     'sqlite:////routes/subscriptions.db?timeout=5'
+    >>> beside("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
+    'grpc://host:1?ca=/routes/ca.pem&timeout=5'
     """
-    if not url.startswith(_SQLITE):
-        return url
-    path, mark, query = url.removeprefix(_SQLITE).partition("?")
-    return f"{_SQLITE}{quote(str((folder / unquote(path)).absolute()))}{mark}{query}"
+    if url.startswith(_SQLITE):
+        path, mark, query = url.removeprefix(_SQLITE).partition("?")
+        return f"{_SQLITE}{_whole(path, folder)}{mark}{query}"
+    place, mark, query = url.partition("?")
+    fields = [field.partition("=") for field in query.split("&")]
+    named = [
+        f"{name}{sign}{_whole(value, folder) if name in _FILES and value else value}" for name, sign, value in fields
+    ]
+    return f"{place}{mark}{'&'.join(named)}"
+
+
+def _whole(path: str, folder: Path) -> str:
+    return quote(str((folder / unquote(path)).absolute()))
 
 
 def existing(url: str) -> str:

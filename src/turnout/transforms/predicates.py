@@ -243,7 +243,8 @@ def decode_condition(text: str | None) -> ConditionTree:
     try:
         found = yaml.safe_load(text or "")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConditionError(f"neither JSON nor YAML: {error}", text=text or "") from None
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConditionError(f"neither JSON nor YAML: {problem}", text=text or "") from None
     return decode(_long_form(found))
 
 
