@@ -45,6 +45,7 @@ def mistakes(text: str) -> dict[str, str]:
         (SOURCE + ", tlsCa: nowhere.pem", "tlsCa", "found 'nowhere.pem', expected a file: there is none at"),
         (SOURCE + ", user: a, token: b", "", "user and token exclude each other"),
         (SOURCE + ", password: b", "", "password needs user"),
+        (SOURCE + ", start: {T: 1}", "", "start: found sequences for T, expected one for each of S"),
         (KAFKA.replace(":9092", "") + ", topics: t", "servers", "found 'broker', expected host:port"),
         (KAFKA + ", topics: a b", "topics", "found 'a b', expected a topic"),
         (KAFKA + ", topicPattern: '('", "topicPattern", "expected a Java regular expression"),
@@ -116,6 +117,14 @@ def test_printed_endpoints_show_no_secret() -> None:
 
     assert "hunter2" not in shown.lower()
     assert "nats://***@127.0.0.1:4222" in shown
+
+
+@pytest.mark.parametrize("topic", ["dead letters", "dead.*", "dead..x", "a:dead letters"])
+def test_a_dead_letter_that_cannot_be_sent(topic: str) -> None:
+    """Records that fail would fail again."""
+    text = f"name: a\nsource: {{{SOURCE}}}\nsinks: {{a: {{{SINK}}}}}\ndeadLetter: {{topic: '{topic}'}}\n"
+
+    assert mistakes(text)["deadLetter.topic"] == f"found {topic!r}, expected a subject that can be published to"
 
 
 INTERVALS = [

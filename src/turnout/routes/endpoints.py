@@ -127,6 +127,18 @@ class NatsSource(_Nats):
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
+    @model_validator(mode="after")
+    def _start_fits(self) -> NatsSource:
+        if isinstance(self.start, dict):
+            streams = self.stream.split(",") if isinstance(self.stream, str) else self.stream
+            names = {name.strip() for name in streams}
+            if names != set(self.start):
+                given = ", ".join(self.start) or "none"
+                raise ValueError(
+                    f"start: found sequences for {given}, expected one for each of {', '.join(sorted(names))}"
+                )
+        return self
+
 
 class NatsSink(_Nats):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""

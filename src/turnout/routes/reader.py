@@ -14,12 +14,13 @@ from turnout.codecs import Converters, Format, codec_of, converters_of
 from turnout.errors import ConfigError, Mistake, SubjectError
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
+from turnout.routes.endpoints import NatsSink, Sink
 from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.places import Path, dotted, line_of
 from turnout.secrets import is_secret
-from turnout.subjects import MappingTable, MappingTableError
+from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 
 __all__ = ["DEFAULT_SINK", "RouteReader"]
@@ -70,6 +71,7 @@ class RouteReader:
         if checked is None or key is None or value is None or chain is None or table is None:
             return None
         self._fields(checked, chain, key, value)
+        self._dead_letter(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
             name=checked.name,
@@ -140,6 +142,18 @@ class RouteReader:
         for mistake in unknown_fields(chain, *schemas, metadata):
             place = "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
             self._place(place, mistake)
+
+    def _dead_letter(self, checked: RouteDocument) -> None:
+        """Whether messages can be published where failing records are to go."""
+        sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        if checked.dead_letter is None:
+            return
+        topic = checked.dead_letter.topic
+        name, colon, rest = topic.partition(":")
+        sink = sinks[name] if colon and name in sinks else next(iter(sinks.values()))
+        subject = rest if colon and name in sinks else topic
+        if isinstance(sink, NatsSink) and not is_publishable(subject):
+            self.add(("deadLetter", "topic"), f"found {topic!r}, expected a subject that can be published to")
 
     def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
         """One part by its own package's reader; its mistakes are placed under *key*."""
