@@ -69,6 +69,7 @@ def test_sources(source: str, path: str, problem: str) -> None:
         SOURCE + ", filterSubject: [a.*, 'b.>'], apiPrefix: fromA., inboxPrefix: _IN, user: u, password: p",
         KAFKA + ", topics: [a, b.c_d-e], start: {a: {'0': 1}}",
         KAFKA + ", topicPattern: 'a.*'",
+        KAFKA.replace("broker", "PLAINTEXT://a:1, [::1]") + ", topics: t",
     ],
 )
 def test_sources_that_are_right(source: str) -> None:

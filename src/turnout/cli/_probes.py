@@ -214,7 +214,7 @@ def _brokers(servers: str | list[str]) -> str:
     addresses = servers.split(",") if isinstance(servers, str) else servers
     failures = []
     for address in (one.strip() for one in addresses):
-        host, _, port = address.rpartition(":")
+        host, _, port = address.rpartition("://")[2].rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
         except OSError as failure:
