@@ -24,6 +24,7 @@ import pyarrow as pa
 from benchmarks._flights import Flights, route
 from benchmarks.harness import Options, Result
 from benchmarks.peers.programs import Program, java_program
+from turnout.engine.reading import AT_ONCE
 from turnout.errors import TurnoutError
 
 KAFKA = "4.3.0"
@@ -102,7 +103,7 @@ def measure(case: Case, flights: Flights, command: Sequence[str], folder: Path, 
     from benchmarks._chain import BatchChain
 
     chain = BatchChain(case.value, case.transforms)
-    batches = flights.batches()
+    batches = flights.batches(AT_ONCE)
     with kafka(case, flights, command, folder) as peer:
         compare(case, chain_outcomes(chain, batches), kafka_outcomes(peer, folder))
         warm_up(peer, 1 if quick else 10)
