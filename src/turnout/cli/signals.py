@@ -35,8 +35,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
     listener = threading.Thread(target=pass_on, name="turnout-signals", daemon=True)
     listener.start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        usual[number] = signal.signal(number, request)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        usual[one] = signal.signal(one, request)
     try:
         yield stop
     finally:
