@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, run_display, run_summary
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.spark.running.job import RunResult
 
-__all__ = ["log_beside", "register", "result_json", "stop_on_signals"]
+__all__ = ["log_beside", "register", "result_json"]
 
 RouteFile = Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -94,25 +90,3 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "batches": result.batches,
         "stopped": result.stopped,
     }
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, so that the work ends at a place from which it can go on.
-
-    A second signal does what it always did: a person who presses Ctrl-C twice does not want to wait.
-    """
-    stop = threading.Event()
-    usual: dict[int, Any] = {}
-
-    def request(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, usual[number])
-
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        usual[wanted] = signal.signal(wanted, request)
-    try:
-        yield stop
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli._store import StoreUrl, opened_store
-from turnout.cli.run import stop_on_signals
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ from turnout.transforms import ErrorPolicy
 
 __all__ = ["RouteDocument"]
 
+_POLICYS = {"predicates": "failed_predicates"}
+"""Names in an ``errors`` block that `ErrorPolicy` has another one for."""
 _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")
 
 
@@ -66,17 +68,8 @@ class ErrorsPart(Part):
 
     def policy(self, base: ErrorPolicy) -> ErrorPolicy:
         """The policy of a connector's own properties, with what the route says put over it."""
-        said = {_OF_POLICY[name]: getattr(self, name) for name in self.model_fields_set if name in _OF_POLICY}
+        said = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
         return replace(base, **said)
-
-
-_OF_POLICY = {
-    "tolerance": "tolerance",
-    "log": "log",
-    "log_messages": "log_messages",
-    "predicates": "failed_predicates",
-}
-"""What `ErrorPolicy` calls each of the names in an ``errors`` block."""
 
 
 class TriggerPart(Part):
