@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.alias_generators import to_camel
+
+from turnout.subscriptions.destinations import check_pattern
 
 __all__ = ["FORMATS", "SECRETS", "Endpoint", "Part", "Sink", "Source"]
 
@@ -34,9 +36,17 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
+
+
+class _Sink(Endpoint):
+    """What every sink has beside its format's options."""
+
+    allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
+        None, description="patterns of the destinations that may be reached; null for all that are not protected"
+    )
 
 
 def _option(value: object) -> str:
@@ -98,13 +108,17 @@ class NatsSource(_Nats):
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
 
-class NatsSink(_Nats):
+class NatsSink(_Nats, _Sink):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""
 
     stream: str | None = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
     message_id: Literal["origin", "none"] | None = Field(
         None, description="origin: an id from where the record came from, so that nothing is stored twice; none: no id"
+    )
+
+    forward_headers: list[str] | None = Field(
+        None, description="names of headers that instruct the server and go on all the same: Nats-TTL"
     )
 
     def options(self) -> dict[str, str]:
@@ -148,7 +162,7 @@ class KafkaSource(_Kafka):
         return self
 
 
-class KafkaSink(_Kafka):
+class KafkaSink(_Kafka, _Sink):
     """Kafka topics: at least once, as Spark's connector is."""
 
 
@@ -171,7 +185,7 @@ class FileSource(_Files):
         return {key: value for key, value in super().options().items() if key not in ("stream", "path")}
 
 
-class FileSink(_Files):
+class FileSink(_Files, _Sink):
     """Files, appended to; a micro-batch that is done again writes its rows again."""
 
     partition_by: Names | None = None
