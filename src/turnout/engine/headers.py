@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.records import Failure
-from turnout.records.headers import ARROW
+from turnout.records.headers import ARROW, has_match
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 
@@ -45,7 +45,7 @@ class HeaderRules:
         pairs = pc.list_flatten(headers)
         names, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
         bad_names = self._bad_names(names)
-        breaks = _has_break(values)
+        breaks = has_match(_BREAK, values)
         if not bad_names and not breaks:
             return None
         bad = pc.is_in(names, value_set=pa.array(bad_names, pa.string())).to_numpy(zero_copy_only=False)
@@ -91,14 +91,6 @@ class HeaderRules:
             owner, name = int(owners[at]), _shown(names[at].as_py())
             texts[owner] = f"{texts[owner]}, {name}" if owner in texts else name
         return texts
-
-
-def _has_break(values: Any) -> bool:
-    """Whether any value has a line break: one look at all bytes."""
-    if not len(values) or values.buffers()[2] is None:
-        return False
-    ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    return _BREAK.search(memoryview(values.buffers()[2])[ends[0] : ends[-1]]) is not None
 
 
 def _failure(name: str) -> Failure:

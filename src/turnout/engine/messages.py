@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.records import Headers
 from turnout.records.headers import ARROW
 
-__all__ = ["RECORDS", "Messages", "carried"]
+__all__ = ["RECORDS", "VALUE_LEFT_OUT", "Messages", "carried"]
 
 RECORDS: Final = pa.schema(
     [
@@ -25,6 +27,10 @@ RECORDS: Final = pa.schema(
     ]
 )
 """The columns of the records that messages carry: the value is encoded once, however many messages there are."""
+
+
+VALUE_LEFT_OUT: Final = "__turnout.value.left.out"
+"""The header of a dead letter that is too large with its value: how many bytes that has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,19 @@ class Messages:
             np.concatenate([self.rows, others.rows + self.records.num_rows]),
             pa.concat_batches([self.records, others.records]),
         )
+
+    def emptied(self, places: NDArray[np.int64]) -> Messages:
+        """Those at some places without their values, which are too large; a header says how large each was."""
+        rows = pa.array(self.rows[places])
+        records = self.records.take(rows)
+        headers = Headers.of_arrow(records.column("headers"))
+        everything = np.arange(len(places))
+        sizes = pc.fill_null(pc.binary_length(records.column("value")), 0).to_pylist()
+        headers.append(everything, VALUE_LEFT_OUT, None, [str(size) for size in sizes])
+        records = records.set_column(0, RECORDS.field("value"), pa.nulls(len(places), pa.binary()))
+        records = records.set_column(1, RECORDS.field("headers"), headers.to_arrow(everything))
+        chosen = pa.array(places)
+        return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], everything, records)
 
     def column(self, name: str) -> Any:
         """A column of the records, with an entry for each message."""

@@ -108,6 +108,10 @@ class Result:
     failures: Sequence[dict[str, Any]] = ()
     sent: Sent | None = None
 
+    def is_dead_letter(self, place: int) -> bool:
+        """Whether a message is a dead letter, and not a delivery."""
+        return self.sent is None or place >= len(self.sent.deliveries)
+
     def check(self, place: int, reason: str) -> None:
         """Raise where the refusal of one message stops the run.
 
