@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
 from turnout.conditions import exists, kiwi
@@ -316,6 +318,52 @@ def test_a_refusal_that_stops_the_run() -> None:
     tolerant.check(0, "is gone")
     with pytest.raises(RunError, match="a dead letter cannot be written to 'dead': is gone"):
         tolerant.check(1, "is gone")
+
+
+wanting = st.lists(st.sampled_from(["out.a", "out.b", "out.c", "a b", "out..x", "$KV.x"]), min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(wanting, st.sampled_from(["Oulu", "Rauma"])), max_size=4),
+    st.lists(st.sampled_from([OULU, RAUMA, b"{"]), max_size=5),
+    st.sets(st.sampled_from(["out.a", "out.b"])),
+    st.booleans(),
+)
+def test_every_delivery_ends_somewhere(
+    wanted: list[tuple[list[str], str]], records: list[Any], gone: set[str], has_topic: bool
+) -> None:
+    """Sent, or a dead letter, or discarded: by the batch itself or when a server refuses it; records are conserved."""
+    subscriptions = [
+        to(*dict.fromkeys(destinations), id=f"s{n}", condition=kiwi("town", town))
+        for n, (destinations, town) in enumerate(wanted)
+    ]
+    result = program(SINK, DEAD if has_topic else TOLERANT, WANTED).run(
+        batch([{"value": one} for one in records]), Index.of(subscriptions)
+    )
+    topics = result.messages.topics.to_pylist()
+    refused = {at: "is gone" for at, topic in enumerate(topics) if topic in gone}
+    correction = result.refused(refused) if refused else None
+    counts = result.counts + (correction.counts if correction else Counts())
+
+    expected = [
+        destination
+        for one in records
+        for subscription in subscriptions
+        for destination in subscription.destinations
+        if isinstance(one, dict) and kiwi("town", one["city"]) == subscription.condition
+    ]
+    letters = [*dead(result.messages), *(dead(correction.messages) if correction else [])]
+    sent_on = [topic for at, topic in enumerate(topics) if topic != "dead" and at not in refused]
+    failed = [letter[DESTINATION] for letter in letters if DESTINATION in letter]
+    assert counts.conserved
+    assert counts.messages == len(sent_on)
+    assert counts.messages + counts.undeliverable == len(expected)
+    assert set(sent_on) <= {"out.a", "out.b", "out.c"} - gone
+    if has_topic:
+        assert Counter([*sent_on, *failed]) == Counter(expected)
+        assert len({id_ for m in (result, correction) if m for id_ in m.messages.ids.to_pylist()}) == len(topics) + len(
+            correction.messages if correction else ()
+        )
 
 
 # Headers

@@ -71,6 +71,7 @@ def test_patterns_are_all_that_is_allowed() -> None:
     assert rights.refusal("audit.a") is None
     assert rights.refusal("audit.a.b") == "is not allowed: only deliver.>, audit.* are"
     assert Rights().refusal("anything.else") is None
+    assert Rights(()).refusal("anything.else") == "is not allowed: nothing is"
 
 
 def test_what_the_route_reads_is_protected() -> None:

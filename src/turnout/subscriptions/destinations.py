@@ -150,6 +150,8 @@ class Rights:
             return None if named else f"is not allowed: {protected}"
         if self.allow is None or any(matches(pattern, subject) for pattern in patterns):
             return None
+        if not patterns:
+            return "is not allowed: nothing is"
         return f"is not allowed: only {', '.join(patterns)} {'is' if len(patterns) == 1 else 'are'}"
 
     def _protection(self, subject: str) -> str | None:
