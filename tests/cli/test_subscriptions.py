@@ -253,6 +253,22 @@ def test_serve_with_tokens(turnout, tmp_path):
     assert (code, "UNAUTHENTICATED" in err) == (1, True)
 
 
+def test_serve_with_rights(turnout, tmp_path):
+    """The service takes only what its patterns allow; an import is stored all or not at all."""
+    served = ["subscriptions", "serve", "--store", f"sqlite:///{tmp_path}/r.db"]
+    with serving(*served, "--allow-destinations", "deliver.>", "--allow-destinations", "$KV.desk.*") as (address, _, _):
+        store = ["--store", f"grpc://{address}"]
+        created(turnout, "--has", "k=v", "--to", "deliver.a", "--to", "$KV.desk.7", *store)
+        bad = json.loads(turnout("subscriptions", "export", *store)[1])
+        bad["id"], bad["route"]["destinations"] = "bad", ["deliver.b", "orders.new"]
+        (tmp_path / "bad.jsonl").write_text(json.dumps(bad))
+        code, _, err = turnout("subscriptions", "import", "bad.jsonl", *store)
+        again = json.loads(turnout("subscriptions", "export", *store)[1])
+    assert code == 2
+    assert "'orders.new' is not allowed: only deliver.>, $KV.desk.* are" in err
+    assert again["route"]["destinations"] == ["deliver.a", "$KV.desk.7"]
+
+
 def test_serve_beside_kiwi_trees(turnout, tmp_path):
     """With two kiwi-tree services, creating registers the patterns and deleting removes them."""
     with (
@@ -301,3 +317,12 @@ def test_serve_wrong_settings(turnout, monkeypatch):
     monkeypatch.setenv("API_KIWI_TREE_PARTIAL_URI", "x:1")
     code, _, err = turnout("subscriptions", "serve")
     assert (code, "belong together" in err) == (2, True)
+
+
+def test_create_refuses_what_cannot_be_published_to(turnout):
+    """The request was wrong: exit code 2, with the destination and the reason; nothing is stored."""
+    code, _, err = turnout("subscriptions", "create", "subject:a", "--to", "deliver..desk")
+
+    assert code == 2
+    assert "'deliver..desk' cannot be published to: an empty token at position 8" in err
+    assert turnout("subscriptions", "export")[1] == ""

@@ -59,12 +59,15 @@ class ErrorsPart(Part):
         log: say failed records on the log: stage, class, message and place.
         log_messages: say their keys and values too.
         predicates: ``fail`` (Kafka as released) or ``not-matched`` (the draft of KIP-585).
+        bad_headers: what a header that NATS cannot carry does to its record: ``deadLetter``, or ``drop``: the header
+            is left out and counted.
     """
 
     tolerance: Literal["none", "all"] = "none"
     log: bool = False
     log_messages: bool = False
     predicates: Literal["fail", "not-matched"] = "fail"
+    bad_headers: Literal["deadLetter", "drop"] = "deadLetter"
 
     def policy(self, base: ErrorPolicy) -> ErrorPolicy:
         """The policy of a connector's own properties, with what the route says put over it."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.alias_generators import to_camel
 
 from turnout.routes.values import (
@@ -22,6 +22,7 @@ from turnout.routes.values import (
     StreamStart,
 )
 from turnout.secrets import is_secret, masked_url
+from turnout.subscriptions.destinations import check_pattern
 
 __all__ = ["FORMATS", "SECRETS", "Endpoint", "Part", "Sink", "Source"]
 
@@ -55,9 +56,17 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
+
+
+class _Sink(Endpoint):
+    """What every sink has beside its format's options."""
+
+    allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
+        None, description="patterns of the destinations that may be reached; null for all that are not protected"
+    )
 
 
 def _option(value: object) -> str:
@@ -140,13 +149,17 @@ class NatsSource(_Nats):
         return self
 
 
-class NatsSink(_Nats):
+class NatsSink(_Nats, _Sink):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""
 
     stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
     message_id: Literal["origin", "none"] | None = Field(
         None, description="origin: an id from where the record came from, so that nothing is stored twice; none: no id"
+    )
+
+    forward_headers: list[str] | None = Field(
+        None, description="names of headers that instruct the server and go on all the same: Nats-TTL"
     )
 
     def options(self) -> dict[str, str]:
@@ -190,7 +203,7 @@ class KafkaSource(_Kafka):
         return self
 
 
-class KafkaSink(_Kafka):
+class KafkaSink(_Kafka, _Sink):
     """Kafka topics: at least once, as Spark's connector is."""
 
 
@@ -213,7 +226,7 @@ class FileSource(_Files):
         return {key: value for key, value in super().options().items() if key not in ("stream", "path")}
 
 
-class FileSink(_Files):
+class FileSink(_Files, _Sink):
     """Files, appended to; a micro-batch that is done again writes its rows again."""
 
     partition_by: Names | None = None

@@ -43,6 +43,7 @@ class Route:
         spark: more Spark properties for the session.
         file: where the route was read from, None for text.
         notes: what a connector's file asks for and has no effect here, a sentence for each.
+        reads: sink name → patterns of the subjects there that the route itself reads; known once servers are asked.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Route:
     spark: Mapping[str, str] = field(default_factory=dict)
     file: FilePath | None = None
     notes: tuple[str, ...] = ()
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def errors(self) -> ErrorPolicy:

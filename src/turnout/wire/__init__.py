@@ -8,7 +8,7 @@ from turnout.wire.acknowledger import Acknowledger
 from turnout.wire.connection import Connection, Message
 from turnout.wire.direct import DirectReader
 from turnout.wire.options import ConnectionOptions
-from turnout.wire.publisher import Published, Publisher
+from turnout.wire.publisher import TOO_LARGE, Published, Publisher
 from turnout.wire.pull import PullReader, Range
 from turnout.wire.sample import sample
 from turnout.wire.streams import (
@@ -18,10 +18,12 @@ from turnout.wire.streams import (
     delete_stream,
     purge_stream,
     stream_info,
+    streams_of,
     subject_counts,
 )
 
 __all__ = [
+    "TOO_LARGE",
     "Acknowledger",
     "Connection",
     "ConnectionOptions",
@@ -38,5 +40,6 @@ __all__ = [
     "purge_stream",
     "sample",
     "stream_info",
+    "streams_of",
     "subject_counts",
 ]

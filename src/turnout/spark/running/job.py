@@ -65,7 +65,7 @@ def run(
         StreamError: a stream of the route does not exist.
         RunError: the run failed; what was delivered stays delivered, and a later run goes on from the checkpoint.
     """
-    look_ahead(route)
+    route = look_ahead(route)
     folder = str(checkpoint or checkpoint_of(route))
     with ExitStack() as resources:
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
