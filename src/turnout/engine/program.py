@@ -23,6 +23,7 @@ from turnout.engine.messages import RECORDS, Messages
 from turnout.engine.metadata import Metadata, texts_of
 from turnout.engine.origin import IdSuffixes, dead_suffix, origins, suffix
 from turnout.engine.reading import Consumed, batch_of
+from turnout.engine.trace import Ends, Trace, Watch, traced
 from turnout.errors import RecordError
 from turnout.records import FILTERED, Batch, Block, Failure, Positions
 from turnout.routes import Route
@@ -54,12 +55,16 @@ class Result:
 
 @dataclass(slots=True)
 class _Deliveries:
-    """What is to be sent of the records that are alive: for each message its row, destination and id's suffix."""
+    """What is to be sent of the records that are alive: for each message its row, destination and id's suffix.
+
+    Where there are subscriptions, *subscriptions* has the index's number of each message's, and -1 where it has none.
+    """
 
     rows: Rows
     topics: Any
     suffixes: Any
     unmatched: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
+    subscriptions: Rows | None = None
 
 
 class Program:
@@ -104,11 +109,31 @@ class Program:
         Raises:
             RunError: a record failed, and the route tolerates no failures; names its place and the reason.
         """
+        result, ends = self._run(batch, index, _UNWATCHED)
+        stop_at(self.route, ends.records.failures, ends.consumed)
+        return result
+
+    def trace(self, batch: Any, index: Index | None = None, watch: Watch | None = None) -> Trace:
+        """The same as `run`, with what became of each single record; a failure stops nothing here.
+
+        Args:
+            batch: as for `run`.
+            index: likewise.
+            watch: is shown the records between the steps.
+        """
+        result, ends = self._run(batch, index, watch or _UNWATCHED)
+        return traced(self.route, ends, result.counts, result.messages, index)
+
+    def _run(self, batch: Any, index: Index | None, watch: Watch) -> tuple[Result, Ends]:
         records, consumed = batch_of(batch, self.key, self.value)
+        watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
         for stage in self.chain.stages:
+            watch.before(stage, records)
             stage.apply(records)
+            watch.after(stage, records)
             log.passed_over(stage.noted)
+        watch.transformed(records)
         alive = records.alive
         lost = self._map(records, consumed, alive)
         deliveries = self._deliver(records, alive, lost, index)
@@ -171,7 +196,8 @@ class Program:
         sent = index.deliveries(matches)
         kept[matches.rows] = False
         suffixes = self._suffixes_of(index).of(sent)
-        return _Deliveries(rows[sent.rows], index.destinations(sent.destinations), suffixes, rows[kept])
+        topics = index.destinations(sent.destinations)
+        return _Deliveries(rows[sent.rows], topics, suffixes, rows[kept], sent.subscriptions)
 
     def _suffixes_of(self, index: Index) -> IdSuffixes:
         known = self._suffixes.get(id(index))
@@ -197,7 +223,7 @@ class Program:
 
     def _finish(
         self, records: Batch, consumed: Consumed, lost: Rows, deliveries: _Deliveries, log: FailureLog
-    ) -> Result:
+    ) -> tuple[Result, Ends]:
         route = self.route
         unmatched = deliveries.unmatched
         if len(unmatched) and route.unmatched == "pass":
@@ -207,7 +233,6 @@ class Program:
         bodies, keys = self._encoded(records, delivered)
         failed = np.array(sorted(records.failures), np.int64)
         if len(failed):
-            stop_at(route, records.failures, consumed)
             log.failed(records.failures)
             delivered = delivered[~np.isin(delivered, failed)]
         dead = failed
@@ -227,7 +252,11 @@ class Program:
             discarded=len(discarded),
             messages=len(messages) - len(dead),
         )
-        return Result(counts, messages, log.lines())
+        ends = Ends(
+            records, consumed, lost, unmatched, delivered, dead, discarded,
+            deliveries.rows, deliveries.topics, deliveries.subscriptions,
+        )  # fmt: skip
+        return Result(counts, messages, log.lines()), ends
 
     def _passed_on(self, records: Batch, deliveries: _Deliveries) -> _Deliveries:
         """Those that nobody wants go on under their own topic, among the others."""
@@ -235,10 +264,14 @@ class Program:
         topics = [records.topics[row] for row in rows.tolist()]
         order = np.argsort(np.concatenate([deliveries.rows, rows]), kind="stable")
         places = pa.array(order)
+        numbers = deliveries.subscriptions
+        if numbers is not None:
+            numbers = np.concatenate([numbers, np.full(len(rows), -1)])[order]
         return _Deliveries(
             np.concatenate([deliveries.rows, rows])[order],
             pa.concat_arrays([deliveries.topics, pa.array(topics, pa.string())]).take(places),
             pa.concat_arrays([deliveries.suffixes, self._suffixes_of_topics(topics, "")]).take(places),
+            subscriptions=numbers,
         )
 
     def _encoded(self, records: Batch, rows: Rows) -> tuple[dict[int, bytes | None], dict[int, bytes | None]]:
@@ -348,6 +381,8 @@ class Program:
                 texts[at] = rest
         return pa.array(texts, pa.string()), sinks
 
+
+_UNWATCHED = Watch()
 
 _REMEMBERED = 200_000
 """How many topics' id suffixes are remembered; beyond them all are forgotten."""

@@ -1,0 +1,176 @@
+"""What became of each record of a batch: for tests, ``explain``, and whoever compares one run with another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.engine.counts import Counts
+from turnout.engine.messages import Messages
+from turnout.engine.reading import Consumed
+from turnout.records import FILTERED, Batch, Failure
+from turnout.routes import Route
+from turnout.subscriptions.index import Index
+from turnout.transforms.apply import StageRunner
+
+__all__ = ["Ends", "Outcome", "Trace", "Watch", "traced"]
+
+Rows = NDArray[np.int64]
+
+
+class Outcome(IntEnum):
+    """How a record ended. `label` is its name in files and on the command line."""
+
+    DELIVERED = 0
+    FILTERED = 1
+    LOST_BY_WEIGHT = 2
+    UNMATCHED = 3
+    DEAD_LETTERED = 4
+    DISCARDED = 5
+    STOPPED = 6
+    """It failed, and the route tolerates no failure: a run ends here."""
+
+    @property
+    def label(self) -> str:
+        """The name in lower case, as `Counts` spells it."""
+        return self.name.lower()
+
+
+class Watch:
+    """Sees the records of a batch between the steps of a program. This one looks at nothing; subclasses do."""
+
+    def decoded(self, records: Batch, consumed: Consumed) -> None:
+        """Keys and values have been decoded."""
+
+    def before(self, stage: StageRunner, records: Batch) -> None:
+        """A stage is about to be applied."""
+
+    def after(self, stage: StageRunner, records: Batch) -> None:
+        """It has been applied."""
+
+    def transformed(self, records: Batch) -> None:
+        """All stages have been applied, and topics are about to be mapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The rows of a batch by how they ended, and what was to be sent.
+
+    Attributes:
+        sent_rows: the row of each delivery that was planned, in order.
+        destinations: likewise, as subscriptions name them.
+        subscriptions: likewise the index's number, -1 for none; None without subscriptions.
+    """
+
+    records: Batch
+    consumed: Consumed
+    lost: Rows
+    unmatched: Rows
+    delivered: Rows
+    dead: Rows
+    discarded: Rows
+    sent_rows: Rows
+    destinations: Any
+    subscriptions: Rows | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What became of each record of a batch.
+
+    Attributes:
+        outcomes: by row, an `Outcome` each.
+        topics: by row, as transformed and mapped; None where the weights lose the record.
+        rows: the row of each message; messages are in the order of `Messages`, dead letters last.
+        subscriptions: of each message, the id of the subscription that it is for, as Arrow text; null for none.
+        destinations: of each message, as the subscription names it (``sink:topic`` where it names a sink).
+        messages: what goes out: topics, ids, encoded values.
+        failures: row → why it failed.
+        records: keys, values and headers as the transforms left them, of those that are alive.
+        counts: of the batch.
+    """
+
+    outcomes: NDArray[np.int8]
+    topics: Sequence[str | None]
+    rows: Rows
+    subscriptions: Any
+    destinations: Any
+    messages: Messages
+    failures: Mapping[int, Failure]
+    records: Batch
+    counts: Counts
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def outcome(self, row: int) -> Outcome:
+        """How one record ended."""
+        return Outcome(int(self.outcomes[row]))
+
+    def messages_of(self, row: int) -> Rows:
+        """The places of one record's messages."""
+        return np.flatnonzero(self.rows == row)
+
+
+def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: Index | None) -> Trace:
+    """The trace of a batch that has been run.
+
+    Args:
+        route: the route.
+        ends: its records by how they ended.
+        counts: of the batch.
+        messages: what goes out.
+        index: the subscriptions that the batch was matched with.
+    """
+    kept = np.isin(ends.sent_rows, ends.delivered)
+    dead = len(ends.dead)
+    topics = pa.array([route.dead_letter.topic if route.dead_letter else None] * dead, pa.string())
+    rows = np.concatenate([ends.sent_rows[kept], ends.dead])
+    assert len(rows) == len(messages), "a message for each delivery that was kept, and for each dead letter"
+    return Trace(
+        _outcomes(route, ends),
+        _topics(ends),
+        rows,
+        pa.concat_arrays([_subscription_ids(ends, kept, index), pa.nulls(dead, pa.string())]),
+        pa.concat_arrays([ends.destinations.filter(pa.array(kept)), topics]),
+        messages,
+        ends.records.failures,
+        ends.records,
+        counts,
+    )
+
+
+def _outcomes(route: Route, ends: Ends) -> NDArray[np.int8]:
+    outcomes = np.full(len(ends.records), Outcome.DELIVERED, np.int8)
+    outcomes[ends.records.outcomes == FILTERED] = Outcome.FILTERED
+    outcomes[ends.lost] = Outcome.LOST_BY_WEIGHT
+    outcomes[ends.unmatched] = Outcome.UNMATCHED
+    outcomes[ends.dead] = Outcome.DEAD_LETTERED
+    outcomes[ends.discarded] = Outcome.DISCARDED
+    if route.errors.tolerance == "none":
+        outcomes[list(ends.records.failures)] = Outcome.STOPPED
+    return outcomes
+
+
+def _topics(ends: Ends) -> Sequence[str | None]:
+    topics = list(ends.records.topics)
+    for row in ends.lost.tolist():
+        topics[row] = None
+    return topics
+
+
+def _subscription_ids(ends: Ends, kept: NDArray[np.bool_], index: Index | None) -> Any:
+    numbers = ends.subscriptions
+    if numbers is None or index is None:
+        return pa.nulls(int(kept.sum()), pa.string())
+    numbers = numbers[kept]
+    named = np.flatnonzero(numbers >= 0)
+    place = np.full(len(numbers), -1, np.int64)
+    place[named] = np.arange(len(named))
+    return index.subscription_ids(numbers[named]).take(pa.array(place, mask=place < 0))
