@@ -136,6 +136,7 @@ class Program:
         watch.transformed(records)
         alive = records.alive
         lost = self._map(records, consumed, alive)
+        watch.mapped(records)
         deliveries = self._deliver(records, alive, lost, index)
         return self._finish(records, consumed, lost, deliveries, log)
 

@@ -57,6 +57,9 @@ class Watch:
     def transformed(self, records: Batch) -> None:
         """All stages have been applied, and topics are about to be mapped."""
 
+    def mapped(self, records: Batch) -> None:
+        """Topics have been mapped; that of a record which the weights lose is null."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ends:

@@ -11,6 +11,7 @@ from turnout.wire.options import ConnectionOptions
 from turnout.wire.publisher import Published, Publisher
 from turnout.wire.pull import PullReader, Range
 from turnout.wire.sample import sample
+from turnout.wire.stored import stored_message
 from turnout.wire.streams import (
     create_consumer,
     create_stream,
@@ -37,6 +38,7 @@ __all__ = [
     "delete_stream",
     "purge_stream",
     "sample",
+    "stored_message",
     "stream_info",
     "subject_counts",
 ]
