@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
+from turnout.routes.mistakes import did_you_mean
 
 __all__ = ["PARTS", "Given", "record_batch"]
 
@@ -77,8 +78,11 @@ class _Reader:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
-        problem = f"is no part of a record; there are {', '.join(PARTS)}"
-        self.mistakes = [Mistake(str(name), problem) for name in given if name not in PARTS]
+        self.mistakes = [
+            Mistake(str(name), f"is no part of a record{did_you_mean(str(name), PARTS)} (there are {', '.join(PARTS)})")
+            for name in given
+            if name not in PARTS
+        ]
 
     def _wrong(self, part: str, expected: str) -> None:
         self.mistakes.append(Mistake(part, f"expected {expected}, found {self._given.get(part)!r}"))
