@@ -241,7 +241,6 @@ def _asked(subscription: Subscription, metadata: Mapping[str, str] | None) -> As
 def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     messages = trace.messages
     sinks = list(program.route.sinks)
-    dead = len(messages) - trace.counts.dead_lettered
     keys, values, headers = (messages.column(name).to_pylist() for name in ("key", "value", "headers"))
     columns = zip(
         messages.topics.to_pylist(), messages.sinks.tolist(), messages.ids.to_pylist(),
@@ -249,7 +248,7 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     )  # fmt: skip
     return [
         SentMessage(
-            topic, sinks[sink], id_, subscription, place >= dead, _text(key), _text(value),
+            topic, sinks[sink], id_, subscription, trace.is_letter(place), _text(key), _text(value),
             tuple((header["key"], _text(header["value"])) for header in pairs or ()),
         )
         for place, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)

@@ -94,6 +94,7 @@ class Trace:
         subscriptions: of each message, the id of the subscription that it is for, as Arrow text; null for none.
         destinations: of each message, as the subscription names it (``sink:topic`` where it names a sink).
         messages: what goes out: topics, ids, encoded values.
+        letters: how many of the messages are dead letters.
         failures: row → why it failed.
         records: keys, values and headers as the transforms left them, of those that are alive.
         counts: of the batch.
@@ -105,6 +106,7 @@ class Trace:
     subscriptions: Any
     destinations: Any
     messages: Messages
+    letters: int
     failures: Mapping[int, Failure]
     records: Batch
     counts: Counts
@@ -117,8 +119,12 @@ class Trace:
         return Outcome(int(self.outcomes[row]))
 
     def messages_of(self, row: int) -> Rows:
-        """The places of one record's messages."""
+        """The places of one record's messages, its dead letter among them."""
         return np.flatnonzero(self.rows == row)
+
+    def is_letter(self, place: int) -> bool:
+        """Whether the message at a place is a dead letter."""
+        return place >= len(self.rows) - self.letters
 
 
 def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: Index | None) -> Trace:
@@ -143,6 +149,7 @@ def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: 
         pa.concat_arrays([_subscription_ids(ends, kept, index), pa.nulls(dead, pa.string())]),
         pa.concat_arrays([ends.destinations.filter(pa.array(kept)), topics]),
         messages,
+        dead,
         ends.records.failures,
         ends.records,
         counts,
@@ -150,12 +157,14 @@ def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: 
 
 
 def _outcomes(route: Route, ends: Ends) -> NDArray[np.int8]:
-    outcomes = np.full(len(ends.records), Outcome.DELIVERED, np.int8)
+    # Every record ends somewhere: a place that nothing fills is no outcome at all.
+    outcomes = np.full(len(ends.records), -1, np.int8)
     outcomes[ends.records.outcomes == FILTERED] = Outcome.FILTERED
     outcomes[ends.lost] = Outcome.LOST_BY_WEIGHT
     outcomes[ends.unmatched] = Outcome.UNMATCHED
     outcomes[ends.dead] = Outcome.DEAD_LETTERED
     outcomes[ends.discarded] = Outcome.DISCARDED
+    outcomes[ends.delivered] = Outcome.DELIVERED
     if route.errors.tolerance == "none":
         outcomes[list(ends.records.failures)] = Outcome.STOPPED
     return outcomes

@@ -47,7 +47,9 @@ def ending_of(trace: Trace, row: int) -> Ending:
     failure = trace.failures.get(row)
     places = trace.messages_of(row).tolist()
     dead = trace.outcome(row) is Outcome.DEAD_LETTERED
-    sent = [] if dead else [(trace.subscriptions[at].as_py(), trace.destinations[at].as_py()) for at in places]
+    sent = [
+        (trace.subscriptions[at].as_py(), trace.destinations[at].as_py()) for at in places if not trace.is_letter(at)
+    ]
     key, value, headers = _sent(trace, places[0]) if places else _left(trace, row)
     return Ending(
         trace.outcome(row).label,
