@@ -121,6 +121,18 @@ def test_another_outcome_comes_with_its_reason() -> None:
     assert difference.note.startswith("VALUE_CONVERTER: ")
 
 
+def test_a_route_that_tolerates_no_failure_is_stopped() -> None:
+    """By a record that fails, with its stage and its reason."""
+    text = TEXT.replace("errors: {tolerance: all}\n", "")
+    cases = """
+  - name: one
+    record: {topic: in.a, value: "{"}
+    expect: {outcome: stopped, stage: VALUE_CONVERTER, value: null, deliveries: []}
+"""
+
+    assert differences(cases, text=text) == []
+
+
 def test_cases_have_clusters_and_subscriptions_of_their_own() -> None:
     """A case's come before the suite's, the suite's before the route's."""
     report = ran(

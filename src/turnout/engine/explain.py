@@ -12,7 +12,7 @@ from turnout.engine.metadata import texts_of
 from turnout.engine.program import Program
 from turnout.engine.reading import Consumed
 from turnout.engine.stages import StageReport, StageWatch
-from turnout.engine.trace import Trace
+from turnout.engine.trace import Outcome, Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.records import Batch, Failure
 from turnout.records.text import text_of
@@ -239,6 +239,8 @@ def _asked(subscription: Subscription, metadata: Mapping[str, str] | None) -> As
 
 
 def _messages(program: Program, trace: Trace) -> list[SentMessage]:
+    if trace.outcome(0) is Outcome.STOPPED:
+        return []
     messages = trace.messages
     sinks = list(program.route.sinks)
     keys, values, headers = (messages.column(name).to_pylist() for name in ("key", "value", "headers"))

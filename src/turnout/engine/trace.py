@@ -93,7 +93,8 @@ class Trace:
         rows: the row of each message; messages are in the order of `Messages`, dead letters last.
         subscriptions: of each message, the id of the subscription that it is for, as Arrow text; null for none.
         destinations: of each message, as the subscription names it (``sink:topic`` where it names a sink).
-        messages: what goes out: topics, ids, encoded values.
+        messages: what goes out: topics, ids, encoded values. A record that stops the run has its dead letter among
+            them if the route has a topic for such, although a run does not come to send it.
         letters: how many of the messages are dead letters.
         failures: row → why it failed.
         records: keys, values and headers as the transforms left them, of those that are alive.

@@ -45,14 +45,16 @@ class Ending:
 def ending_of(trace: Trace, row: int) -> Ending:
     """What became of one record of a trace."""
     failure = trace.failures.get(row)
-    places = trace.messages_of(row).tolist()
-    dead = trace.outcome(row) is Outcome.DEAD_LETTERED
+    outcome = trace.outcome(row)
+    # A run ends before it sends the dead letter of a record that stops it.
+    places = [] if outcome is Outcome.STOPPED else trace.messages_of(row).tolist()
+    dead = outcome is Outcome.DEAD_LETTERED
     sent = [
         (trace.subscriptions[at].as_py(), trace.destinations[at].as_py()) for at in places if not trace.is_letter(at)
     ]
     key, value, headers = _sent(trace, places[0]) if places else _left(trace, row)
     return Ending(
-        trace.outcome(row).label,
+        outcome.label,
         failure.stage if failure else None,
         failure.message if failure else None,
         trace.topics[row],
