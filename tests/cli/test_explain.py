@@ -70,10 +70,10 @@ def test_a_file_as_json(turnout, route, tmp_path) -> None:
 
     code, out, _ = turnout("explain", route(), "--file", "record.json", "--json")
 
-    told = json.loads(out)
-    assert (code, told["outcome"], told["failure"]["stage"]) == (0, "dead_lettered", "VALUE_CONVERTER")
-    assert told["messages"][0]["topic"] == "dead"
-    assert ["__connect.errors.topic", "in.a"] in told["messages"][0]["headers"]
+    explanation = json.loads(out)
+    assert (code, explanation["outcome"], explanation["failure"]["stage"]) == (0, "dead_lettered", "VALUE_CONVERTER")
+    assert explanation["messages"][0]["topic"] == "dead"
+    assert ["__connect.errors.topic", "in.a"] in explanation["messages"][0]["headers"]
 
 
 def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
@@ -85,11 +85,11 @@ def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
 
     code, out, err = turnout("explain", route(nats_server.url), "--record", "EXPLAINED:2", "--json")
 
-    told = json.loads(out)
+    explanation = json.loads(out)
     assert (code, err) == (0, "")
-    assert (told["record"]["offset"], told["record"]["headers"]) == (2, [["Kind", "odd"]])
-    assert sorted(message["topic"] for message in told["messages"]) == ["out.many", "out.oulu"]
-    assert all(message["id"].startswith("EXPLAINED:2:") for message in told["messages"])
+    assert (explanation["record"]["offset"], explanation["record"]["headers"]) == (2, [["Kind", "odd"]])
+    assert sorted(message["topic"] for message in explanation["messages"]) == ["out.many", "out.oulu"]
+    assert all(message["id"].startswith("EXPLAINED:2:") for message in explanation["messages"])
     assert turnout("explain", route(nats_server.url), "--record", "EXPLAINED:9")[::2] == (
         1, "turnout: the stream 'EXPLAINED' holds no message 9\n",
     )  # fmt: skip

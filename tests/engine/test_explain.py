@@ -38,32 +38,34 @@ HANDS = {
 }
 
 
-def explained(made: Program, asked: str | None = None, known: dict[str, Subscription] | None = None, **record: Any):
+def explained(engine: Program, asked: str | None = None, known: dict[str, Subscription] | None = None, **record: Any):
     known = HANDS if known is None else known
-    index = Index.of(known.values()) if made.route.subscriptions is not None else None
-    return explain(made, record_batch([Given.of(record, stream="S")]), index, known, asked=asked)
+    index = Index.of(known.values()) if engine.route.subscriptions is not None else None
+    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=asked)
 
 
 def test_each_stage_says_what_it_did_and_why() -> None:
     """Answers come with what the predicate saw; after a failure stages are skipped."""
-    told = explained(program(SINK, DEAD, text=STAGES), topic="a", value={"miles": 10, "tail": "N1"}, headers={"h": "x"})
+    explanation = explained(
+        program(SINK, DEAD, text=STAGES), topic="a", value={"miles": 10, "tail": "N1"}, headers={"h": "x"}
+    )
 
-    assert [report.outcome for report in told.stages] == ["applied", "not matched", "failed", "skipped"]
-    (answer,) = told.stages[0].answers
+    assert [report.outcome for report in explanation.stages] == ["applied", "not matched", "failed", "skipped"]
+    (answer,) = explanation.stages[0].answers
     assert (answer.holds, answer.predicate, answer.saw) == (True, "Condition(value.miles>9)", {"value.miles": "10"})
-    assert told.stages[0].before["value"] == {"miles": 10, "tail": "N1"}
-    assert told.stages[0].after["value"] == {"miles": 10, "tail": ""}
-    assert not told.stages[1].answers[0].holds
-    assert str(told.stages[2].error).startswith("bad: ")
-    assert told.stages[3].after["headers"] == [["h", "x"]]
-    assert told.outcome == "dead_lettered"
+    assert explanation.stages[0].before["value"] == {"miles": 10, "tail": "N1"}
+    assert explanation.stages[0].after["value"] == {"miles": 10, "tail": ""}
+    assert not explanation.stages[1].answers[0].holds
+    assert str(explanation.stages[2].error).startswith("bad: ")
+    assert explanation.stages[3].after["headers"] == [["h", "x"]]
+    assert explanation.outcome == "dead_lettered"
 
 
 def test_a_dropped_record_and_a_broken_value() -> None:
-    """A drop is told where it happens, a value that is no JSON before the first stage."""
-    made = program(SINK, DEAD, text=STAGES)
-    dropped = explained(made, topic="b", value={"miles": 1})
-    broken = explained(made, topic="b", value="{")
+    """A drop is explanation where it happens, a value that is no JSON before the first stage."""
+    engine = program(SINK, DEAD, text=STAGES)
+    dropped = explained(engine, topic="b", value={"miles": 1})
+    broken = explained(engine, topic="b", value="{")
 
     assert [report.outcome for report in dropped.stages] == ["not matched", "dropped", "skipped", "skipped"]
     assert (dropped.outcome, dropped.mapped, dropped.messages) == ("filtered", None, ())
@@ -73,37 +75,37 @@ def test_a_dropped_record_and_a_broken_value() -> None:
 
 def test_a_dead_letter_comes_with_its_headers() -> None:
     """Topic, id and Connect's context, as the message has them."""
-    told = explained(program(SINK, DEAD), topic="in.a.b", value="{", headers={"Kind": "odd"})
+    explanation = explained(program(SINK, DEAD), topic="in.a.b", value="{", headers={"Kind": "odd"})
 
-    (letter,) = told.messages
+    (letter,) = explanation.messages
     headers = dict(letter.headers)
-    assert (told.outcome, letter.topic, letter.value, letter.dead_letter) == ("dead_lettered", "dead", "{", True)
-    assert told.failure is not None
-    assert headers["__connect.errors.exception.message"] == told.failure.message
+    assert (explanation.outcome, letter.topic, letter.value, letter.dead_letter) == ("dead_lettered", "dead", "{", True)
+    assert explanation.failure is not None
+    assert headers["__connect.errors.exception.message"] == explanation.failure.message
     assert headers["Kind"] == "odd"
 
 
 def test_the_mapping_with_its_share_and_draw() -> None:
     """What was chosen, how often it is, and the number that chose it; a lost record likewise."""
-    made = program()
-    told = {offset: explained(made, topic="half.x", offset=offset, value={}).mapped for offset in range(1, 21)}
-    plain = explained(made, topic="in.a.b", value={}).mapped
-    none = explained(made, topic="other", value={}).mapped
+    engine = program()
+    explanation = {offset: explained(engine, topic="half.x", offset=offset, value={}).mapped for offset in range(1, 21)}
+    plain = explained(engine, topic="in.a.b", value={}).mapped
+    none = explained(engine, topic="other", value={}).mapped
 
     assert plain is not None
     assert (plain.source, plain.mapped, plain.share, plain.drawn) == ("in.*.*", "mapped.b.a", 100, False)
     assert none is not None
     assert (none.source, none.mapped) == (None, "other")
-    for mapped in told.values():
+    for mapped in explanation.values():
         assert mapped is not None
         assert (mapped.share, mapped.drawn) == (50, True)
         assert (mapped.mapped is None) == (mapped.draw >= 0.5)
-    assert {mapped.mapped for mapped in told.values() if mapped} == {"half.x", None}
+    assert {mapped.mapped for mapped in explanation.values() if mapped} == {"half.x", None}
 
 
 def test_who_wants_it_and_who_does_not() -> None:
     """Those who want it with their true leaves; the one that was asked about with the leaves to blame."""
-    told = explained(
+    explanation = explained(
         program(SINK, DEAD, WANTED),
         asked="many",
         topic="in.a.b",
@@ -111,34 +113,34 @@ def test_who_wants_it_and_who_does_not() -> None:
         value={"n": 3, "city": "Oulu"},
     )
 
-    (wanted,) = told.wanted
+    (wanted,) = explanation.wanted
     assert [(leaf.test, leaf.value) for leaf in wanted.leaves] == [("town:Oulu", "Oulu"), ("NOT Kind:odd", None)]
-    assert told.asked is not None
-    assert told.asked.wants is False
-    assert [(leaf.test, leaf.value) for leaf in told.asked.blame or ()] == [("n>5", "3")]
-    assert told.metadata == {"town": "Oulu", "n": "3"}
-    (message,) = told.messages
+    assert explanation.asked is not None
+    assert explanation.asked.wants is False
+    assert [(leaf.test, leaf.value) for leaf in explanation.asked.blame or ()] == [("n>5", "3")]
+    assert explanation.metadata == {"town": "Oulu", "n": "3"}
+    (message,) = explanation.messages
     assert (message.topic, message.subscription) == ("out.oulu", "oulu")
     assert str(message.id).startswith("S:7:")
 
 
 def test_asking_about_a_record_that_was_not_matched() -> None:
     """Nobody is to blame for a record that was filtered before."""
-    made = program(SINK, DEAD, WANTED)
-    told = explained(made, asked="many", topic="in.a.b", value={}, headers={"Old": "1"})
+    engine = program(SINK, DEAD, WANTED)
+    explanation = explained(engine, asked="many", topic="in.a.b", value={}, headers={"Old": "1"})
 
-    assert told.asked is not None
-    assert (told.asked.wants, told.asked.blame, told.wanted) == (None, None, ())
+    assert explanation.asked is not None
+    assert (explanation.asked.wants, explanation.asked.blame, explanation.wanted) == (None, None, ())
     with pytest.raises(SubscriptionNotFoundError):
-        explained(made, asked="nobody", topic="in.a.b", value={})
+        explained(engine, asked="nobody", topic="in.a.b", value={})
 
 
 def test_a_route_that_tolerates_no_failure_is_stopped() -> None:
     """Explaining raises nothing, and says that a run would end here."""
-    for made in (program(SINK), program(SINK, "deadLetter: {topic: dead}\n")):
-        told = explained(made, topic="in.a.b", value="{")
+    for engine in (program(SINK), program(SINK, "deadLetter: {topic: dead}\n")):
+        explanation = explained(engine, topic="in.a.b", value="{")
 
-        assert (told.outcome, told.messages) == ("stopped", ())
+        assert (explanation.outcome, explanation.messages) == ("stopped", ())
 
 
 @pytest.fixture(scope="module")
@@ -165,13 +167,13 @@ def flights() -> tuple[Program, list[Subscription], list[Given]]:
 
 def test_explaining_a_thousand_flights_gives_what_running_them_does(flights: Any) -> None:
     """One by one and all at once: the same messages, and as many records of each outcome as the run counts."""
-    made, subscriptions, records = flights
+    engine, subscriptions, records = flights
     index, by_id = Index.of(subscriptions), {one.id: one for one in subscriptions}
-    result = made.run(record_batch(records), index)
+    result = engine.run(record_batch(records), index)
 
-    told: list[Explanation] = [explain(made, record_batch([record]), index, by_id) for record in records]
+    explanations: list[Explanation] = [explain(engine, record_batch([record]), index, by_id) for record in records]
 
-    outcomes = Counter(explanation.outcome for explanation in told)
+    outcomes = Counter(explanation.outcome for explanation in explanations)
     counts = result.counts
     assert outcomes == +Counter(
         delivered=counts.delivered,
@@ -183,7 +185,7 @@ def test_explaining_a_thousand_flights_gives_what_running_them_does(flights: Any
     assert min(outcomes[name] for name in ("delivered", "filtered", "unmatched", "dead_lettered")) > 0
     explained_messages = sorted(
         (message.topic, message.id, message.value, message.headers)
-        for explanation in told
+        for explanation in explanations
         for message in explanation.messages
     )
     ran = sorted(
@@ -191,18 +193,18 @@ def test_explaining_a_thousand_flights_gives_what_running_them_does(flights: Any
         for topic, id_, value, headers in sent(result.messages)
     )
     assert explained_messages == ran
-    assert all(leaf.holds for explanation in told for wanted in explanation.wanted for leaf in wanted.leaves)
-    assert all(len(explanation.wanted) <= len(explanation.messages) for explanation in told)
+    assert all(leaf.holds for explanation in explanations for wanted in explanation.wanted for leaf in wanted.leaves)
+    assert all(len(explanation.wanted) <= len(explanation.messages) for explanation in explanations)
 
 
 def test_the_trace_of_a_batch_is_that_of_its_records(flights: Any) -> None:
     """Outcomes, mapped topics and pairs of record and subscription do not depend on the batch."""
-    made, subscriptions, records = flights
+    engine, subscriptions, records = flights
     index = Index.of(subscriptions)
-    whole = made.trace(record_batch(records), index)
+    whole = engine.trace(record_batch(records), index)
 
     for row, record in enumerate(records[:300]):
-        single = made.trace(record_batch([record]), index)
+        single = engine.trace(record_batch([record]), index)
         places = pa.array(whole.messages_of(row))
         assert whole.outcome(row) == single.outcome(0)
         assert whole.topics[row] == single.topics[0]
@@ -212,7 +214,7 @@ def test_the_trace_of_a_batch_is_that_of_its_records(flights: Any) -> None:
 
 def test_a_trace_names_each_messages_row_and_subscription() -> None:
     """Dead letters and what is passed on belong to no subscription."""
-    made = program(SINK, DEAD, WANTED, "unmatched: pass\n", text=ROUTE)
+    engine = program(SINK, DEAD, WANTED, "unmatched: pass\n", text=ROUTE)
     records = [
         Given("in.a.b", b'{"n": 9, "city": "Oulu"}', offset=1),
         Given("in.a.b", b'{"n": 1, "city": "Rauma"}', offset=2),
@@ -220,7 +222,7 @@ def test_a_trace_names_each_messages_row_and_subscription() -> None:
         Given("in.a.b", b"{}", headers=(("Old", b"1"),), offset=4),
     ]
 
-    trace = made.trace(record_batch(records), Index.of(HANDS.values()))
+    trace = engine.trace(record_batch(records), Index.of(HANDS.values()))
 
     assert [trace.outcome(row).label for row in range(4)] == ["delivered", "delivered", "dead_lettered", "filtered"]
     columns = (trace.rows.tolist(), trace.subscriptions.to_pylist(), trace.destinations.to_pylist())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+import textwrap
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.history.routes import SUBSCRIPTIONS, route
 from turnout.errors import TurnoutError
@@ -60,6 +65,11 @@ def rewritten(tmp_path: Path, cases: str) -> str:
         ),
         # Fields that are not there any more go, and no more come than were asked for.
         ("    expect: {value: {city: Oulu, n: 7}}\n", "    expect: {value: {n: 7}}\n"),
+        # Braces stand further right than dashes have to.
+        (
+            "    expect:\n      value:\n      - 1\n",
+            "    expect:\n      value:\n        {town: Oulu, n: 7, secret: ''}\n",
+        ),
         (
             "    expect:\n      value:\n        town: Oulu\n        gone: 1\n      topic: mapped.a\n",
             "    expect:\n      value:\n        {town: Oulu}\n      topic: mapped.a\n",
@@ -139,3 +149,48 @@ def test_what_two_tests_share_is_not_rewritten(tmp_path: Path) -> None:
     with pytest.raises(TurnoutError, match="by hand"):
         rewritten(tmp_path, cases)
     assert (tmp_path / "small.test.yaml").read_text(encoding="utf-8") == HEAD + cases
+
+
+texts = st.sampled_from(["", "Oulu", "a b", "x: y", "#", "- z", "'", '"', "a\nb", "yes", "1", "ä{}", "{{x}}", "~"])
+plain = st.recursive(
+    st.one_of(texts, st.integers(-3, 9), st.booleans(), st.none()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["town", "n", "a.b", "list", "x y"]), inner)
+    ),
+    max_leaves=6,
+)
+expectations = st.fixed_dictionaries(
+    {},
+    optional={
+        "outcome": st.sampled_from(["delivered", "filtered", "dead_lettered", "unmatched"]),
+        "topic": texts,
+        "value": plain,
+        "key": plain,
+        "headers": st.dictionaries(st.sampled_from(["Kind", "Other", "a.b"]), st.one_of(texts, st.lists(texts))),
+        "deliveries": st.lists(st.sampled_from(["out.oulu", "out.many", "nowhere"])),
+        "exact": st.booleans(),
+    },
+)
+record_values = st.one_of(
+    plain,
+    st.fixed_dictionaries(
+        {"city": texts, "n": st.integers(0, 9)}, optional={"list": plain, "a.b": plain, "x y": plain}
+    ),
+)
+
+
+@given(record_values, expectations, st.sampled_from([None, True, False]), st.integers(10, 200))
+def test_whatever_was_expected_can_be_rewritten(
+    value: object, expect: dict[str, object], style: bool | None, width: int
+) -> None:
+    """In any style that YAML is written in: the tests pass, and their neighbours stay."""
+    record = {"topic": "in.a", "key": "k", "value": value, "headers": {"Kind": "x", "a.b": ["1", "2"]}}
+    case = {"name": "one", "record": record, "expect": expect}
+    neighbour = {"name": "two", "record": {"topic": "x"}, "expect": {"outcome": "unmatched"}}
+    cases = json.loads(json.dumps([neighbour, case, neighbour]))
+    dumped = yaml.safe_dump(cases, default_flow_style=style, width=width, sort_keys=False, allow_unicode=True)
+    with tempfile.TemporaryDirectory() as folder:
+        text = rewritten(Path(folder), textwrap.indent(dumped, "  "))
+
+    assert yaml.safe_load(text)[0] == yaml.safe_load(text)[2] == neighbour
+    assert yaml.safe_load(text)[1]["record"] == record

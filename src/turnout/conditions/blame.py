@@ -127,12 +127,12 @@ class _Walk:
         true, false = [way[0] for way in ways], [way[1] for way in ways]
         match condition.logic:
             case Logic.AND:
-                found = _together(true), _cheapest(false)
+                holds, fails = _together(true), _cheapest(false)
             case Logic.OR:
-                found = _cheapest(true), _together(false)
+                holds, fails = _cheapest(true), _together(false)
             case Logic.XOR:
-                found = _exactly_one(true, false), _none_or_two(true, false)
-        return (found[1], found[0]) if condition.negated else found
+                holds, fails = _exactly_one(true, false), _none_or_two(true, false)
+        return (fails, holds) if condition.negated else (holds, fails)
 
     def _leaf(self, leaf: Leaf) -> tuple[_Changes | None, _Changes | None]:
         test = _test_of(leaf)

@@ -236,7 +236,9 @@ def _end(text: str, node: yaml.Node) -> int:
 
 
 def _replaced(text: str, node: yaml.Node, value: Any) -> _Edit:
-    return _Edit(node.start_mark.index, _end(text, node), _flow(value))
+    # A block of dashes may stand as far left as the name that it belongs to; braces may not.
+    indent = "  " if isinstance(node, yaml.SequenceNode) and not node.flow_style else ""
+    return _Edit(node.start_mark.index, _end(text, node), indent + _flow(value))
 
 
 def _rewritten(text: str, node: yaml.Node, value: dict[str, Any]) -> _Edit:
