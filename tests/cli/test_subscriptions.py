@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -15,31 +14,9 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from turnout.cli import main
 from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
 
 pytestmark = pytest.mark.subscriptions
-
-
-@pytest.fixture
-def turnout(tmp_path, monkeypatch, capsys):
-    """Run a command in a folder of its own: its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("DB_URI", "DB_NAME", "DB_TABLE_NAME"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["turnout", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        told = capsys.readouterr()
-        return int(code or 0), told.out, told.err
-
-    return run
 
 
 def created(turnout, *arguments: str, **given) -> str:

@@ -41,6 +41,11 @@ def test_the_smallest_route() -> None:
     assert route.errors.tolerance == "none"
 
 
+def test_a_route_passes_over_its_tests() -> None:
+    """Whoever reads them says what is wrong with them."""
+    assert Route.parse(f"{SMALL}tests: [{{nam: x}}]\n", {}) == Route.parse(SMALL, {})
+
+
 def test_the_example_route() -> None:
     """The example that the demo runs is a valid route with every part."""
     route = Route.load(Path("examples/flights.yaml"), {"NATS_URL": "nats://127.0.0.1:1"})

@@ -26,7 +26,8 @@ from turnout.engine.metadata import Metadata, texts_of
 from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed, batch_of
 from turnout.engine.result import Result, Sent
-from turnout.engine.undelivered import Undelivered, dead_letters, named
+from turnout.engine.trace import Ends, Trace, Watch, traced
+from turnout.engine.undelivered import dead_letters, named
 from turnout.engine.writing import Outgoing, Writer
 from turnout.records import FILTERED, Batch, Failure, Positions
 from turnout.routes import Route
@@ -83,15 +84,36 @@ class Program:
         Raises:
             RunError: a record failed, and the route tolerates no failures; names its place and the reason.
         """
+        result, ends = self._run(batch, index, _UNWATCHED)
+        stop_at(self.route, ends.failures, ends.consumed)
+        return result
+
+    def trace(self, batch: Any, index: Index | None = None, watch: Watch | None = None) -> Trace:
+        """The same as `run`, with what became of each single record; a failure stops nothing here.
+
+        Args:
+            batch: as for `run`.
+            index: likewise.
+            watch: is shown the records between the steps.
+        """
+        result, ends = self._run(batch, index, watch or _UNWATCHED)
+        return traced(self.route, ends, result.counts, result.messages, index)
+
+    def _run(self, batch: Any, index: Index | None, watch: Watch) -> tuple[Result, Ends]:
         records, consumed = batch_of(batch, self.key, self.value)
+        watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
         for stage in self.chain.stages:
+            watch.before(stage, records)
             stage.apply(records)
+            watch.after(stage, records)
             log.passed_over(stage.noted)
+        watch.transformed(records)
         alive = records.alive
         lost = self._map(records, consumed, alive)
+        watch.mapped(records)
         deliveries, unmatched = self._deliver(records, alive, lost, index)
-        return self._finish(records, consumed, len(lost), deliveries, unmatched, index, log)
+        return self._finish(records, consumed, lost, deliveries, unmatched, index, log)
 
     def transformed(self, batch: Any) -> Batch:
         """A batch decoded, transformed and mapped; what the weights lose counts as filtered."""
@@ -171,12 +193,12 @@ class Program:
         self,
         records: Batch,
         consumed: Consumed,
-        lost: int,
+        lost: Rows,
         deliveries: Deliveries,
         unmatched: Rows,
         index: Index | None,
         log: FailureLog,
-    ) -> Result:
+    ) -> tuple[Result, Ends]:
         route = self.route
         undelivered = named(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
@@ -185,7 +207,8 @@ class Program:
             # A record that could not be written is a dead letter, and none of its messages goes out.
             deliveries = deliveries.of_rows(outgoing.rows)
             undelivered = [one for one in undelivered if one.row not in records.failures]
-        self._note(records, undelivered, consumed, log)
+        log.failed(records.failures)
+        log.undelivered([(one.row, one.failure) for one in undelivered])
         dead = np.array(sorted(records.failures), np.int64)
         if route.unmatched == "deadLetter":
             dead, unmatched = np.union1d(dead, unmatched), unmatched[:0]
@@ -197,7 +220,7 @@ class Program:
         counts = Counts(
             read=len(records),
             filtered=int((records.outcomes == FILTERED).sum()),
-            lost_by_weight=lost,
+            lost_by_weight=len(lost),
             unmatched=len(unmatched),
             delivered=len(outgoing.rows),
             dead_lettered=ended if has_topic else 0,
@@ -207,14 +230,8 @@ class Program:
             dropped_headers=outgoing.dropped_headers,
         )
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        return Result(counts, messages, log.lines(), sent)
-
-    def _note(self, records: Batch, undelivered: Sequence[Undelivered], consumed: Consumed, log: FailureLog) -> None:
-        """Stop at the first failure, or log them all, as the route says."""
-        failures = [(one.row, one.failure) for one in undelivered]
-        stop_at(self.route, [*records.failures.items(), *failures], consumed)
-        log.failed(records.failures)
-        log.undelivered(failures)
+        ends = Ends(records, consumed, lost, unmatched, outgoing.rows, dead, deliveries, undelivered)
+        return Result(counts, messages, log.lines(), sent), ends
 
     def _messages(
         self,
@@ -254,3 +271,6 @@ class Program:
         return carried(
             consumed.batch, delivered + dead, pa.array(values, pa.binary()), headers, pa.array(keys, pa.binary())
         )
+
+
+_UNWATCHED = Watch()

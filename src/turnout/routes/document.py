@@ -119,6 +119,7 @@ class RouteDocument(Part):
     trigger: TriggerPart = Field(default_factory=TriggerPart)
     checkpoint: str | None = None
     spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    tests: Any = Field(None, description="the route's tests, read by turnout.history; a run passes over them")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RouteDocument:

@@ -34,12 +34,14 @@ _EXPECTED = {
 }
 
 
-def from_validation(failure: ValidationError, document: object, lines: dict[Path, int]) -> Iterator[Mistake]:
-    """Every mistake that pydantic found, in the author's words and without repetitions."""
+def from_validation(
+    failure: ValidationError, document: object, lines: dict[Path, int], model: type[BaseModel] = RouteDocument
+) -> Iterator[Mistake]:
+    """Every mistake that pydantic found in a document of *model*, in the author's words and without repetitions."""
     seen: dict[Path, list[str]] = {}
     for error in failure.errors(include_url=False):
         where = _authors_path(error["loc"], document)
-        for path, problem in _parts(where, _problem(error, where, document), document):
+        for path, problem in _parts(where, _problem(error, where, document, model), document):
             problems = seen.setdefault(path, [])
             if problem not in problems:
                 problems.append(problem)
@@ -86,10 +88,10 @@ def _authors_path(loc: Sequence[str | int], document: object) -> Path:
 _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[str,any]", "list[any]"})
 
 
-def _problem(error: ErrorDetails, path: Path, document: object) -> str:
+def _problem(error: ErrorDetails, path: Path, document: object, model: type[BaseModel]) -> str:
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _names_at(path[:-1], document)
+        known = _names_at(path[:-1], document, model)
         return f"unknown name{did_you_mean(str(path[-1]), known)} (known here: {', '.join(known)})"
     if kind == "missing":
         return "is required and missing"
@@ -133,9 +135,9 @@ def shown(given: object, path: Path) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _names_at(path: Path, document: object) -> list[str]:
+def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     """The keys that may stand in the block at *path*."""
-    model: Any = RouteDocument
+    model: Any = top
     here: Any = document
     for step in path:
         here = here[step]

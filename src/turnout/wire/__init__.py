@@ -11,6 +11,7 @@ from turnout.wire.options import ConnectionOptions
 from turnout.wire.publisher import TOO_LARGE, Published, Publisher
 from turnout.wire.pull import PullReader, Range
 from turnout.wire.sample import sample
+from turnout.wire.stored import stored_message
 from turnout.wire.streams import (
     create_consumer,
     create_stream,
@@ -39,6 +40,7 @@ __all__ = [
     "delete_stream",
     "purge_stream",
     "sample",
+    "stored_message",
     "stream_info",
     "streams_of",
     "subject_counts",
