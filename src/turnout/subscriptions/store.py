@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from turnout.errors import ConfigError, Mistake
+from turnout.secrets import masked_url
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
@@ -93,6 +94,14 @@ class Store(Closeable, Protocol):
         """Everything, in the order of ids, with the revision it belongs to."""
         ...
 
+    def for_tenant(self, name: str) -> Store:
+        """The store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
+
+        Raises:
+            SubscriptionInvalidError: no tenant can have that name.
+        """
+        ...
+
 
 class StoreBase:
     """What stores have in common beside the protocol: ``with`` closes them."""
@@ -125,6 +134,6 @@ def open_store(url: str) -> Store:
     entry = stores.get(scheme.partition("+")[0]) if found else None
     if entry is None:
         known = ", ".join(f"{name}://" for name in sorted(stores))
-        raise ConfigError([Mistake("store", f"no store is named {url!r}; expected one of {known}")])
+        raise ConfigError([Mistake("store", f"no store is named {masked_url(url)!r}; expected one of {known}")])
     opener: Callable[[str], Store] = entry.load()
     return opener(url)
