@@ -299,3 +299,12 @@ def test_serve_wrong_settings(turnout, monkeypatch):
     monkeypatch.setenv("API_KIWI_TREE_PARTIAL_URI", "x:1")
     code, _, err = turnout("subscriptions", "serve")
     assert (code, "belong together" in err) == (2, True)
+
+
+def test_create_refuses_what_cannot_be_published_to(turnout):
+    """The request was wrong: exit code 2, with the destination and the reason; nothing is stored."""
+    code, _, err = turnout("subscriptions", "create", "subject:a", "--to", "deliver..desk")
+
+    assert code == 2
+    assert "'deliver..desk' cannot be published to: an empty token at position 8" in err
+    assert turnout("subscriptions", "export")[1] == ""

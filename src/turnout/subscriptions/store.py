@@ -39,6 +39,7 @@ class Store(Closeable, Protocol):
 
         Raises:
             SubscriptionExistsError: its id is taken.
+            SubscriptionInvalidError: nothing can be published to one of its destinations.
         """
         ...
 
