@@ -22,7 +22,7 @@ __all__ = ["serve", "serve_until_stopped"]
 
 def serve(
     store: StoreUrl = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, all]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
     workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
     metrics_port: Annotated[
@@ -33,6 +33,10 @@ def serve(
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
     ] = None,
+    tokens: Annotated[Path | None, typer.Option(help="tokens.yaml, or a token a line. [API_TOKENS_FILE]")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
+    ] = False,
     allow_destinations: Annotated[
         list[str] | None,
         typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
@@ -45,8 +49,9 @@ def serve(
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.service import KiwiTrees
 
+    given = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(
-        os.environ,
+        {**os.environ, **given},
         host=host,
         port=port,
         workers=workers,
@@ -54,6 +59,7 @@ def serve(
         tls_certificate=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
+        insecure=insecure or None,
         log_level=log_level,
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
