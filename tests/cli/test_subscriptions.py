@@ -343,3 +343,22 @@ def test_serve_off_loopback(turnout, tmp_path):
     assert (code, "has no tokens" in err) == (2, True)
     with serving("subscriptions", "serve", "--host", "0.0.0.0", "--insecure") as (address, _, _):
         assert turnout("subscriptions", "search", "--store", f"grpc://{address}")[0] == 0
+
+
+def test_what_serving_leaves(turnout, tmp_path):
+    """The files of both services are for their owner alone, while they run and afterwards."""
+    left, before = tmp_path / "left", os.umask(0o022)
+    left.mkdir()
+    try:
+        with (
+            serving("kiwi-tree", "serve", "--file", f"{left}/tree.db"),
+            serving("subscriptions", "serve", "--store", f"sqlite:///{left}/s.db", TMPDIR=str(left)) as (address, _, _),
+        ):
+            created(turnout, "--has", "k=v", "--to", "d", "--store", f"grpc://{address}")
+            running = {file.name: oct(file.stat().st_mode & 0o777) for file in left.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert {"tree.db", "s.db", "s.db-wal"} <= set(running)
+    assert set(running.values()) == {"0o600"}
+    assert {oct(file.stat().st_mode & 0o777) for file in left.iterdir()} == {"0o600"}

@@ -439,3 +439,20 @@ def test_tenants_are_a_range_of_an_index(path):
     assert len(plans) == 4
     for plan in plans:
         assert any("id>? AND id<?" in row[3] for row in plan), plan
+
+
+def test_the_file_is_its_owners(path):
+    """The store and the files beside it are for their owner alone; a file that is there keeps its mode."""
+    before = os.umask(0o022)
+    try:
+        with opened(path) as store:
+            store.create(subscription())
+            modes = {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()}
+        shared = path.with_name("shared.db")
+        shared.touch(0o640)
+        opened(shared).close()
+    finally:
+        os.umask(before)
+
+    assert modes == dict.fromkeys(("s.db", "s.db-wal", "s.db-shm"), "0o600")
+    assert shared.stat().st_mode & 0o777 == 0o640

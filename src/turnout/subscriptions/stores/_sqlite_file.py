@@ -20,6 +20,7 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
+from turnout.scratch import private_file
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -156,6 +157,9 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         # A file that others may not write needs the mode in the URI; the path's own ? and # are escaped.
         mode = "ro" if self.address.read_only else "rwc"
+        if not self.address.read_only:
+            # SQLite gives the files beside it the mode that this one has.
+            private_file(self.address.path)
         connection = sqlite3.connect(
             f"file:{quote(str(self.address.path.absolute()))}?mode={mode}",
             uri=True,
