@@ -32,7 +32,9 @@ def every_page(search: Callable[..., Page], limit: int) -> list:
         cursor = page.cursor
 
 
-class StoreContract:
+class OwnerContract:
+    """What a store promises to each owner of subscriptions: to one who has it alone, and to each tenant."""
+
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError("a store's test class gives the store")
@@ -316,6 +318,10 @@ class StoreContract:
 
         assert failures == []
         assert sorted(kept) == [one.id for one in store.snapshot()]
+
+
+class StoreContract(OwnerContract):
+    """What a store promises besides to those who share it."""
 
     def test_tenants_see_their_own(self, store):
         """A tenant reads, finds and follows its own subscriptions, under the ids that it gave, and no others."""

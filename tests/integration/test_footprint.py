@@ -86,7 +86,6 @@ def test_footprint(streams: Streams, tmp_path: Path) -> None:
     route = write_route(tmp_path, ROUTE.format(**names))
     route.chmod(0o600)
     streams.publish([("a", json.dumps({"n": 1}).encode(), [])])
-    environment = {**os.environ, "TMPDIR": str(temporary)}
     with running(tmp_path, route) as process:
         wait_for(lambda: process.poll() is not None or streams.stored(streams.sink) == 1, 120)
         assert process.poll() is None

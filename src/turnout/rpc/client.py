@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from turnout.rpc.convert import condition_from, data_from, subscription_from, su
 from turnout.rpc.loopback import host_of, is_loopback
 from turnout.rpc.parts import changes_of
 from turnout.rpc.status import translated
+from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
@@ -108,9 +109,9 @@ class Channel:
         )
         return grpc.secure_channel(self.address, credentials, options=options)
 
-    def call(self, *, endless: bool = False) -> dict[str, Any]:
-        """The keyword arguments that every call needs."""
-        metadata = [("authorization", f"Bearer {self.token}")] if self.token else []
+    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """The keyword arguments that every call needs, with *more* metadata."""
+        metadata = [*more, ("authorization", f"Bearer {self.token}")] if self.token else [*more]
         if self.tenant:
             metadata.append((TENANT_KEY, self.tenant))
         return {"timeout": None if endless else self.timeout, "metadata": metadata or None}
@@ -181,7 +182,9 @@ class RemoteStore(StoreBase):
         # What the caller's iterable raises is raised here: inside gRPC's thread it would end as "unknown".
         messages = [subscription_to(subscription) for subscription in subscriptions]
         with translated():
-            response = self._storage.CreateMany(iter(messages), **self._options.call())
+            response = self._storage.CreateMany(
+                iter(messages), **self._options.call(more=((COUNT_KEY, f"{len(messages)}"),))
+            )
         return list(response.ids)
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name

@@ -17,7 +17,11 @@ from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Subscription
 
-__all__ = ["StorageServicer"]
+__all__ = ["COUNT_KEY", "StorageServicer"]
+
+COUNT_KEY = "turnout-count"
+"""The metadata by which a client says how many subscriptions its stream has. To gRPC for Python a stream that breaks
+off may look like one that ends; by this number it is told from one."""
 
 
 class StorageServicer(_Servicer):
@@ -31,6 +35,7 @@ class StorageServicer(_Servicer):
     ) -> pb.CreateManyResponse:
         """All or none. A stream that its caller breaks off raises here, before anything is stored."""
         subscriptions = list(_bounded(request_iterator))
+        _check_count(context, len(subscriptions))
         context.caller.check_destinations(subscriptions)
         ids = self._tenants.service(context.caller).create_many(subscriptions)
         if ids:
@@ -54,6 +59,13 @@ class StorageServicer(_Servicer):
         snapshot = self._tenants.service(context.caller).store.snapshot()
         for batch in batches(snapshot.subscriptions):
             yield pb.SnapshotPart(revision=snapshot.revision, subscriptions=batch)
+
+
+def _check_count(context: Call, count: int) -> None:
+    """Refuse a stream that has ended before its time."""
+    announced = dict(context.invocation_metadata() or ()).get(COUNT_KEY, f"{count}")
+    if announced != f"{count}":
+        raise RefusedError(grpc.StatusCode.ABORTED, f"the stream broke off: {count} of {announced} subscriptions came")
 
 
 def _bounded(messages: Iterable[subscriptions_pb2.Subscription]) -> Iterator[Subscription]:

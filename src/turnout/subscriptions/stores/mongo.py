@@ -23,6 +23,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
+from turnout.secrets import masked_url
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
@@ -97,7 +98,7 @@ class MongoStore(StoreBase):
                 uri_parser.parse_uri(uri, warn=False)
             self._client: Any = pymongo.MongoClient(uri, appname="turnout", **_waits(uri))
         except (errors.ConfigurationError, ValueError) as problem:
-            raise ConfigError([Mistake("store", f"{problem}")]) from problem
+            raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from problem
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]
@@ -381,4 +382,4 @@ _ERRORS: tuple[tuple[type[Exception], type[SubscriptionError], str], ...] = (
 
 def _error_of(failure: errors.PyMongoError) -> SubscriptionError:
     kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
-    return kind(f"{words}: {failure}")
+    return kind(f"{words}: {masked_url(str(failure))}")
