@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
     from turnout.rpc.server import RpcServer
+    from turnout.subscriptions.service import KiwiTrees
 
 __all__ = ["serve", "serve_until_stopped"]
 
@@ -44,10 +47,8 @@ def serve(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
-    from turnout.rpc.kiwi_tree import KiwiTreeClient
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
-    from turnout.subscriptions.service import KiwiTrees
 
     given = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(
@@ -63,6 +64,16 @@ def serve(
         log_level=log_level,
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
+    with _kiwi_trees() as trees, opened_store(store) as opened:
+        serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+
+
+@contextmanager
+def _kiwi_trees() -> Iterator[KiwiTrees | None]:
+    """The registries that the environment names, closed at the end of the block."""
+    from turnout.rpc.kiwi_tree import KiwiTreeClient
+    from turnout.subscriptions.service import KiwiTrees
+
     addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
     if any(addresses) and not all(addresses):
         raise SubscriptionInvalidError(
@@ -70,9 +81,7 @@ def serve(
         )
     registries = [KiwiTreeClient(address) for address in addresses if address]
     try:
-        with opened_store(store) as opened:
-            trees = KiwiTrees(*registries) if registries else None
-            serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+        yield KiwiTrees(*registries) if registries else None
     finally:
         for registry in registries:
             registry.close()
