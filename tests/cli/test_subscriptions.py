@@ -112,6 +112,8 @@ def test_wrong_requests(turnout, arguments, words):
 
 def test_unknown_id(turnout):
     """What is not there ends with 1."""
+    created(turnout, "--has", "k=v", "--to", "d")
+
     for command in ("read", "delete", "explain"):
         code, _, err = turnout("subscriptions", command, "nobody")
         assert (code, err) == (1, "turnout: no subscription has the id 'nobody'\n")

@@ -10,7 +10,8 @@ import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, loading, run_display, run_summary
-from turnout.cli.run import result_json, stop_on_signals
+from turnout.cli.run import result_json
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import MissingExtraError
 from turnout.scratch import lasting_folder
 

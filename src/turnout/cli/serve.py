@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli._store import StoreUrl, opened_store
-from turnout.cli.run import stop_on_signals
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def serve(
         log_level=log_level,
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
-    with _kiwi_trees() as trees, opened_store(store) as opened:
+    with _kiwi_trees() as trees, opened_store(store, create=True) as opened:
         serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
 
 

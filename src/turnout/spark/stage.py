@@ -175,15 +175,17 @@ class Stage:
         yield _Tally().rows()
 
     def _results(self, batches: Iterable[Any]) -> Iterator[Result]:
+        from turnout.engine import pieces
+
         program = self._program()
         for batch, revision in self._records(batches):
-            place = self.index
-            if place is None:
-                yield program.run(batch, None)
-                continue
-            if revision is None:
-                raise StreamError("records came without the revision of the subscriptions to match them with")
-            yield program.run(batch, place.open(revision))
+            index = None
+            if self.index is not None:
+                if revision is None:
+                    raise StreamError("records came without the revision of the subscriptions to match them with")
+                index = self.index.open(revision)
+            for piece in pieces(batch):
+                yield program.run(piece, index)
 
     def _records(self, batches: Iterable[Any]) -> Iterator[tuple[Any, int | None]]:
         for batch in batches:
