@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -68,7 +68,9 @@ def running(folder: Path, route: Path) -> Iterator[psutil.Popen]:
         yield process
     finally:
         for one in family(process):
-            one.kill()
+            # The JVM's workers may go with it before it is their turn.
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         process.wait(30)
 
 
