@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
 
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
@@ -23,6 +24,8 @@ from turnout.jetstream._border import translate, translated
 from turnout.jetstream._frames import FrameParser, Handler
 from turnout.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.jetstream.status import NO_RESPONDERS, HeaderInput, Status, encode_headers
+from turnout.protocol.tls import begins_tls
+from turnout.secrets import masked_url
 
 __all__ = ["Answer", "Connection", "ErrorCallback", "Interest", "Waiter"]
 
@@ -87,6 +90,10 @@ class Interest:
     subject: str
 
 
+class _InsecureServerError(StreamError, nats.errors.Error):  # type: ignore[misc, unused-ignore]
+    """Raised while reconnecting: nats-py tries its next server for errors of its own only."""
+
+
 class Connection(Client):  # type: ignore[misc, unused-ignore]
     """nats-py's client with frame handlers, immediate publishing and one error callback."""
 
@@ -142,7 +149,8 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             await self.shut()
             if isinstance(failure, TimeoutError):
                 why = f": {last[-1]}" if last else ""
-                raise ConnectionLostError(f"no server of {servers!r} was reached in {timeout} s{why}") from failure
+                message = f"no server of {servers!r} was reached in {timeout} s{why}"
+                raise ConnectionLostError(masked_url(message)) from failure
             raise
 
     async def _connect_to_server(self, *server: Any) -> None:
@@ -150,6 +158,26 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         if self._transport:
             cast("Any", self._transport).close()
         await super()._connect_to_server(*server)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """As nats-py does it; the greeting of a server, which comes before anything is sent, is first judged."""
+        if initial_connection:
+            self._secure(info)
+        await super()._process_info(info, initial_connection=initial_connection)
+
+    def _secure(self, greeting: dict[str, Any]) -> None:
+        """Hold nats-py to the rule on TLS: left alone it goes on in the clear unless the server requires TLS."""
+        server = cast("Any", self._current_server).uri
+        if self.options["tls_handshake_first"] or server.scheme == "wss":
+            return
+        asked = "tls" in self.options or any(one.uri.scheme == "tls" for one in self._server_pool)
+        offer = {} if server.scheme == "ws" else greeting
+        try:
+            greeting["tls_required"] = begins_tls(offer, asked=asked, server=f"{server.hostname}:{server.port}")
+        except StreamError as refusal:
+            if self._answers_to:
+                raise _InsecureServerError(str(refusal)) from None
+            raise
 
     async def shut(self) -> None:
         """Close without waiting for anybody."""

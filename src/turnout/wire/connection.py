@@ -20,8 +20,10 @@ from typing import Any, Self
 
 from turnout._version import __version__
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.protocol.options import ConnectionOptions
+from turnout.protocol.servers import Server
+from turnout.protocol.tls import Tls, begins_tls
 from turnout.wire import headers as _headers
-from turnout.wire.options import ConnectionOptions, Server, Tls
 
 __all__ = ["Connection", "Message"]
 
@@ -152,9 +154,9 @@ class Connection:
         if options.tls is not None and options.tls.first:
             self._start_tls(server)
         self.info = self._greeting()
-        if (options.tls is not None or self.info.get("tls_required")) and not isinstance(self._socket, ssl.SSLSocket):
-            if not (self.info.get("tls_required") or self.info.get("tls_available")):
-                raise StreamError(f"{server} offers no TLS, and TLS is asked for")
+        if not isinstance(self._socket, ssl.SSLSocket) and begins_tls(
+            self.info, asked=options.asks_for_tls, server=server
+        ):
             self._start_tls(server)
         self.send(b"CONNECT " + json.dumps(self._introduction(server)).encode() + b"\r\nPING\r\n")
         deadline = time.monotonic() + options.connect_timeout
@@ -167,6 +169,8 @@ class Connection:
     def _start_tls(self, server: Server) -> None:
         tls = self.options.tls or Tls()
         plain = self._plain()
+        # What came behind the greeting came in the clear: it is nobody's word.
+        self._buffer.clear()
         try:
             self._socket = tls.context().wrap_socket(plain, server_hostname=tls.hostname or server.host)
         except ssl.SSLCertVerificationError as failure:
@@ -191,11 +195,7 @@ class Connection:
             "name": self.options.name,
             **self.options.credentials.connect_fields(self.info.get("nonce")),
         }
-        if server.user is not None:
-            # A URL without a password holds a token, as in every NATS client.
-            told = {"user": server.user, "pass": server.password}
-            fields.update(told if server.password is not None else {"auth_token": server.user})
-        return fields
+        return {**fields, **server.connect_fields()}
 
     # -- bytes
 

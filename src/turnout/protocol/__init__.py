@@ -1,0 +1,1 @@
+"""What every NATS client knows, without a socket: addresses, TLS, credentials, headers, positions, prefixes, errors."""
