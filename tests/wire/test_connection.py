@@ -39,7 +39,7 @@ def test_requests_and_the_api(nats_server: NatsServer) -> None:
         assert stream_info(connection, "CONN")["state"]["messages"] == 1
         with pytest.raises(StreamError) as missing:
             connection.api("STREAM.INFO.NO")
-        with pytest.raises(StreamError, match=r"nobody listens on 'nothing.here'") as nobody:
+        with pytest.raises(StreamError, match=r"nobody answers on 'nothing.here'") as nobody:
             connection.request("nothing.here")
 
     assert (missing.value.code, missing.value.err_code, nobody.value.code) == (404, 10059, 503)

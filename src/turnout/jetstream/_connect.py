@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.jetstream.connection import Connection, ErrorCallback
 from turnout.jetstream.context import JetStream
-from turnout.jetstream.prefix import Prefix
+from turnout.protocol.prefix import Prefix
 
 __all__ = ["connect"]
 

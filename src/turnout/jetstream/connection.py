@@ -23,7 +23,8 @@ from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.jetstream._border import translate, translated
 from turnout.jetstream._frames import FrameParser, Handler
 from turnout.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
-from turnout.jetstream.status import NO_RESPONDERS, HeaderInput, Status, encode_headers
+from turnout.protocol.headers import HeaderInput, encode_table
+from turnout.protocol.status import NO_RESPONDERS, Status
 from turnout.protocol.tls import begins_tls
 from turnout.secrets import masked_url
 
@@ -266,7 +267,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None
     ) -> None:
         """`send` to a subject that came off the wire, or was checked before."""
-        block = encode_headers(headers) if headers else b""
+        block = encode_table(headers) if headers else b""
         size = len(block) + len(payload)
         if size > self._max_payload:
             raise StreamError(f"a message of {size} bytes is larger than the server's {self._max_payload}")

@@ -22,13 +22,13 @@ from turnout.jetstream.kv_config import KeyValueConfig
 from turnout.jetstream.object_info import ObjectStoreConfig
 from turnout.jetstream.objects import ObjectStore
 from turnout.jetstream.ordered import OrderedSubscription, subscribe_ordered
-from turnout.jetstream.prefix import Prefix
 from turnout.jetstream.publish import Expect, PubAck, Publisher
-from turnout.jetstream.status import HeaderInput
 from turnout.jetstream.stream import Stream, open_stream, stream_body
 from turnout.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
 from turnout.jetstream.subscribe import Wanted, establish_pull, establish_push, stream_of
 from turnout.jetstream.subscription import Delivery, PushSubscription
+from turnout.protocol.headers import HeaderInput
+from turnout.protocol.prefix import Prefix
 
 __all__ = ["JetStream"]
 

@@ -11,8 +11,8 @@ from turnout.jetstream._watchdog import Watchdog
 from turnout.jetstream.api import Api
 from turnout.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 from turnout.jetstream.subscription import status_error
+from turnout.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
 __all__ = ["ACK_PREFIX", "Batch", "fetch", "request_body"]
 

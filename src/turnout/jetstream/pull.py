@@ -24,8 +24,8 @@ from turnout.jetstream.errors import (
 )
 from turnout.jetstream.fetch import ACK_PREFIX, request_body
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 from turnout.jetstream.subscription import status_error
+from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
 __all__ = ["PullMessages", "PullOptions"]
 

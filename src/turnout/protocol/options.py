@@ -8,6 +8,7 @@ from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
 from turnout.protocol.credentials import Credentials
+from turnout.protocol.prefix import Prefix
 from turnout.protocol.servers import Server
 from turnout.protocol.tls import Tls
 
@@ -53,14 +54,16 @@ class ConnectionOptions:
         """Options from *servers* (one text may name several, with commas) and the attributes of this class.
 
         ``domain`` stands for the prefix ``$JS.<domain>.API``.
+
+        Raises:
+            ConfigError: when an address or the prefix cannot be.
         """
         names = servers.split(",") if isinstance(servers, str) else servers
-        domain = options.pop("domain", None)
+        prefix, domain = options.pop("api_prefix", None), options.pop("domain", None)
         base = cls(tuple(Server.parse(name) for name in names if name.strip()))
         if any(server.tls for server in base.servers):
             options.setdefault("tls", Tls())
-        if domain:
-            options["api_prefix"] = f"$JS.{domain}.API"
+        options["api_prefix"] = Prefix.of(prefix=prefix or None, domain=domain or None).bare  # type: ignore[arg-type]
         return replace(base, **options)  # type: ignore[arg-type]
 
     @classmethod
@@ -83,14 +86,11 @@ class _Reader:
     def read(self) -> ConnectionOptions:
         given = self.options
         servers = self._servers(given.get("servers") or "")
-        if given.get("apiPrefix") and given.get("domain"):
-            self._mistake("domain", "is another way to say apiPrefix: give one of the two")
-        prefix = f"$JS.{given['domain']}.API" if given.get("domain") else (given.get("apiPrefix") or "$JS.API")
-        made = ConnectionOptions(
+        connection = ConnectionOptions(
             servers=servers,
             credentials=self._credentials(),
             tls=self._tls(servers),
-            api_prefix=prefix.rstrip("."),
+            api_prefix=self._prefix(),
             inbox_prefix=(given.get("inboxPrefix") or "_INBOX").rstrip("."),
             timeout=self._seconds("timeout", 5.0),
             connect_timeout=self._seconds("connectTimeout", 5.0),
@@ -99,21 +99,32 @@ class _Reader:
         )
         if self.mistakes:
             raise ConfigError(self.mistakes, what="NATS connection")
-        return made
+        return connection
 
     def _mistake(self, option: str, problem: str) -> None:
         self.mistakes.append(Mistake(option, problem))
 
+    def _prefix(self) -> str:
+        prefix, domain = self.options.get("apiPrefix") or None, self.options.get("domain") or None
+        if prefix and domain:
+            self._mistake("domain", "is another way to say apiPrefix: give one of the two")
+            return prefix
+        try:
+            return Prefix.of(prefix=prefix, domain=domain).bare
+        except ConfigError as wrong:
+            self._mistake("domain" if domain else "apiPrefix", wrong.mistakes[0].problem)
+            return ""
+
     def _servers(self, text: str) -> tuple[Server, ...]:
-        made = []
+        servers = []
         for name in filter(None, (part.strip() for part in text.split(","))):
             try:
-                made.append(Server.parse(name))
+                servers.append(Server.parse(name))
             except ConfigError as wrong:
                 self.mistakes.extend(wrong.mistakes)
-        if not made and not self.mistakes:
+        if not servers and not self.mistakes:
             self._mistake("servers", "is missing: nats://host:4222, several with commas")
-        return tuple(made)
+        return tuple(servers)
 
     def _credentials(self) -> Credentials:
         given = self.options

@@ -20,14 +20,20 @@ from typing import Any, Self
 
 from turnout._version import __version__
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.protocol.answers import read_object
+from turnout.protocol.errors import BrokenFrameError, NoRespondersError, RequestTimeoutError, api_error
+from turnout.protocol.frames import LONGEST_LINE, MessageLine, ServerError, largest_message, read_info
+from turnout.protocol.headers import encode
 from turnout.protocol.options import ConnectionOptions
 from turnout.protocol.servers import Server
+from turnout.protocol.status import NO_RESPONDERS, read_status
 from turnout.protocol.tls import Tls, begins_tls
-from turnout.wire import headers as _headers
 
 __all__ = ["Connection", "Message"]
 
 _RECEIVE = 1 << 18
+# How long past its deadline a call takes what has come already.
+_GRACE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ class Message:
     @property
     def status(self) -> tuple[int, str] | None:
         """The code and text where the server says something instead of delivering."""
-        return _headers.status(self.headers) if self.headers and not self.payload else None
+        return read_status(self.headers) if self.headers and not self.payload else None
 
 
 class Connection:
@@ -180,8 +186,8 @@ class Connection:
         line = self._line(time.monotonic() + self.options.connect_timeout)
         if not line.startswith(b"INFO "):
             raise ConnectionLostError("what answers there is not a NATS server")
-        greeting: dict[str, Any] = json.loads(line[5:])
-        return greeting
+        with self.reading():
+            return read_info(line[5:])
 
     def _introduction(self, server: Server) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -247,6 +253,9 @@ class Connection:
             f"the connection to {server} was lost" + (f": {_reason(failure)}" if failure else "")
         )
 
+    def _late(self) -> RequestTimeoutError:
+        return RequestTimeoutError(f"{self.server} did not answer in time", code=408)
+
     def _more(self, deadline: float) -> None:
         """Append at least one byte to the buffer."""
         sock = self._plain()
@@ -255,7 +264,7 @@ class Connection:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             data = sock.recv(_RECEIVE)
         except TimeoutError as failure:
-            raise TimeoutError(f"{self.server} did not answer in time") from failure
+            raise self._late() from failure
         except OSError as failure:
             raise self._lost(failure) from failure
         if not data:
@@ -263,7 +272,15 @@ class Connection:
         self._buffer += data
 
     def _line(self, deadline: float) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0:
+        # A server that never stops talking, but does not answer, must not hold anybody for ever.
+        if time.monotonic() > deadline + _GRACE:
+            raise self._late()
+        looked = 0
+        while (end := self._buffer.find(b"\r\n", max(0, looked - 1))) < 0:
+            looked = len(self._buffer)
+            if looked > LONGEST_LINE:
+                with self.reading():
+                    raise BrokenFrameError("line", f"{looked} bytes without an end", bytes(self._buffer[:60]))
             self._more(deadline)
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 2]
@@ -280,41 +297,64 @@ class Connection:
         if word == b"PING":
             self.send(b"PONG\r\n")
         elif word == b"INFO":
-            self.info = {**self.info, **json.loads(rest)}
+            with self.reading():
+                self.info = {**self.info, **read_info(rest)}
         elif word == b"-ERR":
-            text = rest.strip(b"' ").decode("utf-8", "replace")
-            server = self.server
-            if text.startswith(("Stale Connection", "Slow Consumer", "Secure Connection")):
-                self.close()
-                raise ConnectionLostError(f"{server} ended the connection: {text}")
-            if not text.startswith("Permissions Violation"):
-                self.close()
-            raise StreamError(f"{server} refused: {text}", code=403 if "iolation" in text else 400)
+            self._refuse(ServerError.parse(rest))
         elif word not in (b"PONG", b"+OK"):
+            with self.reading():
+                raise BrokenFrameError("control", "it is no NATS protocol", line)
+
+    def _refuse(self, error: ServerError) -> None:
+        server = self.server
+        if error.closes:
             self.close()
-            raise ConnectionLostError(f"a line that is no NATS protocol came: {line[:40]!r}")
+        if error.passing:
+            raise ConnectionLostError(f"{server} ended the connection: {error.text}")
+        raise StreamError(f"{server} refused: {error.text}", code=error.code)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Close the connection where the block finds a frame broken, and say which server sent it."""
+        try:
+            yield
+        except BrokenFrameError as broken:
+            server = self.server
+            self.close()
+            raise broken.sent_by(server) from None
+
+    @property
+    def largest_message(self) -> int:
+        """The most bytes, headers included, that a message from this server may have."""
+        return largest_message(self.info)
 
     def messages(self, deadline: float) -> Iterator[Message]:
         """The messages as they come, until *deadline*.
 
         Raises:
-            TimeoutError: at the deadline.
-            ConnectionLostError: when the server is gone.
+            RequestTimeoutError: at the deadline.
+            ConnectionLostError: when the server is gone, or sends what is no message.
         """
         while True:
             line = self._line(deadline)
             if not line.startswith((b"MSG ", b"HMSG ")):
                 self.control(line)
                 continue
-            parts = line.split()
-            total = int(parts[-1])
-            head = int(parts[-2]) if parts[0] == b"HMSG" else 0
-            while len(self._buffer) < total + 2:
-                self._more(deadline)
-            body = bytes(self._buffer[:total])
-            del self._buffer[: total + 2]
-            reply = parts[3] if len(parts) == (6 if head else 5) else b""
-            yield Message(parts[1].decode(), reply.decode(), body[:head], body[head:])
+            yield self._message(line, deadline)
+
+    def _message(self, line: bytes, deadline: float) -> Message:
+        """The message whose *line* came."""
+        with self.reading():
+            parsed = MessageLine.parse(line, self.largest_message)
+        end = parsed.total
+        while len(self._buffer) < end + 2:
+            self._more(deadline)
+        with self.reading():
+            if self._buffer[end : end + 2] != b"\r\n":
+                raise BrokenFrameError("message", f"it does not end after its {end} bytes", line)
+        body = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return Message(parsed.subject, parsed.reply, body[: parsed.head], body[parsed.head :])
 
     # -- subjects and requests
 
@@ -340,7 +380,7 @@ class Connection:
         headers: Sequence[tuple[str, bytes | str]] = (),
     ) -> None:
         """Send one message and wait for nothing."""
-        self.send(frame(subject, payload, reply, _headers.encode(headers)))
+        self.send(frame(subject, payload, reply, encode(headers)))
 
     def ping(self, timeout: float | None = None) -> bool:
         """Whether the server answers in time. Messages that come meanwhile are thrown away."""
@@ -352,10 +392,7 @@ class Connection:
                 if line == b"PONG":
                     return True
                 if line.startswith((b"MSG ", b"HMSG ")):
-                    size = int(line.split()[-1]) + 2
-                    while len(self._buffer) < size:
-                        self._more(deadline)
-                    del self._buffer[:size]
+                    self._message(line, deadline)
                 else:
                     self.control(line)
         except (TimeoutError, ConnectionLostError):
@@ -373,8 +410,9 @@ class Connection:
         Lost connections are opened again and the request is sent again, so a request may reach the server twice.
 
         Raises:
-            StreamError: with code 503 when nobody listens, with code 408 when a server that is alive does not
-                answer (ADR-19: either means a wrong prefix or a missing import).
+            NoRespondersError: nobody listens.
+            RequestTimeoutError: a server that is alive does not answer (ADR-19: either means a wrong prefix or a
+                missing import).
             ConnectionLostError: when the server is away longer than ``reconnect_timeout``.
         """
         until = time.monotonic() + self.options.reconnect_timeout
@@ -386,7 +424,7 @@ class Connection:
             except TimeoutError:
                 if self.ping():
                     hint = "" if self.options.api_prefix == "$JS.API" else f" (prefix {self.options.api_prefix!r}?)"
-                    raise StreamError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
+                    raise RequestTimeoutError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
                 self.close()
             except ConnectionLostError:
                 if time.monotonic() >= until:
@@ -401,8 +439,8 @@ class Connection:
         self.publish(subject, payload, reply, tuple(headers.items()))
         for message in self.messages(time.monotonic() + timeout):
             if message.subject == reply:
-                if (status := message.status) is not None and status[0] == 503:
-                    raise StreamError(f"nobody listens on {subject!r}", code=503)
+                if (status := message.status) is not None and status[0] == NO_RESPONDERS:
+                    raise NoRespondersError(subject)
                 return message
         raise AssertionError("messages() ends by raising only")
 
@@ -414,11 +452,10 @@ class Connection:
         """
         full = f"{self.options.api_prefix}.{subject}"
         answer = self.request(full, json.dumps(body).encode() if body else b"", timeout=timeout)
-        told: dict[str, Any] = json.loads(answer.payload or b"{}")
-        if (wrong := told.get("error")) is not None:
-            text = f"{subject}: {wrong.get('description', 'refused')}"
-            raise StreamError(text, code=wrong.get("code", 0), err_code=wrong.get("err_code", 0))
-        return told
+        response = read_object(answer.payload or b"{}", asked=subject)
+        if "error" in response:
+            raise api_error(response["error"], asked=subject)
+        return response
 
 
 def frame(subject: str, payload: bytes, reply: str = "", head: bytes = b"") -> bytes:

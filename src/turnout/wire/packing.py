@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
-from turnout.wire.headers import MESSAGE_ID
+from turnout.protocol.headers import MESSAGE_ID
 
 __all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
 

@@ -6,7 +6,6 @@ they are sent again; a message id makes that harmless within the stream's duplic
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -19,7 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import headers as _headers
+from turnout.protocol import headers as _headers
+from turnout.protocol.answers import read_object
+from turnout.protocol.errors import NoMatchingStreamError, api_error
+from turnout.protocol.frames import MessageLine
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.protocol.status import NO_RESPONDERS, read_status
 from turnout.wire._chunks import Chunk, Counted, Messages, Numbered
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire.connection import Connection
@@ -83,6 +87,7 @@ class Publisher:
         self._filled = 0
         self._done = Published()
         self._trouble: float | None = None
+        self._heard = 0.0
         self._subscribe()
 
     def __enter__(self) -> Self:
@@ -248,6 +253,7 @@ class Publisher:
 
     def _drain(self, messages: int, size: int) -> None:
         """Wait until no more than *messages*, and *size* bytes, are without acknowledgement."""
+        self._heard = time.monotonic()
         while (left := self._inflight) > messages or (size and left > 1 and sum(c.size for c in self._chunks) > size):
             try:
                 self._collect()
@@ -266,18 +272,26 @@ class Publisher:
         finally:
             view.release()
         if count == 0:
-            self._connection.close()
-            raise ConnectionLostError("no acknowledgement came for a while")
+            raise self._silent()
         self._filled += count
-        frames = locate(self._memory, self._filled)
+        with self._connection.reading():
+            frames = locate(self._memory, self._filled, largest=self._connection.largest_message)
         for line in frames.lines:
             self._connection.control(line)
         if len(frames):
+            self._heard = time.monotonic()
             self._acknowledge(frames)
+        elif time.monotonic() > self._heard + 2 * _SILENCE:
+            # A server that talks of other things only is as good as one that is silent.
+            raise self._silent()
         left = self._filled - frames.consumed
         if frames.consumed and left:
             self._memory[:left] = self._memory[frames.consumed : self._filled]
         self._filled = left
+
+    def _silent(self) -> ConnectionLostError:
+        self._connection.close()
+        return ConnectionLostError("no acknowledgement came for a while")
 
     def _acknowledge(self, frames: Frames) -> None:
         memory, end = self._memory, frames.consumed
@@ -311,21 +325,24 @@ class Publisher:
         again: list[tuple[Numbered, int]] = []
         acknowledged = 0
         for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
-            parts = bytes(self._memory[start:line_end]).split()
-            number = int(parts[1].rsplit(b".", 1)[1])
+            line = bytes(self._memory[start:line_end])
+            with self._connection.reading():
+                parsed = MessageLine.parse(line, self._connection.largest_message)
+            number = decimal(parsed.subject.rpartition(".")[2], LARGEST_SEQUENCE)
+            if number is None:
+                continue
             place = next((place for place, one in enumerate(self._chunks) if one.holds(number)), None)
             if place is None:
                 continue
             chunk = self._chunks[place]
-            head = int(parts[-2]) if parts[0] == b"HMSG" else 0
             body = bytes(self._memory[line_end + 2 : end])
-            told = _json(body[head:])
-            if "error" not in told and "seq" in told:
+            response = _json(body[parsed.head :])
+            if "error" not in response and "seq" in response:
                 self._no_responders.pop(number, None)
-                known = np.array([bool(told.get("duplicate"))])
+                known = np.array([bool(response.get("duplicate"))])
                 acknowledged += chunk.acknowledge(np.array([number]), known)
             elif isinstance(chunk, Numbered):
-                self._refused(chunk.subject(number), number, body[:head], told)
+                self._refused(chunk.subject(number), number, body[: parsed.head], response)
                 again.append((chunk, number))
             else:
                 # Which of them it is, only a number of its own tells.
@@ -338,38 +355,32 @@ class Publisher:
             time.sleep(_PAUSE)
             self._connection.send(b"".join(chunk.frame(number) for chunk, number in again))
 
-    def _refused(self, subject: str, number: int, head: bytes, told: dict[str, Any]) -> None:
+    def _refused(self, subject: str, number: int, head: bytes, response: dict[str, Any]) -> None:
         """Return where a message that was refused is worth another try.
 
         Raises:
             StreamError: when it never will be stored.
         """
-        code, text = (_headers.status(head) if head else None) or (0, "")
-        if code == 503:
+        code, text = (read_status(head) if head else None) or (0, "")
+        if code == NO_RESPONDERS:
             # A stream that is just starting, or changing its leader, does not listen for a moment.
             tries = self._no_responders[number] = self._no_responders.get(number, 0) + 1
             if tries < _NO_RESPONDERS_TRIES:
                 return
-            raise StreamError(f"no stream listens on {subject!r}: nothing was stored there", code=503)
+            raise NoMatchingStreamError(f"no stream listens on {subject!r}: nothing was stored there", code=code)
         if code == _TOO_MANY:
             return
         if code:
             raise StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
-        wrong = told.get("error")
-        if wrong is None:
+        if "error" not in response:
             raise StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
-        if wrong.get("err_code") in _PASSING or wrong.get("code") == _TOO_MANY:
-            return
-        raise StreamError(
-            f"publishing on {subject!r} was refused: {wrong.get('description')}",
-            code=wrong.get("code", 0),
-            err_code=wrong.get("err_code", 0),
-        )
+        refusal = api_error(response["error"], asked=f"publishing on {subject!r} was refused")
+        if refusal.err_code not in _PASSING and refusal.code != _TOO_MANY:
+            raise refusal
 
 
 def _json(payload: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(payload)
-    except ValueError:
+        return read_object(payload, asked="PubAck")
+    except StreamError:
         return {}
-    return told if isinstance(told, dict) else {}

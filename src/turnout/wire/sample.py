@@ -7,7 +7,9 @@ import json
 import time
 from typing import Any
 
-from turnout.wire import headers as _headers
+from turnout.errors import StreamError
+from turnout.protocol.answers import number_of, object_of, read_object
+from turnout.protocol.headers import parse
 from turnout.wire.connection import Connection
 from turnout.wire.rows import Row, record_batch, row
 from turnout.wire.streams import stream_info
@@ -30,14 +32,14 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     state = stream_info(connection, stream)["state"]
     first, last = state["first_seq"], state["last_seq"]
     places = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
-    found: dict[int, Row] = {}
+    sampled: dict[int, Row] = {}
     for begin in range(0, len(places), _AT_ONCE):
         rows = _ask(connection, stream, places[begin : begin + _AT_ONCE], subject)
         if not rows:
             # Nothing is behind these places then, or nobody answers: not worth the same wait again.
             break
-        found |= {one.offset: one for one in rows}
-    return record_batch([found[sequence] for sequence in sorted(found)])
+        sampled |= {one.offset: one for one in rows}
+    return record_batch([sampled[sequence] for sequence in sorted(sampled)])
 
 
 def _ask(connection: Connection, stream: str, places: list[int], subject: str) -> list[Row]:
@@ -53,8 +55,8 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.subject != inbox:
                 continue
-            told = json.loads(message.payload or b"{}").get("message")
-            rows += [] if told is None else [_row(told)]
+            response = read_object(message.payload or b"{}", asked=f"STREAM.MSG.GET.{stream}")
+            rows += [_row(stream, response)] if "message" in response else []
             answers += 1
             if answers == len(places):
                 break
@@ -64,6 +66,12 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
     return rows
 
 
-def _row(told: dict[str, Any]) -> Row:
-    headers = _headers.parse(base64.b64decode(told.get("hdrs", "")))
-    return row(told["subject"], told["seq"], base64.b64decode(told.get("data", "")), headers, told["time"])
+def _row(stream: str, response: dict[str, Any]) -> Row:
+    asked = f"STREAM.MSG.GET.{stream}"
+    message = object_of(response, "message", asked=asked)
+    sequence = number_of(message, "seq", asked=asked)
+    try:
+        headers, payload = (base64.b64decode(message.get(name) or "") for name in ("hdrs", "data"))
+        return row(message["subject"], sequence, payload, parse(headers), message["time"])
+    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        raise StreamError(f"{asked}: message {sequence} cannot be read: {failure!r:.80}") from None

@@ -53,6 +53,11 @@ class Prefix:
         return cls(text, text != _DEFAULT if prefix_objects is None else prefix_objects)
 
     @property
+    def bare(self) -> str:
+        """The prefix without its final dot."""
+        return self.text.removesuffix(".")
+
+    @property
     def is_default(self) -> bool:
         """Whether this is the local JetStream's own prefix."""
         return self.text == _DEFAULT
