@@ -147,6 +147,8 @@ class NatsServer:
         command += ["-sd", self.work / "store"]
         if self._config is not None:
             path = self.work / "nats-server.conf"
+            # It may hold passwords; so does no argument.
+            path.touch(mode=0o600)
             path.write_text(self._config, encoding="utf-8")
             command += ["-c", path]
         if self._jetstream:

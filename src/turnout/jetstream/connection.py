@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
+from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import Client
@@ -24,6 +25,7 @@ from turnout.jetstream._border import translate, translated
 from turnout.jetstream._frames import FrameParser, Handler
 from turnout.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.protocol.headers import HeaderInput, encode_table
+from turnout.protocol.servers import Server
 from turnout.protocol.status import NO_RESPONDERS, Status
 from turnout.protocol.tls import begins_tls
 from turnout.secrets import masked_url
@@ -111,7 +113,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self._answers_to = b""
         self._counter = 0
 
-    async def open(self, servers: str | list[str], *, timeout: float, **options: Any) -> None:
+    async def open(self, servers: list[str], *, timeout: float, **options: Any) -> None:
         """Connect, and listen for answers.
 
         Raises:
@@ -150,7 +152,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             await self.shut()
             if isinstance(failure, TimeoutError):
                 why = f": {last[-1]}" if last else ""
-                message = f"no server of {servers!r} was reached in {timeout} s{why}"
+                message = f"no server of {', '.join(servers)} was reached in {timeout} s{why}"
                 raise ConnectionLostError(masked_url(message)) from failure
             raise
 
@@ -159,6 +161,18 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         if self._transport:
             cast("Any", self._transport).close()
         await super()._connect_to_server(*server)
+
+    @staticmethod
+    def _parse_server_uri(connect_url: str) -> ParseResult:
+        """As nats-py does it, but with what is percent-encoded in a user or a password decoded, as in every client."""
+        if connect_url.startswith(("ws://", "wss://")):
+            return Client._parse_server_uri(connect_url)  # noqa: SLF001 - what this stands for
+        server = Server.parse(connect_url)
+        scheme, _, place = str(server).partition("://")
+        login = "" if server.user is None else f"{server.user}@"
+        if server.password is not None:
+            login = f"{server.user}:{server.password}@"
+        return ParseResult(scheme, login + place, "", "", "", "")
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """As nats-py does it; the greeting of a server, which comes before anything is sent, is first judged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from turnout.errors import ConfigError, Mistake
 
@@ -45,12 +45,20 @@ class Server:
         except ValueError:
             raise _mistaken(parts, "is not an address: its port is no number from 0 to 65535") from None
         user = unquote(parts.username) if parts.username else None
-        password = unquote(parts.password) if parts.password else None
+        password = unquote(parts.password) if parts.password is not None else None
         return cls(parts.hostname, port or _SCHEMES[parts.scheme], parts.scheme == "tls", user, password)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+
+    @property
+    def secret_url(self) -> str:
+        """The whole address with what is kept of it: for a client that takes nothing else, and for no eye."""
+        if self.user is None:
+            return str(self)
+        password = "" if self.password is None else f":{quote(self.password, safe='')}"
+        return str(self).replace("://", f"://{quote(self.user, safe='')}{password}@", 1)
 
     def connect_fields(self) -> dict[str, str]:
         """What the address adds to the CONNECT message."""

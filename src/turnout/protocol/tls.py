@@ -15,7 +15,15 @@ __all__ = ["Tls", "begins_tls"]
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What to check and what to show in a TLS handshake; the PEM texts travel with the value, not their paths."""
+    """What to check and what to show in a TLS handshake; the PEM texts travel with the value, not their paths.
+
+    Attributes:
+        ca: the authorities to trust, and no others; the system's where there are none.
+        certificate: our own, with its *key* in the same text or apart.
+        hostname: the name that the server's certificate must have, if not the host's.
+        insecure: take any certificate.
+        first: begin with the handshake, before the server's greeting.
+    """
 
     ca: str | None = field(default=None, repr=False)
     certificate: str | None = field(default=None, repr=False)
@@ -30,10 +38,8 @@ class Tls:
         Raises:
             ConfigError: when a certificate or a key cannot be used.
         """
-        context = ssl.create_default_context()
         try:
-            if self.ca is not None:
-                context.load_verify_locations(cadata=self.ca)
+            context = ssl.create_default_context(cadata=self.ca)
             if self.insecure:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE

@@ -18,6 +18,7 @@ from turnout.rpc.status import translated
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
+from turnout.secrets import masked_url
 from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Match, Page, Snapshot, StoreBase, Subscription
 
 __all__ = ["Channel", "MatchingClient", "RemoteStore"]
@@ -53,7 +54,9 @@ class Channel:
         address, _, query = url.removeprefix("grpc://").partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
         values: dict[str, Any] = {}
-        mistakes = [] if address.rstrip("/") else [f"{url!r} names no host: expected grpc://host:port"]
+        mistakes = [] if address.rstrip("/") else [f"{masked_url(url)!r} names no host: expected grpc://host:port"]
+        if "@" in address:
+            mistakes.append(f"{masked_url(url)!r} has a login, which a URL cannot hold: name a file with token-file=")
         for name, written in options.items():
             if name not in _OPTIONS:
                 mistakes.append(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from turnout.errors import ConfigError, Mistake
+from turnout.secrets import masked_url
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
@@ -125,6 +126,6 @@ def open_store(url: str) -> Store:
     entry = stores.get(scheme.partition("+")[0]) if found else None
     if entry is None:
         known = ", ".join(f"{name}://" for name in sorted(stores))
-        raise ConfigError([Mistake("store", f"no store is named {url!r}; expected one of {known}")])
+        raise ConfigError([Mistake("store", f"no store is named {masked_url(url)!r}; expected one of {known}")])
     opener: Callable[[str], Store] = entry.load()
     return opener(url)

@@ -20,6 +20,7 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
+from turnout.secrets import masked_url
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -94,11 +95,13 @@ class SqliteAddress:
         """
         rest, _, query = url.removeprefix("sqlite://").partition("?")
         mistakes = []
+        shown = masked_url(url)
         if not rest.startswith("/"):
-            mistakes.append(f"{url!r} needs a third slash before the path: sqlite:///{rest or 'subscriptions.db'}")
+            path = shown.removeprefix("sqlite://").partition("?")[0]
+            mistakes.append(f"{shown!r} needs a third slash before the path: sqlite:///{path or 'subscriptions.db'}")
         path = unquote(rest[1:])
         if rest.startswith("/") and path in ("", ":memory:"):
-            mistakes.append(f"{url!r} names no file; memory:// keeps subscriptions in memory")
+            mistakes.append(f"{shown!r} names no file; memory:// keeps subscriptions in memory")
         options = dict(parse_qsl(query, keep_blank_values=True))
         mode = options.pop("mode", "rwc")
         if mode not in ("ro", "rwc"):

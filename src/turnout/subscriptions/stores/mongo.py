@@ -23,6 +23,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
+from turnout.secrets import masked_url
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, StoreBase
@@ -95,7 +96,7 @@ class MongoStore(StoreBase):
                 uri_parser.parse_uri(uri, warn=False)
             self._client: Any = pymongo.MongoClient(uri, appname="turnout", **_waits(uri))
         except (errors.ConfigurationError, ValueError) as problem:
-            raise ConfigError([Mistake("store", f"{problem}")]) from problem
+            raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from None
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]
