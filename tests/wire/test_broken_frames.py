@@ -239,6 +239,7 @@ def test_what_is_not_broken(way: str) -> None:
 
 @given(st.lists(_changes, max_size=3), st.booleans())
 @settings(max_examples=300)
+@example([("number", 7, b"-1"), ("bytes", 4, b"\x80")], False)
 def test_broken_buffers(changes: list[tuple[str, int, bytes]], large: bool) -> None:
     """Bytes that are no protocol are an error of ours, or valid columns, whichever way frames are sought."""
     frame = messages(Asked("q", "_INBOX.x.1", 1, b"")) * 3

@@ -81,7 +81,9 @@ class MessageLine:
         Raises:
             BrokenFrameError: when it has another form, or the message more than *largest* bytes.
         """
-        word, *fields = line.split()
+        word, *fields = line.split() or [b""]
+        if word not in (b"MSG", b"HMSG"):
+            raise BrokenFrameError("message", "its line begins with neither MSG nor HMSG", line)
         with_headers = word == b"HMSG"
         sizes = fields[-2:] if with_headers else fields[-1:]
         names = fields[: -len(sizes)]
