@@ -206,7 +206,9 @@ class PushSubscription:
             self._gap(self._consumer_seq + 1, consumer_seq)
         self._consumer_seq = consumer_seq
         self._stream_seq = stream_seq
-        message = Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing)
+        message = Message(
+            self._connection, subject.decode("utf-8", "replace"), reply, headers, data, self._acks_nothing
+        )
         if not self._mailbox.put(message):
             self._dropped += 1
             if self._dropped & (self._dropped - 1) == 0:
