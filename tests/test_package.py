@@ -21,6 +21,7 @@ PUBLIC = (
     "turnout",
     "turnout.subjects",
     "turnout.conditions",
+    "turnout.protocol",
     "turnout.records",
     "turnout.codecs",
     "turnout.transforms",
@@ -38,9 +39,9 @@ def test_importing_loads_nothing_optional(package: str) -> None:
     assert loaded_by(package, OPTIONAL) == "[]"
 
 
-@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions"])
+@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions", "turnout.protocol"])
 def test_importing_the_smallest_loads_little(package: str) -> None:
-    """Subjects and conditions are for clients, too: they compute on single texts, and need no arrays for it."""
+    """Subjects, conditions and the protocol are for clients, too: they compute on single texts, and need no arrays."""
     assert loaded_by(package, HEAVY) == "[]"
 
 

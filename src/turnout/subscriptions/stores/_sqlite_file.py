@@ -21,6 +21,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
 )
 from turnout.scratch import private_file
+from turnout.secrets import masked_url
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -96,11 +97,13 @@ class SqliteAddress:
         """
         rest, _, query = url.removeprefix("sqlite://").partition("?")
         mistakes = []
+        shown = masked_url(url)
         if not rest.startswith("/"):
-            mistakes.append(f"{url!r} needs a third slash before the path: sqlite:///{rest or 'subscriptions.db'}")
+            path = shown.removeprefix("sqlite://").partition("?")[0]
+            mistakes.append(f"{shown!r} needs a third slash before the path: sqlite:///{path or 'subscriptions.db'}")
         path = unquote(rest[1:])
         if rest.startswith("/") and path in ("", ":memory:"):
-            mistakes.append(f"{url!r} names no file; memory:// keeps subscriptions in memory")
+            mistakes.append(f"{shown!r} names no file; memory:// keeps subscriptions in memory")
         options = dict(parse_qsl(query, keep_blank_values=True))
         mode = options.pop("mode", "rwc")
         if mode not in _MODES:

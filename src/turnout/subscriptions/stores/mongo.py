@@ -98,7 +98,7 @@ class MongoStore(StoreBase):
                 uri_parser.parse_uri(uri, warn=False)
             self._client: Any = pymongo.MongoClient(uri, appname="turnout", **_waits(uri))
         except (errors.ConfigurationError, ValueError) as problem:
-            raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from problem
+            raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from None
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]

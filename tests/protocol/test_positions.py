@@ -13,7 +13,7 @@ from tests.vectors import jsack
 from tests.vectors.outcome import Outcome
 
 from turnout.jetstream.errors import NotJetStreamMessageError
-from turnout.jetstream.reply import JSAck
+from turnout.protocol.positions import JSAck
 
 VECTORS = list(jsack.run(Path(__file__).parents[1] / "vectors" / "jetstream" / "jsack.json"))
 NAMES = st.text(st.characters(blacklist_characters=".*> \r\n\t", blacklist_categories=("Cs", "Cc")), min_size=1)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import ssl
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from turnout.errors import ConfigError, Mistake
-from turnout.wire.credentials import Credentials
+from turnout.protocol.credentials import Credentials
+from turnout.protocol.prefix import Prefix
+from turnout.protocol.servers import Server
+from turnout.protocol.tls import Tls
 
-__all__ = ["CONNECTION_OPTIONS", "ConnectionOptions", "Server", "Tls"]
-
-_SCHEMES = {"nats": 4222, "tls": 4222}
+__all__ = ["CONNECTION_OPTIONS", "ConnectionOptions"]
 
 CONNECTION_OPTIONS = (
     "servers", "user", "password", "token", "nkeySeed", "nkeySeedFile", "credentials",
@@ -23,76 +20,6 @@ CONNECTION_OPTIONS = (
     "apiPrefix", "domain", "inboxPrefix", "timeout", "connectTimeout", "reconnectTimeout", "clientName",
 )  # fmt: skip
 """The options of a route, or of Spark's reader and writer, that `ConnectionOptions.from_mapping` reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One address; a user and a password in its URL are kept, and shown nowhere."""
-
-    host: str
-    port: int
-    tls: bool = False
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def parse(cls, url: str) -> Server:
-        """Read ``nats://host:port``, ``tls://…``, ``nats://user:password@host`` or plain ``host:port``.
-
-        Raises:
-            ConfigError: when it is none of them; what stands before an ``@`` is not repeated.
-        """
-        shown = re.sub(r"//[^@/]*@", "//***@", url.strip())
-        try:
-            parts = urlsplit(url.strip() if "://" in url else f"nats://{url.strip()}")
-            port = parts.port
-        except ValueError:
-            raise ConfigError([Mistake("servers", f"{shown!r} is not an address")]) from None
-        if parts.scheme not in _SCHEMES or not parts.hostname:
-            raise ConfigError([Mistake("servers", f"{shown!r} is not an address like nats://host:4222")])
-        user = unquote(parts.username) if parts.username else None
-        password = unquote(parts.password) if parts.password else None
-        return cls(parts.hostname, port or _SCHEMES[parts.scheme], parts.scheme == "tls", user, password)
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """What to check and what to show in a TLS handshake; the PEM texts travel with the value, not their paths."""
-
-    ca: str | None = field(default=None, repr=False)
-    certificate: str | None = field(default=None, repr=False)
-    key: str | None = field(default=None, repr=False)
-    hostname: str | None = None
-    insecure: bool = False
-    first: bool = False
-
-    def context(self) -> ssl.SSLContext:
-        """The context to wrap a socket with.
-
-        Raises:
-            ConfigError: when a certificate or a key cannot be used.
-        """
-        context = ssl.create_default_context()
-        try:
-            if self.ca is not None:
-                context.load_verify_locations(cadata=self.ca)
-            if self.insecure:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            if self.certificate is not None:
-                # The ssl module reads a client certificate from a file only; this one is gone a moment later.
-                with tempfile.TemporaryDirectory(prefix="turnout-tls-") as folder:
-                    pem = Path(folder) / "client.pem"
-                    pem.touch(mode=0o600)
-                    pem.write_text(f"{self.certificate}\n{self.key or ''}\n", encoding="utf-8")
-                    context.load_cert_chain(pem)
-        except ssl.SSLError as failure:
-            raise ConfigError([Mistake("tls", f"a certificate cannot be used: {failure.reason}")]) from None
-        return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +44,26 @@ class ConnectionOptions:
     reconnect_timeout: float = 60.0
     name: str = "turnout"
 
+    @property
+    def asks_for_tls(self) -> bool:
+        """Whether no server may be talked to in the clear; one address with ``tls://`` speaks for all."""
+        return self.tls is not None or any(server.tls for server in self.servers)
+
     @classmethod
     def of(cls, servers: str | Sequence[str], **options: object) -> ConnectionOptions:
         """Options from *servers* (one text may name several, with commas) and the attributes of this class.
 
         ``domain`` stands for the prefix ``$JS.<domain>.API``.
+
+        Raises:
+            ConfigError: when an address or the prefix cannot be.
         """
         names = servers.split(",") if isinstance(servers, str) else servers
-        domain = options.pop("domain", None)
+        prefix, domain = options.pop("api_prefix", None), options.pop("domain", None)
         base = cls(tuple(Server.parse(name) for name in names if name.strip()))
         if any(server.tls for server in base.servers):
             options.setdefault("tls", Tls())
-        if domain:
-            options["api_prefix"] = f"$JS.{domain}.API"
+        options["api_prefix"] = Prefix.of(prefix=prefix or None, domain=domain or None).bare  # type: ignore[arg-type]
         return replace(base, **options)  # type: ignore[arg-type]
 
     @classmethod
@@ -152,14 +86,11 @@ class _Reader:
     def read(self) -> ConnectionOptions:
         given = self.options
         servers = self._servers(given.get("servers") or "")
-        if given.get("apiPrefix") and given.get("domain"):
-            self._mistake("domain", "is another way to say apiPrefix: give one of the two")
-        prefix = f"$JS.{given['domain']}.API" if given.get("domain") else (given.get("apiPrefix") or "$JS.API")
-        made = ConnectionOptions(
+        connection = ConnectionOptions(
             servers=servers,
             credentials=self._credentials(),
             tls=self._tls(servers),
-            api_prefix=prefix.rstrip("."),
+            api_prefix=self._prefix(),
             inbox_prefix=(given.get("inboxPrefix") or "_INBOX").rstrip("."),
             timeout=self._seconds("timeout", 5.0),
             connect_timeout=self._seconds("connectTimeout", 5.0),
@@ -168,21 +99,32 @@ class _Reader:
         )
         if self.mistakes:
             raise ConfigError(self.mistakes, what="NATS connection")
-        return made
+        return connection
 
     def _mistake(self, option: str, problem: str) -> None:
         self.mistakes.append(Mistake(option, problem))
 
+    def _prefix(self) -> str:
+        prefix, domain = self.options.get("apiPrefix") or None, self.options.get("domain") or None
+        if prefix and domain:
+            self._mistake("domain", "is another way to say apiPrefix: give one of the two")
+            return prefix
+        try:
+            return Prefix.of(prefix=prefix, domain=domain).bare
+        except ConfigError as wrong:
+            self._mistake("domain" if domain else "apiPrefix", wrong.mistakes[0].problem)
+            return ""
+
     def _servers(self, text: str) -> tuple[Server, ...]:
-        made = []
+        servers = []
         for name in filter(None, (part.strip() for part in text.split(","))):
             try:
-                made.append(Server.parse(name))
+                servers.append(Server.parse(name))
             except ConfigError as wrong:
                 self.mistakes.extend(wrong.mistakes)
-        if not made and not self.mistakes:
+        if not servers and not self.mistakes:
             self._mistake("servers", "is missing: nats://host:4222, several with commas")
-        return tuple(made)
+        return tuple(servers)
 
     def _credentials(self) -> Credentials:
         given = self.options

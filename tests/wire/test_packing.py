@@ -1,4 +1,4 @@
-"""Header blocks, one by one and in columns."""
+"""Header lines in columns are those of the single form."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.errors import ConfigError
+from turnout.protocol import headers
 from turnout.records.headers import ARROW
-from turnout.wire import headers
 from turnout.wire.packing import header_lines, id_lines
 
 _names = st.text(alphabet="abcXYZ-_09", min_size=1, max_size=8)
 _values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))
 _lists = st.lists(st.tuples(_names, _values), max_size=4)
-
-
-@given(_lists)
-def test_what_is_encoded_is_parsed_again(pairs: list[tuple[str, bytes]]) -> None:
-    """Names may repeat, order is kept, and any byte but a line break passes."""
-    assert headers.parse(headers.encode(pairs)) == pairs
 
 
 @given(st.lists(st.one_of(st.none(), _lists), min_size=1, max_size=5))
@@ -72,16 +66,3 @@ def test_ids_that_a_header_cannot_carry_are_written_as_digits() -> None:
         b"Nats-Msg-Id: 0x2061\r\n",
         b"Nats-Msg-Id: \xff\r\n",
     ]
-
-
-@pytest.mark.parametrize(
-    ("block", "expected"),
-    [
-        (b"NATS/1.0 404 No Messages\r\n\r\n", (404, "No Messages")),
-        (b"NATS/1.0 503\r\n\r\n", (503, "")),
-        (b"NATS/1.0\r\nStatus: 404\r\n\r\n", None),
-    ],
-)
-def test_a_status_is_what_the_version_line_says(block: bytes, expected: tuple[int, str] | None) -> None:
-    """A header that is called Status is data."""
-    assert headers.status(block) == expected

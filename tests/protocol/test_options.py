@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from turnout.errors import ConfigError
-from turnout.wire import ConnectionOptions
-from turnout.wire.options import Server
+from turnout.protocol.options import ConnectionOptions
+from turnout.protocol.servers import Server
 
 
 @pytest.mark.parametrize(

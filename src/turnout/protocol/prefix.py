@@ -10,6 +10,7 @@ from turnout.errors import ConfigError, Mistake
 __all__ = ["Prefix"]
 
 _DEFAULT = "$JS.API."
+_DOMAIN = re.compile(r"\$JS\.([^\s.*>]+)\.API")
 _TOKENS = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 
 
@@ -35,6 +36,8 @@ class Prefix:
     def of(cls, *, prefix: str | None = None, domain: str | None = None, prefix_objects: bool | None = None) -> Prefix:
         """The prefix for what the caller gave: a prefix, a domain, or neither.
 
+        A prefix that is written as a domain is written, ``$JS.hub.API``, means the domain.
+
         Raises:
             ConfigError: both were given, or one that is not made of plain subject tokens.
         """
@@ -49,8 +52,15 @@ class Prefix:
         bare = prefix.removesuffix(".")
         if not _TOKENS.fullmatch(bare):
             raise ConfigError([Mistake("prefix", f"{prefix!r} is not made of plain subject tokens")])
+        if spelled := _DOMAIN.fullmatch(bare):
+            return cls.of(domain=spelled[1], prefix_objects=prefix_objects)
         text = f"{bare}."
         return cls(text, text != _DEFAULT if prefix_objects is None else prefix_objects)
+
+    @property
+    def bare(self) -> str:
+        """The prefix without its final dot."""
+        return self.text.removesuffix(".")
 
     @property
     def is_default(self) -> bool:

@@ -40,6 +40,11 @@ class Credentials:
             raise ConfigError([Mistake("credentials", f"the file has no section {missing!r}")])
         return cls(seed=seed, jwt=jwt)
 
+    @property
+    def signs(self) -> bool:
+        """Whether they answer the server's nonce with a signature."""
+        return self.seed is not None
+
     def connect_fields(self, nonce: str | None) -> dict[str, str]:
         """What these credentials add to the CONNECT message.
 
