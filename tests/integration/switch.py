@@ -18,23 +18,19 @@ class Switch:
     """The process, its JVM and its Python workers. What it prints lies in ``switch.log``, of all its starts.
 
     Args:
-        folder: of the route's file, for the log and the checkpoint.
+        folder: for the checkpoint.
         route: the route's file.
         arguments: more of the command line.
-        preexec: called in the new process before the program is.
+        log: the folder of the log, if it is another.
     """
 
-    def __init__(self, folder: Path, route: Path, *arguments: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, route: Path, *arguments: str, log: Path | None = None) -> None:
+        self.log = (log or folder) / "switch.log"
         self.checkpoint = folder / "checkpoint"
         self._command = command("run", str(route), "--master", "local[2]", "--checkpoint", str(self.checkpoint))
         self._command += arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._began_at = 0
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "switch.log"
 
     def start(self, *arguments: str) -> Self:
         self._began_at = self.log.stat().st_size if self.log.exists() else 0
