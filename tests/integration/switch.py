@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,9 +22,18 @@ class Switch:
         route: the route's file.
         arguments: more of the command line.
         log: the folder of the log, if it is another.
+        env: more of the environment.
     """
 
-    def __init__(self, folder: Path, route: Path, *arguments: str, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        route: Path,
+        *arguments: str,
+        log: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._env = {**os.environ, **(env or {})}
         self.log = (log or folder) / "switch.log"
         self.checkpoint = folder / "checkpoint"
         self._command = command("run", str(route), "--master", "local[2]", "--checkpoint", str(self.checkpoint))
@@ -36,7 +45,12 @@ class Switch:
         self._began_at = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._command, *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                [*self._command, *arguments],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=self._env,
+                start_new_session=True,
             )
         return self
 
@@ -126,7 +140,7 @@ def _is_daemon(process: psutil.Process | None) -> bool:
 
 
 @contextlib.contextmanager
-def running(folder: Path, route: Path, *arguments: str) -> Iterator[Switch]:
+def running(folder: Path, route: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Switch]:
     """A switch that is started, and killed in the end if it still runs."""
-    with Switch(folder, route, *arguments) as switch:
+    with Switch(folder, route, *arguments, env=env) as switch:
         yield switch.start()

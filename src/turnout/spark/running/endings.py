@@ -22,6 +22,7 @@ __all__ = ["ending_in_words"]
 
 _AGAIN: Final = "run it again: it goes on from its checkpoint"
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
+_DEAD_WORKER: Final = re.compile(r"Python worker exited unexpectedly")
 _HARDLY_ANY: Final = 1 << 20
 """Bytes: with less a disk is taken for the one that is full."""
 
@@ -45,6 +46,8 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
         full = _full_disk(failure, checkpoint)
         if full is not None:
             raise RunError(f"{what}: {full}; make room and {_AGAIN}") from failure
+        if _said_in(failure, _DEAD_WORKER) is not None:
+            raise RunError(f"{what}: a Python worker died, killed or short of memory; {_AGAIN}") from failure
         if isinstance(failure, TurnoutError):
             raise
         ended = how_jvm_ended(spark, failure)
@@ -57,13 +60,18 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
 
 def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
     """Which disk is full, if the failure or one that it came from says that one is."""
-    chain: BaseException | None = failure
-    while chain is not None and not _FULL.search(str(chain)):
-        chain = chain.__cause__
-    if chain is None:
+    told = _said_in(failure, _FULL)
+    if told is None:
         return None
     for folder, kind in ((checkpoint, "the checkpoint"), (Path(tempfile.gettempdir()), "temporary files")):
         with suppress(OSError):
             if folder is not None and shutil.disk_usage(folder).free < _HARDLY_ANY:
                 return f"the disk of {kind}, {folder}, is full"
-    return f"a disk is full ({in_one_line(chain)})"
+    return f"a disk is full ({in_one_line(told)})"
+
+
+def _said_in(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
+    """The failure, or the first of those that it came from, that says this."""
+    while failure is not None and not pattern.search(str(failure)):
+        failure = failure.__cause__
+    return failure
