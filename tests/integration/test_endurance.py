@@ -36,6 +36,8 @@ source: {{format: nats, servers: "{url}", stream: IN, maxRecordsPerTrigger: {rec
 value: {{format: json}}
 subscriptions: {{store: "{store}", metadata: {{bucket: value.bucket}}}}
 sink: {{format: nats, servers: "{url}", stream: OUT}}
+# As small as Spark takes it: a heap that may grow to a gigabyte would hide for an hour what else grows.
+spark: {{spark.driver.memory: 480m}}
 """
 
 
