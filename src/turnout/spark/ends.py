@@ -14,7 +14,7 @@ from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source
 from turnout.wire import Connection, ConnectionOptions, stream_info
 
-__all__ = ["RECORD_COLUMNS", "activate", "begins_at_the_beginning", "is_batch", "look_ahead", "read", "write"]
+__all__ = ["RECORD_COLUMNS", "activate", "is_batch", "look_ahead", "read", "write"]
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -26,13 +26,6 @@ _RECORD_SCHEMA = (
 def is_batch(source: Endpoint) -> bool:
     """Whether the source ends by itself, so that the run is one batch without a checkpoint."""
     return isinstance(source, FileSource) and not source.stream
-
-
-def begins_at_the_beginning(source: Endpoint) -> bool:
-    """Whether a run without a checkpoint reads the same again, and not only what comes from then on."""
-    start = str(getattr(source, "start", "earliest"))
-    # Kafka's offset -1 is the latest, too.
-    return "latest" not in start and "-1" not in start
 
 
 def look_ahead(route: Route) -> None:

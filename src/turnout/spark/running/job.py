@@ -21,14 +21,14 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.spark.ends import activate, begins_at_the_beginning, is_batch, look_ahead, read
+from turnout.spark.ends import activate, is_batch, look_ahead, read
 from turnout.spark.failures import run_error
 from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, local_folder
 from turnout.spark.running.claim import claimed
 from turnout.spark.running.endings import ending_in_words
 from turnout.spark.running.failure_log import log_failures
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.running.mending import mended
+from turnout.spark.running.mending import mend
 from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
 from turnout.spark.running.progress import Progress, RunResult
 from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of, within
@@ -78,24 +78,9 @@ def run(
     beside = local_folder(folder) if streaming else None
     with ending_in_words(route.name, spark, beside), ExitStack() as resources:
         resources.enter_context(claimed(beside))
-        _mend(route, beside)
+        mend(route, beside)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
         return work.stream(once=once) if streaming else work.batch()
-
-
-def _mend(route: Route, folder: Path | None) -> None:
-    """Make the checkpoint fit to go on from, and say what that took."""
-    if folder is None:
-        return
-    notes = mended(folder, from_the_beginning=begins_at_the_beginning(route.source))
-    if notes:
-        _log.warning(
-            "route %s: the checkpoint %s was torn, as by a power cut: removed %s; what is not known to be done is done"
-            " again",
-            route.name,
-            folder,
-            ", ".join(notes),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ cut off, or full of zeros, and Spark refuses to start. What they said can be don
 from __future__ import annotations
 
 import json
+import logging
 import re
 import struct
 import uuid
@@ -23,8 +24,11 @@ from pathlib import Path
 from typing import Final
 
 from turnout.errors import RunError
+from turnout.routes import Route
 
-__all__ = ["mended"]
+__all__ = ["mend", "mended"]
+
+_log = logging.getLogger(__name__)
 
 _VERSION: Final = re.compile(r"\0?v\d+")
 _NO_OFFSET: Final = "-"
@@ -32,6 +36,26 @@ _NO_OFFSET: Final = "-"
 
 _CHECKSUMS: Final = struct.Struct(">4si")
 """Hadoop's: magic and version, bytes for each checksum."""
+
+
+def mend(route: Route, folder: Path | None) -> None:
+    """Make the checkpoint of a route fit to go on from, and say what that took.
+
+    Args:
+        route: that the checkpoint is of.
+        folder: of the checkpoint; None, for one that does not lie on this machine, is left as it is.
+
+    Raises:
+        RunError: what is torn cannot be done without.
+    """
+    if folder is None:
+        return
+    start = str(getattr(route.source, "start", "earliest"))
+    # Kafka's offset -1 is the latest, too.
+    notes = mended(folder, from_the_beginning="latest" not in start and "-1" not in start)
+    if notes:
+        said = "route %s: the checkpoint %s was torn, as by a power cut: removed %s; the rest is done again"
+        _log.warning(said, route.name, folder, ", ".join(notes))
 
 
 def mended(folder: Path, *, from_the_beginning: bool) -> list[str]:
