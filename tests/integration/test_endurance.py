@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 from dataclasses import dataclass, fields
@@ -54,6 +55,7 @@ class Use:
     processes: int
     driver: float
     jvm: float
+    heap: float
     workers: float
     worker: float
     driver_files: int
@@ -69,13 +71,14 @@ class Use:
     def of(cls, switch: Switch, batch: int, scratch: Path) -> Use:
         jvm, helpers = switch.jvm(), switch.helpers()
         assert jvm is not None
-        _collect_garbage(jvm)
+        heap = _live(jvm)
         memory = list(map(_own, helpers))
         return cls(
             batch=batch,
             processes=len(helpers) + 2,
             driver=_own(switch.process),
             jvm=_own(jvm),
+            heap=heap,
             workers=sum(memory),
             worker=max(memory),
             driver_files=_files(switch.process),
@@ -86,11 +89,15 @@ class Use:
         )
 
 
-def _collect_garbage(jvm: psutil.Process) -> None:
-    """Have the JVM forget what nobody holds, where its JDK has the program for it: what is left tells a leak."""
+def _live(jvm: psutil.Process) -> float:
+    """What lives long in the JVM's heap, after a collection; 0 where its JDK has no program that tells."""
     program = Path(jvm.exe()).with_name("jcmd")
-    if program.exists():
-        subprocess.run([program, str(jvm.pid), "GC.run"], stdout=subprocess.DEVNULL, check=True)
+    if not program.exists():
+        return 0.0
+    subprocess.run([program, str(jvm.pid), "GC.run"], stdout=subprocess.DEVNULL, check=True)
+    told = subprocess.run([program, str(jvm.pid), "GC.heap_info"], capture_output=True, text=True, check=True).stdout
+    tenured = re.search(r"tenured generation .* used (\d+)K", told)
+    return int(tenured[1]) / 1e3 if tenured else 0.0
 
 
 def _own(process: psutil.Process) -> float:
@@ -121,9 +128,10 @@ MAY_GROW = {
     "driver": 5.0,
     # Its compiled code and what the collector has touched once: both have bounds that it takes longer to reach.
     "jvm": 40.0,
+    "heap": 10.0,
     "worker": 5.0,
     "driver_files": 3,
-    "jvm_files": 12,
+    "jvm_files": 25,
     "worker_files": 6,
     "checkpoint": 1.0,
     "scratch": 2.0,
