@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from turnout.conditions import all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
-from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 
 
@@ -76,6 +76,15 @@ class StoreContract:
         store.create(Subscription(["d"], decode(given), id="sub-1"))
 
         assert given == encode(store.read("sub-1").condition)
+
+    @pytest.mark.parametrize("destination", ["a b", "out.>", "out..x", "out\r\nPUB x 1", "o\0ut", "x" * 5000, "", "s:"])
+    def test_refuses_what_cannot_be_published_to(self, store, destination):
+        """The error names the destination and what is wrong with it, and nothing of the bulk is stored."""
+        bad = subscription(destinations=["dst0", destination])
+        with pytest.raises(SubscriptionInvalidError, match=r"route\.destinations\[1\]: .* cannot be published to: "):
+            store.create_many([subscription(), bad])
+
+        assert store.search_by_metadata({}).items == ()
 
     def test_refuses_a_taken_id(self, store):
         """A second subscription under one id is refused, and the first one stays."""

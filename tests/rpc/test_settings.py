@@ -37,6 +37,15 @@ def test_every_wrong_variable_is_listed():
     assert sorted(mistake.path for mistake in refused.value.mistakes) == sorted(wrong)
 
 
+def test_destinations_are_patterns():
+    """Several stand with commas; one that is no subject is refused."""
+    read = ServerSettings.from_environment({"API_ALLOW_DESTINATIONS": "deliver.>, $KV.desk.*"})
+
+    assert read.allow_destinations == ("deliver.>", "$KV.desk.*")
+    with pytest.raises(ConfigError, match=r"API_ALLOW_DESTINATIONS: .*'deliver\.\.x'"):
+        ServerSettings.from_environment({"API_ALLOW_DESTINATIONS": "deliver..x"})
+
+
 def test_every_variable_is_documented():
     """Each option's variable and text are in the page about the service."""
     from pathlib import Path

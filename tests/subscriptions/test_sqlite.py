@@ -67,7 +67,7 @@ def test_relative_and_absolute_paths(tmp_path, monkeypatch):
         ("sqlite://here.db", "third slash"),
         ("sqlite:///", "names no file"),
         ("sqlite:///:memory:", "memory://"),
-        ("sqlite:///x.db?mode=rw", "ro or rwc"),
+        ("sqlite:///x.db?mode=rx", "rwc, rw, ro"),
         ("sqlite:///x.db?timeout=soon", "number of seconds"),
         ("sqlite:///x.db?synchronous=maybe", "full, normal, off"),
         ("sqlite:///x.db?cache=1", "unknown option 'cache'"),

@@ -33,6 +33,10 @@ def serve(
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
     ] = None,
+    allow_destinations: Annotated[
+        list[str] | None,
+        typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
@@ -51,6 +55,7 @@ def serve(
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
         log_level=log_level,
+        allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
     addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
     if any(addresses) and not all(addresses):
@@ -59,7 +64,7 @@ def serve(
         )
     registries = [KiwiTreeClient(address) for address in addresses if address]
     try:
-        with opened_store(store) as opened:
+        with opened_store(store, create=True) as opened:
             trees = KiwiTrees(*registries) if registries else None
             serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
     finally:

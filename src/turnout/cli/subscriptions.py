@@ -73,7 +73,7 @@ def create(
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
         wanted = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
         check(wanted)
-    with opened_store(store) as opened:
+    with opened_store(store, create=True) as opened:
         created = opened.create(wanted)
     typer.echo(json.dumps({"id": created}) if as_json else created)
 
@@ -207,7 +207,7 @@ def import_(
         if not as_json and sys.stderr.isatty():
             typer.echo(f"\r{done.created:,} stored", err=True, nl=False)
 
-    with opened_store(store) as opened, _reading(file) as lines:
+    with opened_store(store, create=True) as opened, _reading(file) as lines:
         done = import_lines(opened, lines, existing=existing, progress=progress)
     if as_json:
         typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))

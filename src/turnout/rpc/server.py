@@ -21,6 +21,7 @@ from turnout.rpc.settings import ServerSettings
 from turnout.rpc.storage import StorageServicer
 from turnout.rpc.subscriptions import SubscriptionsServicer
 from turnout.rpc.v1 import kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
@@ -155,7 +156,8 @@ def subscriptions_server(store: Store, settings: ServerSettings, *, kiwi_trees: 
     It reads everything in the store first, to index it.
     """
     server = RpcServer(settings, check=store.revision)
-    service = SubscriptionService(store, kiwi_trees=kiwi_trees, max_page=settings.max_page)
+    rights = Rights.of(settings.allow_destinations)
+    service = SubscriptionService(store, kiwi_trees=kiwi_trees, max_page=settings.max_page, rights=rights)
     live = LiveMatcher(store)
     # A quarter of the threads always stays for short calls.
     streams = max(1, settings.workers * 3 // 4)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
+from turnout.subscriptions.destinations import check_pattern
 
 __all__ = ["OPTIONS", "Option", "ServerSettings"]
 
@@ -29,6 +30,7 @@ class ServerSettings:
     tls_client_ca: Path | None = None
     tokens: tuple[str, ...] = field(default=(), repr=False)
     log_level: str = "info"
+    allow_destinations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         mistakes = []
@@ -117,6 +119,10 @@ def _tokens(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in Path(text).read_text("utf-8").splitlines() if line.strip())
 
 
+def _patterns(text: str) -> tuple[str, ...]:
+    return tuple(check_pattern(pattern.strip()) for pattern in text.split(",") if pattern.strip())
+
+
 OPTIONS = (
     Option("API_PORT", "gRPC port", "port", _port),
     Option("DB_URI", "where subscriptions are kept: sqlite:///file.db, mongodb://host"),
@@ -135,6 +141,12 @@ OPTIONS = (
     Option("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
     Option("API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path),
     Option("API_TOKENS_FILE", "file with accepted bearer tokens, one a line", "tokens", _tokens),
+    Option(
+        "API_ALLOW_DESTINATIONS",
+        "subjects that destinations may be, wildcards allowed, with commas; none: all but $…, _INBOX.…",
+        "allow_destinations",
+        _patterns,
+    ),
     Option("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
 )
 """Every variable that a server reads; the first six are the original's."""

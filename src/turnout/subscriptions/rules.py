@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from turnout.conditions import Condition, Group, leaves
 from turnout.errors import SubscriptionInvalidError
+from turnout.subscriptions.destinations import problems_of
 from turnout.subscriptions.model import Subscription
 
 __all__ = ["MAX_LEAVES", "MAX_NESTING", "RULES", "check"]
@@ -24,14 +25,12 @@ MAX_NESTING = 40
 def _destinations(subscription: Subscription) -> Iterator[str]:
     if not subscription.destinations:
         yield "route.destinations: at least one destination is needed"
-    for number, destination in enumerate(subscription.destinations):
-        if not destination.strip():
-            yield f"route.destinations[{number}]: a destination cannot be blank"
+    yield from problems_of(subscription)
 
 
 def _is_unicode(subscription: Subscription) -> Iterator[str]:
-    """JSON can say half of a surrogate pair; no store and no wire can take it. Conditions refuse it themselves."""
-    texts = [subscription.id, *subscription.destinations, *subscription.metadata, *subscription.metadata.values()]
+    """JSON can say half of a surrogate pair; no store and no wire takes it. Conditions, destinations refuse it too."""
+    texts = [subscription.id, *subscription.metadata, *subscription.metadata.values()]
     # Nearly all text is ASCII, which is known without looking at it.
     for text in texts:
         if not text.isascii() and _SURROGATE.search(text):

@@ -72,7 +72,7 @@ def run(
         StreamError: a stream of the route does not exist.
         RunError: the run failed; what was delivered stays delivered, and a later run goes on from the checkpoint.
     """
-    look_ahead(route)
+    route = look_ahead(route)
     folder = str(checkpoint or checkpoint_of(route))
     streaming = not is_batch(route.source)
     beside = local_folder(folder) if streaming else None

@@ -9,6 +9,7 @@ from threading import Lock, RLock
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, StoreBase
@@ -46,7 +47,7 @@ class MemoryStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`."""
-        new = [subscription.identified() for subscription in subscriptions]
+        new = [subscription.identified() for subscription in checked(subscriptions)]
         with self._lock:
             seen: set[str] = set()
             for subscription in new:

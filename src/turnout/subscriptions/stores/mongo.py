@@ -23,6 +23,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, StoreBase
@@ -138,7 +139,7 @@ class MongoStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        new = (subscription.identified(make) for subscription in subscriptions)
+        new = (subscription.identified(make) for subscription in checked(subscriptions))
         chunk = list(islice(new, _CHUNK))
         ids: list[str] = []
         if not chunk:

@@ -9,6 +9,7 @@ from itertools import islice, takewhile
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions._collection import no_collection
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, StoreBase
@@ -58,7 +59,7 @@ class SqliteStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        rows = ((one.id or make(), one) for one in subscriptions)
+        rows = ((one.id or make(), one) for one in checked(subscriptions))
         chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
