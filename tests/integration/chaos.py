@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 from tests.integration.switch import Switch
-from tests.integration.traffic import POISON, stored
+from tests.integration.traffic import POISON, store_poison, stored
 from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
@@ -151,8 +151,8 @@ def _full(scene: Scene) -> bool:
 
 
 def _poison(scene: Scene) -> bool:
-    kind = scene.random.choice(list(POISON))
-    POISON[kind](scene.store, f"poison-{scene.poisoned}")
+    kinds = list(POISON)
+    store_poison(scene.store, kinds[scene.poisoned % len(kinds)], scene.poisoned)
     scene.poisoned += 1
     return True
 

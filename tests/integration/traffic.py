@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from unittest.mock import patch
 
 from tests.integration.nats_socket import NatsSocket
 
@@ -16,6 +17,7 @@ from turnout.conditions import Condition, all_of, any_of, kiwi, not_
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
 from turnout.subscriptions import Matcher, Subscription, open_store
+from turnout.subscriptions.stores import sqlite
 from turnout.wire import Connection, PullReader, Range, create_stream, stream_info
 
 DEAD = "dead"
@@ -113,38 +115,41 @@ def _deep(condition: Condition, depth: int) -> Condition:
     return condition
 
 
-def _never(condition: Condition) -> Condition:
-    return all_of(condition, kiwi("nobody has this", "x"))
+def _deep(condition: Condition, depth: int) -> Condition:
+    for n in range(depth):
+        condition = any_of(condition, kiwi("nobody has this", str(n)))
+    return condition
 
 
-def _stored(subscription: Subscription) -> Callable[[str, str], None]:
-    def poison(url: str, id: str) -> None:  # noqa: A002 - the field's own name
-        store = open_store(url)
-        try:
-            store.create(Subscription(destinations=subscription.destinations, condition=subscription.condition, id=id))
-        finally:
-            store.close()
+_NEVER = kiwi("nobody has this", "x")
+_SOME = kiwi("subject", "in.7")
 
-    return poison
-
-
-POISON: dict[str, Callable[[str, str], None]] = {
-    "a destination that is no subject, never wanted": _stored(
-        Subscription(destinations=("out..*.>",), condition=_never(kiwi("subject", "in.*")))
-    ),
-    "a pattern of many stars": _stored(
-        Subscription(destinations=("out.poison",), condition=kiwi("subject", "*" + "n*" * 40))
-    ),
-    "a pattern of nothing but question marks": _stored(
-        Subscription(destinations=("out.poison",), condition=kiwi("Kind", "?" * 5000))
-    ),
-    "no destination at all": _stored(Subscription(destinations=(), condition=kiwi("subject", "*"))),
-    "deep groups": _stored(
-        Subscription(destinations=("out.poison",), condition=_never(_deep(kiwi("subject", "*"), 30)))
-    ),
+POISON: dict[str, Subscription] = {
+    "a destination that no subject can be": Subscription(("a b",), _SOME),
+    "a wildcard": Subscription(("out.>",), _SOME),
+    "an empty token": Subscription(("out..x",), _SOME),
+    "line breaks": Subscription(("out.x\r\nPUB out.injected 1\r\nx",), _SOME),
+    "a destination of 5,000 characters": Subscription(("out." + "x" * 5000,), _SOME),
+    "a subject that no stream takes": Subscription(("nowhere.x",), _SOME),
+    "a sink that there is not": Subscription(("other:out.x",), _SOME),
+    "the server's own subject": Subscription(("$JS.API.STREAM.PURGE.OUT",), _SOME),
+    "the route's own source": Subscription(("in.again",), _SOME),
+    "no destination at all": Subscription((), _SOME),
+    "a pattern of many stars": Subscription(("out.x",), kiwi("subject", "*" + "n*" * 40)),
+    "a pattern of nothing but question marks": Subscription(("out.x",), kiwi("Kind", "?" * 5000)),
+    "deep groups": Subscription(("out.x",), all_of(_deep(_SOME, 30), _NEVER)),
 }
-"""Subscriptions that are stored past the service's rules while the route runs, under an id of their own. None of them
-may disturb the others, and none is delivered to. A kind is a line here."""
+"""Subscriptions that are bad. None of them may disturb the others; what they want and cannot be delivered becomes a
+dead letter of its own. A kind is a line here."""
+
+_POISONED = "poison-"
+
+
+def store_poison(store: str, kind: str, number: int) -> None:
+    """Store a bad subscription while the route runs, past the rules: as one from before there were such rules."""
+    bad = replace(POISON[kind], id=f"{_POISONED}{number}")
+    with patch.object(sqlite, "checked", iter), contextlib.closing(open_store(store)) as opened:
+        opened.create(bad)
 
 
 class Feed:
@@ -235,18 +240,20 @@ def expected(wishes: list[Subscription], count: int) -> Counter[Delivery]:
     return deliveries
 
 
-def delivered(server: NatsServer) -> Counter[Delivery]:
-    """What is in OUT."""
+def delivered(server: NatsServer) -> tuple[Counter[Delivery], Counter[Delivery]]:
+    """What is in OUT; and, apart, which deliveries of bad subscriptions are dead letters."""
     deliveries: Counter[Delivery] = Counter()
+    refused: Counter[Delivery] = Counter()
     with Connection.open(server.url) as connection:
         last = stream_info(connection, "OUT")["state"]["last_seq"]
         for batch in PullReader(connection, Range("OUT", 1, last + 1)).batches():
-            topics = batch.column("topic").to_pylist()
-            deliveries.update(zip(_numbers(batch), (topic.removeprefix("out.") for topic in topics), strict=True))
-    return deliveries
-
-
-def _numbers(batch: Any) -> Iterator[int]:
-    """Which record each message is of: a header says it."""
-    for headers in batch.column("headers").to_pylist():
-        yield next(int(header["value"]) for header in headers if header["key"] == "N")
+            for topic, pairs in zip(
+                batch.column("topic").to_pylist(), batch.column("headers").to_pylist(), strict=True
+            ):
+                headers = {pair["key"]: pair["value"] for pair in pairs}
+                n, subscription = int(headers["N"]), headers.get("__turnout.subscription", b"").decode()
+                if subscription.startswith(_POISONED):
+                    refused[n, subscription] += 1
+                else:
+                    deliveries[n, topic.removeprefix("out.")] += 1
+    return deliveries, refused
