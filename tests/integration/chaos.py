@@ -20,6 +20,7 @@ from tests.wire.proxy import CuttingProxy
 from turnout.embedded import NatsServer
 
 _FROZEN_SECONDS = 5.0
+_POISONED_AT_ONCE = 3
 _UP_SECONDS = 120.0
 
 
@@ -152,8 +153,9 @@ def _full(scene: Scene) -> bool:
 
 def _poison(scene: Scene) -> bool:
     kinds = list(POISON)
-    store_poison(scene.store, kinds[scene.poisoned % len(kinds)], scene.poisoned)
-    scene.poisoned += 1
+    for _ in range(_POISONED_AT_ONCE):
+        store_poison(scene.store, kinds[scene.poisoned % len(kinds)], scene.poisoned)
+        scene.poisoned += 1
     return True
 
 
