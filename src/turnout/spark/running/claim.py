@@ -38,7 +38,7 @@ def claimed(folder: Path | None) -> Iterator[None]:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as failure:
         raise RunError(f"the checkpoint {folder} cannot be written: {failure.strerror}") from failure
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,9 +20,10 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
+from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate, is_batch, look_ahead, read
 from turnout.spark.failures import run_error
-from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, local_folder
+from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
 from turnout.spark.running.claim import claimed
 from turnout.spark.running.endings import ending_in_words
 from turnout.spark.running.failure_log import log_failures
@@ -77,6 +77,8 @@ def run(
     streaming = not is_batch(route.source)
     beside = local_folder(folder) if streaming else None
     with ending_in_words(route.name, spark, beside), ExitStack() as resources:
+        if streaming:
+            keep_private(folder)
         resources.enter_context(claimed(beside))
         mend(route, beside)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
@@ -118,7 +120,7 @@ class _Run:
         self.checkpoint = checkpoint
         self.stop = stop
         self.on_progress = on_progress
-        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-run-")))
+        scratch = resources.enter_context(scratch_folder("run"))
         self.pause = scratch / "pause"
         self.stage = Stage.of(route, packed=isinstance(route.source, NatsSource))
         warm_up(spark, self.stage)

@@ -20,6 +20,7 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
+from turnout.scratch import private_file
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -161,6 +162,9 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         # A file that others may not write needs the mode in the URI; the path's own ? and # are escaped.
+        if self.address.mode == "rwc":
+            # SQLite gives the files beside it the mode that this one has.
+            private_file(self.address.path)
         connection = sqlite3.connect(
             f"file:{quote(str(self.address.path.absolute()))}?mode={self.address.mode}",
             uri=True,
