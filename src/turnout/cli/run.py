@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
         raise MissingExtraError("spark", missing.name or "pyspark") from missing
 
     spare_pandas()
+    _log_to_standard_error()
     screen = console(quiet=as_json)
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
     look_ahead(loaded)
@@ -70,6 +72,15 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     if not result.counts.conserved:
         screen.print(f"records are missing: {result.counts.read:,} read, {result.counts.accounted:,} accounted for")
         raise typer.Exit(FAILED)
+
+
+def _log_to_standard_error() -> None:
+    """Show warnings as they are, and nothing of py4j, which logs with a trace what it raises all the same."""
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: "py4j" not in record.pathname)
+    handler.setLevel(logging.WARNING)
+    if not logging.root.handlers:
+        logging.root.addHandler(handler)
 
 
 def log_beside(route: Route, checkpoint: str | None) -> Path | None:

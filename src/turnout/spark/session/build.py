@@ -19,6 +19,7 @@ from turnout.scratch import append_privately, lasting_folder, private_folder
 from turnout.spark.formats.kafka import brings_connector, kafka_properties
 from turnout.spark.session.cds import archive_options
 from turnout.spark.session.java import Java, use_java
+from turnout.spark.session.jvm import forget_jvm, how_jvm_ended, leave_last_words_unsaid, out_of_reach_of_sigterm
 from turnout.spark.session.latency import low_latency_session
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
@@ -144,14 +145,18 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
         master: Spark's master.
         log: where the JVM's and the workers' standard error go; the process's own if not given.
     """
-    with _children_write_to(log):
+    leave_last_words_unsaid()
+    with _children_write_to(log), out_of_reach_of_sigterm():
         conf = {**_needs(route), **route.spark}
         carrier = isinstance(route.source, NatsSource) and master.startswith("local")
         session = build_session(route.name, master=master, conf=conf, carrier=carrier)
     try:
         yield session
     finally:
-        session.stop()
+        if how_jvm_ended(session) is None:
+            session.stop()
+        else:
+            forget_jvm(session)
 
 
 def _needs(route: Route) -> dict[str, str]:
