@@ -23,10 +23,10 @@ from turnout.subscriptions.model import Subscription
 
 __all__ = ["build"]
 
-HOT = 16
+HOT = 4
 """A literal that more entries than this are found by is looked up together with a second one."""
 
-_LEAST_WAY = 4
+_LEAST_WAY = 2
 """How many entries have to share a fact to go on with, for the way to be worth a look-up."""
 
 _WIDEST = 8
