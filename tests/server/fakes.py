@@ -1,4 +1,4 @@
-"""A runner without Spark that behaves: it delivers what it is given, stops when it is told, and fails when it is told."""
+"""A runner without Spark that behaves: it delivers what it is given, and stops or fails when it is told to."""
 
 from __future__ import annotations
 

@@ -149,14 +149,20 @@ class RpcServer:
         self.stop()
 
 
-def subscriptions_server(store: Store, settings: ServerSettings, *, kiwi_trees: KiwiTrees | None = None) -> RpcServer:
+def subscriptions_server(
+    store: Store,
+    settings: ServerSettings,
+    *,
+    kiwi_trees: KiwiTrees | None = None,
+    live: LiveMatcher | None = None,
+) -> RpcServer:
     """The subscriptions service over a store: the original's API, matching, and storage for clients.
 
-    It reads everything in the store first, to index it.
+    It reads everything in the store first, to index it; unless it is given *live*, an index of the store.
     """
     server = RpcServer(settings, check=store.revision)
     service = SubscriptionService(store, kiwi_trees=kiwi_trees, max_page=settings.max_page)
-    live = LiveMatcher(store)
+    live = live or LiveMatcher(store)
     # A quarter of the threads always stays for short calls.
     streams = max(1, settings.workers * 3 // 4)
     server.add(

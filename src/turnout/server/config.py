@@ -128,7 +128,7 @@ class ServerConfig(Part):
         hosts: names by which browsers and proxies reach the server, beside the address.
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one everybody who reaches the server may do everything.
-        state: the folder of what outlives the process.
+        state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
         interval: how often the routes' folder is looked at.
     """
 
@@ -139,7 +139,7 @@ class ServerConfig(Part):
     tokens: Path | None = None
     store: str | None = None
     grpc: GrpcPart = Field(default_factory=GrpcPart)
-    state: Path = Path(".turnout/server")
+    state: Path | None = None
     spark: SparkPart = Field(default_factory=SparkPart)
     restarts: RestartsPart = Field(default_factory=RestartsPart)
     retention: RetentionPart = Field(default_factory=RetentionPart)
@@ -154,14 +154,20 @@ class ServerConfig(Part):
         """Where HTTP is answered."""
         return Address(self.listen)
 
+    @property
+    def grpc_address(self) -> Address:
+        """Where the subscriptions service is answered."""
+        return Address(self.grpc.listen)
+
     @model_validator(mode="after")
     def _others_are_kept_out(self) -> Self:
-        if self.address.loopback or self.insecure:
-            return self
-        if self.tls is None:
-            raise ValueError(f"listen: {self.listen} can be reached by others: it needs tls, or --insecure")
-        if self.tokens is None and self.tls.client_ca is None:
-            raise ValueError(f"listen: {self.listen} can be reached by others: it needs tokens, or --insecure")
+        for name, address in (("listen", self.address), ("grpc.listen", self.grpc_address)):
+            if address.loopback or self.insecure or (name == "grpc.listen" and self.store is None):
+                continue
+            if self.tls is None:
+                raise ValueError(f"{name}: {address} can be reached by others: it needs tls, or --insecure")
+            if self.tokens is None and self.tls.client_ca is None:
+                raise ValueError(f"{name}: {address} can be reached by others: it needs tokens, or --insecure")
         return self
 
     @classmethod
@@ -170,7 +176,8 @@ class ServerConfig(Part):
 
         Args:
             file: a YAML file; its relative paths start from its folder.
-            environment: ``DB_URI``, ``DB_NAME``, ``DB_TABLE_NAME``, ``API_HOST``, ``API_PORT``, ``LOG_LEVEL``.
+            environment: the variables of the subscriptions service, which mean the same here; those of TLS and tokens
+                hold for HTTP as well.
             given: fields by their Python names, from the command line.
 
         Raises:
@@ -213,6 +220,11 @@ def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str
         said["store"] = store
     if environment.get("LOG_LEVEL"):
         said["logLevel"] = environment["LOG_LEVEL"].lower()
+    if environment.get("API_TOKENS_FILE"):
+        said["tokens"] = environment["API_TOKENS_FILE"]
+    tls = {part: environment.get(name) for part, name in _TLS.items()}
+    if any(tls.values()):
+        said["tls"] = {part: name for part, name in tls.items() if name}
     host, port = environment.get("API_HOST"), environment.get("API_PORT")
     if host or port:
         grpc = document.get("grpc") if isinstance(document.get("grpc"), dict) else {}
@@ -220,6 +232,9 @@ def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str
         written = host or before.host
         said["grpc"] = {"listen": f"{f'[{written}]' if ':' in written else written}:{port or before.port}"}
     return said
+
+
+_TLS = {"cert": "API_TLS_CERT", "key": "API_TLS_KEY", "clientCa": "API_TLS_CLIENT_CA"}
 
 
 def _mistakes(failure: ValidationError) -> list[Mistake]:

@@ -89,6 +89,10 @@ class TokenFile:
     def __init__(self, file: Path) -> None:
         lines = (line.strip() for line in file.read_text("utf-8").splitlines())
         tokens = [line for line in lines if line and not line.startswith("#")]
+        if any(len(token.split()) > 1 for token in tokens):
+            raise ConfigError(
+                [Mistake("tokens", f"{file}: a token has no blanks; this looks like another kind of file")]
+            )
         if not tokens:
             # To take this for "no tokens are needed" would open the server to everybody.
             raise ConfigError([Mistake("tokens", f"{file} has no tokens: add one, or start without a token file")])

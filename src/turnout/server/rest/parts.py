@@ -17,7 +17,7 @@ from turnout.server.security import Principal, Right
 from turnout.server.state import State
 from turnout.server.survey import Survey
 from turnout.subscriptions.live import LiveMatcher
-from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 
 __all__ = ["Matches", "Parts", "Reads", "Subscriptions", "TheParts", "TheSubscriptions", "Writes", "parts_of"]
 
@@ -28,6 +28,7 @@ class Subscriptions:
 
     service: SubscriptionService
     live: LiveMatcher
+    kiwi_trees: KiwiTrees | None = None
 
 
 @dataclass(frozen=True, slots=True)
