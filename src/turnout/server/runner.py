@@ -1,4 +1,4 @@
-"""What the server needs of whoever runs routes: Spark in `turnout.spark.running.application`, something simpler in tests."""
+"""What the server needs of whoever runs routes: `turnout.spark.running.application`, something simpler in tests."""
 
 from __future__ import annotations
 
