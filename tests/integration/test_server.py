@@ -154,7 +154,7 @@ def test_two_routes_run_and_the_scraped_sums_are_the_final_counts(served: Served
 
 
 def test_a_poisoned_file_stops_nothing(served: Served) -> None:
-    """A new file that is wrong, and a running route's file that becomes wrong, show their mistakes; both routes go on."""
+    """A new file that is wrong and a file that becomes wrong show their mistakes; both routes go on."""
     before = {name: served.route(name)["counts"]["read"] for name in served.streams}
     (served.folder / "poison.yaml").write_text("name: poison\nsource: {format: carrier-pigeon}\n")
     file = served.folder / "first.yaml"

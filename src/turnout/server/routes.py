@@ -60,6 +60,7 @@ class Routes:
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._seen: dict[Path, str] = {}
+        self._missing: set[Path] = set()
         self._leaving: dict[str, Supervisor] = {}
 
     # Reading
@@ -112,8 +113,11 @@ class Routes:
                 if self._seen.get(path) != file.digest:
                     self._offer(file, who="file")
                     self._seen[path] = file.digest
-            for entry in [entry for entry in self._entries.values() if entry.file.path not in files]:
-                self._remove(entry, who="file")
+            gone = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
+            for path in gone.keys() & self._missing:
+                self._remove(gone[path], who="file")
+            # An editor may remove a file and write it again: what is missed twice is gone.
+            self._missing = gone.keys() - self._missing
 
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
         """Take a file as it is now: start what it says, or show what is wrong with it."""
@@ -318,19 +322,27 @@ class Routes:
             ConflictError: the route is not paused, or its source cannot be told where to begin.
             ConfigError: it is no place of the route's source.
         """
+        version = self._resettable(name)
+        # A server is asked: others do not wait for its answer.
+        exact = self._resolve(version.route, checked_start(version.route, start))
         with self._lock:
-            supervisor = self._supervisor(name)
-            if not (self._state.paused(name) and supervisor.status.phase is Phase.PAUSED and supervisor.idle):
-                raise ConflictError(f"route {name} is {supervisor.status.phase}: offsets are reset while it is paused")
-            entry = self.entry(name)
-            assert entry.version is not None
-            if entry.checkpoint is None:
-                raise ConflictError(f"route {name}: its checkpoint does not lie on this machine: remove it there")
-            exact = self._resolve(entry.version.route, checked_start(entry.version.route, start))
+            if self._resettable(name) is not version:
+                raise StaleError(f"route {name} has changed meanwhile")
             self._state.reset(name, exact)
-            self._prepare(entry.version)
+            self._prepare(version)
             self._recorder.tell("route.offsets", name, to=exact)
             return exact
+
+    def _resettable(self, name: str) -> Version:
+        """The version of a route whose offsets can be reset now."""
+        with self._lock:
+            entry, supervisor = self.entry(name), self._supervisor(name)
+            phase = supervisor.status.phase
+            if not (self._state.paused(name) and phase is Phase.PAUSED and supervisor.idle):
+                raise ConflictError(f"route {name} is {phase}: offsets are reset while it is paused")
+            if entry.version is None or entry.checkpoint is None:
+                raise ConflictError(f"route {name}: its checkpoint does not lie on this machine: remove it there")
+            return entry.version
 
     def _supervisor(self, name: str) -> Supervisor:
         entry = self.entry(name)

@@ -111,10 +111,16 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def allowed_hosts(listen_host: str, more: Iterable[str]) -> frozenset[str]:
-    """The names by which the server may be addressed; an address that stands for all of them is none."""
-    own = {listen_host} - {"0.0.0.0", "::", ""}  # noqa: S104 - told apart, not listened on
-    return frozenset(name.lower() for name in {*own, "localhost", "127.0.0.1", "::1", *more})
+def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | None:
+    """The names by which the server may be addressed; None is any, where it listens on all addresses and has no names.
+
+    >>> sorted(allowed_hosts("127.0.0.1", ["switch.example"]))
+    ['127.0.0.1', '::1', 'localhost', 'switch.example']
+    """
+    everywhere = listen_host in ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
+    if everywhere and not more:
+        return None
+    return frozenset(name.lower() for name in {listen_host, "localhost", "127.0.0.1", "::1", *more})
 
 
 class Gate:

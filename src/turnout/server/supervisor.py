@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -290,8 +289,10 @@ class Supervisor:
             )
             if (before.phase, before.reason) == (phase, reason):
                 return
-            with contextlib.suppress(Exception):
+            try:
                 self._watcher.phase_changed(self.name, self._status)
+            except Exception:  # noqa: BLE001 - what cannot be written down should not end the route
+                _log.exception("route %s is %s, which cannot be written down", self.name, phase)
 
 
 def _difference(later: Counts, earlier: Counts) -> Counts:
