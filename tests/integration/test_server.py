@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.integration.routes import Streams, command, wait_for
+from tests.integration.routes import Streams, command, turnout, wait_for
 
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
@@ -225,3 +225,23 @@ def test_a_server_that_goes_away_turns_ready_red_and_back(served: Served) -> Non
 
     assert set(problems) == {"route first", "route second"}
     assert str(served.nats_port) in problems["route first"]
+
+
+def test_a_run_prints_a_line_for_each_micro_batch(tmp_path: Path) -> None:
+    """With --json-lines each line stands for itself, and the last one is what --json prints."""
+    with NatsServer() as nats:
+        streams = Streams(nats.url)
+        streams.create()
+        streams.publish([(f"a.{n}", b"{}", ()) for n in range(30)])
+        text = ROUTE.format(
+            name="lines", url=nats.url, source=streams.source, sink=streams.sink, prefix=streams.name
+        ).replace("reconnectTimeout: 2", "maxRecordsPerTrigger: 10", 1)
+        route = tmp_path / "route.yaml"
+        route.write_text(text)
+
+        done = turnout("run", str(route), "--once", "--json-lines", "--master", "local[2]")
+
+    assert done.returncode == 0, done.stderr
+    *batches, end = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["counts"]["read"] for line in batches] == [10, 20, 30]
+    assert (end["counts"]["delivered"], end["conserved"], end["batches"]) == (30, True, 3)

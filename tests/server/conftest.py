@@ -95,7 +95,7 @@ class Bench:
         return self.routes.entry(name).status.phase
 
     def wait_phase(self, name: str, phase: Phase) -> None:
-        wait_for(lambda: self.phase(name) is phase)
+        wait_for(lambda: self.phase(name) == phase)
 
     def run_of(self, name: str, number: int = 1) -> Run:
         """The run of that number, once it has begun."""

@@ -44,7 +44,8 @@ class Metrics:
             "How long micro-batches took, from the first record to the last acknowledgement.",
             _ROUTE,
             buckets=_BUCKETS,
-            registry=self.registry,
+            # Told by what reads the routes, which leaves out those that are gone.
+            registry=None,
         )
         Info("turnout_build", "Which turnout this is.", registry=self.registry).info({"version": __version__})
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
@@ -52,7 +53,7 @@ class Metrics:
 
     def watch(self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None]) -> None:
         """Read the routes, and how far they are behind, whenever Prometheus asks."""
-        self.registry.register(_Routes(entries, lag))
+        self.registry.register(_Routes(entries, lag, self._seconds))
 
     def add(self, registry: CollectorRegistry) -> None:
         """Tell those of another registry too: the subscriptions service's."""
@@ -71,9 +72,12 @@ class Metrics:
 class _Routes:
     """The routes as metrics, read when Prometheus asks."""
 
-    def __init__(self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None]) -> None:
+    def __init__(
+        self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None], seconds: Histogram
+    ) -> None:
         self._entries = entries
         self._lag = lag
+        self._seconds = seconds
 
     def collect(self) -> Iterator[Metric]:
         """All metrics of all routes."""
@@ -81,6 +85,10 @@ class _Routes:
         yield from _counters(entries)
         yield from _gauges(entries)
         yield from self._lags(entries)
+        names = {entry.name for entry in entries}
+        for family in self._seconds.collect():
+            family.samples = [sample for sample in family.samples if sample.labels["route"] in names]
+            yield family
 
     def _lags(self, entries: list[Entry]) -> Iterator[Metric]:
         records = GaugeMetricFamily(

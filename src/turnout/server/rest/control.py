@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictInt, StrictStr
 
 from turnout.server.rest.models import Form, RouteModel, route_model
 from turnout.server.rest.parts import Reads, TheParts, Writes
@@ -26,7 +26,7 @@ class OffsetsModel(BaseModel):
 class ResetForm(Form):
     """Where to go."""
 
-    to: str | int | dict[str, Any] = Field(
+    to: StrictStr | StrictInt | dict[str, Any] = Field(
         description="earliest, latest, a sequence, an ISO time, or a place for each stream or topic",
         examples=["earliest", 4711, "2026-01-31T12:00:00Z", {"ORDERS": 4711}],
     )
