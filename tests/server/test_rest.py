@@ -84,6 +84,32 @@ def test_a_file_that_waits_is_confirmed_by_putting_it(bench: Bench, client: Test
     assert client.get("/v1/routes/a").json()["pending"] == []
 
 
+def test_what_nobody_foresaw_is_told_without_its_insides(bench: Bench, client: TestClient) -> None:
+    """The log has it."""
+    client = TestClient(client.app, base_url="http://127.0.0.1:8090", raise_server_exceptions=False)
+    bench.routes.entries = lambda: 1 / 0
+
+    failed = client.get("/v1/routes")
+
+    assert failed.status_code == 500
+    assert failed.headers["content-type"] == "application/problem+json"
+    assert "division" not in failed.text
+
+
+def test_a_folder_that_cannot_be_written_is_told(bench: Bench, client: TestClient, monkeypatch: Any) -> None:
+    """Nothing is started then."""
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("turnout.server.routes._write", refuse)
+
+    refused = client.put("/v1/routes/a", json={"text": route_text("a")})
+
+    assert (refused.status_code, "Permission denied" in refused.json()["detail"]) == (409, True)
+    assert bench.runner.runs["a"] == []
+
+
 def test_validate_says_what_a_text_would_do_and_does_nothing(bench: Bench, client: TestClient) -> None:
     """Mistakes, or the changes of what runs."""
     bench.start("a")

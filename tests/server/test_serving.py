@@ -110,6 +110,15 @@ def test_an_address_that_is_taken_is_told_before_anything_starts(tmp_path: Path)
         assert not (tmp_path / "other").exists()
 
 
+def test_a_certificate_of_another_key_is_told_at_the_start(tmp_path: Path) -> None:
+    """And not to the first who connects."""
+    certificates = make_certificates(tmp_path)
+    tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/client.key"}
+    (tmp_path / "routes").mkdir()
+    with pytest.raises(ConfigError, match="tls"), serving(tmp_path / "routes", tls=tls):
+        pass
+
+
 def test_a_server_whose_runner_is_gone_ends_with_the_reason(tmp_path: Path) -> None:
     """So that what started it starts it again."""
     runner = FakeRunner()

@@ -13,6 +13,7 @@ from tests.server.test_offsets import checkpoint
 from turnout.embedded import NatsServer
 from turnout.routes import Route
 from turnout.server.sources import resolved
+from turnout.server.supervisor import Phase
 
 ROUTE = """name: a
 source: {{format: nats, servers: "{url}", stream: {source}}}
@@ -86,6 +87,11 @@ def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: 
     assert "127.0.0.1:1" in answer.json()["problems"]["route b"]
     assert "secret" not in answer.text
     assert client.get("/v1/routes/c").json()["problem"] == answer.json()["problems"]["route c"]
+    for name in "bcd":
+        bench.routes.pause(name, who="ann")
+        bench.wait_phase(name, Phase.PAUSED)
+    bench.survey.look()
+    assert client.get("/ready").status_code == 200
 
 
 def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> None:

@@ -227,6 +227,7 @@ class Routes:
         del self._entries[entry.name]
         # A file with the same name may have waited for this one to go.
         self._seen = {path: digest for path, digest in self._seen.items() if path in self._paths_in_use()}
+        self._leaving = {name: leaving for name, leaving in self._leaving.items() if not leaving.join(0)}
         if entry.supervisor is not None:
             entry.supervisor.close()
             self._leaving[entry.name] = entry.supervisor
@@ -265,7 +266,10 @@ class Routes:
             changes = self.changes(route)
             if not is_safe(changes) and not confirmed:
                 raise UnsafeChangeError(name, changes)
-            _write(path, text)
+            try:
+                _write(path, text)
+            except OSError as failure:
+                raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
             file = RouteFile(path, text, digest_of(text, path.parent))
             self._offer(file, who=who, confirmed=confirmed)
             self._seen[path] = file.digest
@@ -290,7 +294,10 @@ class Routes:
         with self._lock:
             entry = self.entry(name)
             self._check_digest(entry, digest)
-            entry.file.path.unlink(missing_ok=True)
+            try:
+                entry.file.path.unlink(missing_ok=True)
+            except OSError as failure:
+                raise ConflictError(f"{entry.file.path} cannot be removed: {failure.strerror}") from failure
             self._remove(entry, who=who)
 
     def pause(self, name: str, *, who: str) -> None:

@@ -197,21 +197,25 @@ class Server:
 
     def _serve_http(self, app: object, listening: socket.socket, events: Events) -> None:
         tls = self.config.tls
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,  # type: ignore[arg-type]  # an ASGI application of starlette's type
-                log_config=None,
-                access_log=self.config.log_level == "debug",
-                server_header=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=_GRACE_SECONDS,
-                ssl_certfile=str(tls.cert) if tls else None,
-                ssl_keyfile=str(tls.key) if tls else None,
-                ssl_ca_certs=str(tls.client_ca) if tls and tls.client_ca else None,
-                ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
-            )
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]  # an ASGI application of starlette's type
+            log_config=None,
+            access_log=self.config.log_level == "debug",
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=str(tls.cert) if tls else None,
+            ssl_keyfile=str(tls.key) if tls else None,
+            ssl_ca_certs=str(tls.client_ca) if tls and tls.client_ca else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
         )
+        try:
+            # In its thread nobody would see what is wrong with a certificate.
+            config.load()
+        except (ssl.SSLError, OSError) as failure:
+            raise ConfigError([Mistake("tls", f"the certificate and the key cannot be used: {failure}")]) from failure
+        server = uvicorn.Server(config)
 
         def stop() -> None:
             # Who listens to events would be waited for.

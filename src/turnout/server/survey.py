@@ -10,18 +10,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.routes.endpoints import Endpoint, NatsSource
+from turnout.routes.endpoints import Endpoint, NatsSink, NatsSource
 from turnout.secrets import masked_url
 from turnout.server.entry import Entry
 from turnout.server.offsets import committed
 from turnout.server.sources import address_of, knock, oldest, opened, seconds_since, stream_ends
 from turnout.server.supervisor import Phase
 from turnout.wire import Connection
+from turnout.wire.options import CONNECTION_OPTIONS
 
 __all__ = ["Lag", "Survey"]
 
 _log = logging.getLogger("turnout.server")
-_WATCHED = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING, Phase.PAUSED)
+_AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
+"""Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,14 @@ class Survey:
         with ExitStack() as resources:
             servers = _Servers(resources)
             for entry in self._entries():
-                if entry.version is None or entry.status.phase not in _WATCHED:
+                if entry.version is None:
                     continue
                 try:
                     for sink in entry.version.route.sinks.values():
                         servers.reach(sink)
                     lag = self._lag(entry, servers)
                 except TurnoutError as failure:
-                    problems[entry.name] = masked_url(str(failure))
+                    problems |= {entry.name: masked_url(str(failure))} if entry.status.phase in _AT_WORK else {}
                 else:
                     lags |= {} if lag is None else {entry.name: lag}
         self._lags, self._problems = lags, problems
@@ -141,25 +143,26 @@ class _Servers:
         self._reached: dict[tuple[str, ...], TurnoutError | None] = {}
 
     def reach(self, endpoint: Endpoint) -> None:
-        address = address_of(endpoint)
-        if address not in self._reached:
-            self._reached[address] = None
+        key = _key(endpoint)
+        if key not in self._reached:
+            self._reached[key] = None
             try:
                 knock(endpoint)
             except (ConnectionLostError, StreamError) as failure:
-                self._reached[address] = failure
-        if (failure_ := self._reached[address]) is not None:
-            raise failure_
+                self._reached[key] = failure
+        if (before := self._reached[key]) is not None:
+            raise before
 
     def connection(self, source: NatsSource) -> Connection:
         self.reach(source)
-        key = tuple(f"{name}={value}" for name, value in sorted(_who(source).items()))
+        key = _key(source)
         if key not in self._connections:
             self._connections[key] = self._resources.enter_context(opened(source))
         return self._connections[key]
 
 
-def _who(source: NatsSource) -> dict[str, str]:
-    """The options that make one connection differ from another."""
-    apart = ("stream", "startingOffsets", "filterSubject", "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions")
-    return {name: value for name, value in source.options().items() if name not in apart}
+def _key(endpoint: Endpoint) -> tuple[str, ...]:
+    """What makes one connection differ from another: the address, and who asks."""
+    if not isinstance(endpoint, NatsSource | NatsSink):
+        return address_of(endpoint)
+    return tuple(f"{name}={value}" for name, value in sorted(endpoint.options().items()) if name in CONNECTION_OPTIONS)

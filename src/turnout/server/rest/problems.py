@@ -112,8 +112,14 @@ def _as_connect(status: int, message: str) -> JSONResponse:
     return JSONResponse({"error_code": status, "message": masked_url(message)}, status)
 
 
+def _of_anything(_: Request, _failure: Exception) -> JSONResponse:
+    """What nobody foresaw: the log has it, the answer does not."""
+    return problem(500, "the server has made a mistake; its log says which")
+
+
 def add_handlers(app: FastAPI) -> None:
     """Answer every error of turnout, of the framework and of a request's form in one shape."""
+    app.add_exception_handler(Exception, _of_anything)
     app.add_exception_handler(TurnoutError, _of_error)
     app.add_exception_handler(HTTPException, _of_http)
     app.add_exception_handler(RequestValidationError, _of_validation)
