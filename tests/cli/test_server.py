@@ -15,7 +15,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         (["nowhere"], "no such folder"),
         ([".", "--listen", "8090"], "expected host:port"),
@@ -26,7 +26,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_wrong_request_ends_with_2_and_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
 ) -> None:
     """No JVM is started for it, and no trace is printed."""
     monkeypatch.chdir(tmp_path)
@@ -35,5 +35,5 @@ def test_a_wrong_request_ends_with_2_and_a_sentence(
     done = serve(*arguments)
 
     assert done.returncode == 2
-    assert told in done.stderr
+    assert sentence in done.stderr
     assert "Traceback" not in done.stderr

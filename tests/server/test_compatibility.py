@@ -72,11 +72,11 @@ UNSAFE = [
 @pytest.mark.parametrize(("document", "changes", "place"), SAFE, ids=[f"{case[2]}-{n}" for n, case in enumerate(SAFE)])
 def test_what_leaves_places_alone_is_safe(document: dict[str, object], changes: dict[str, object], place: str) -> None:
     """Work on records has no state, and options of a source do not change what its places mean."""
-    told = compatibility(route(document), route(document, **changes))
+    differences = compatibility(route(document), route(document, **changes))
 
-    assert is_safe(told)
-    assert place in [change.change for change in told]
-    assert all(change.reason for change in told)
+    assert is_safe(differences)
+    assert place in [change.change for change in differences]
+    assert all(change.reason for change in differences)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_what_places_mean_nothing_to_needs_a_new_checkpoint(
     document: dict[str, object], changes: dict[str, object], place: str
 ) -> None:
     """Another source, another stream, another cluster: the change is named, with the reason."""
-    told = compatibility(route(document), route(document, **changes))
+    differences = compatibility(route(document), route(document, **changes))
 
-    assert [change.change for change in told if not change.safe] == [place]
-    assert all(change.reason for change in told)
+    assert [change.change for change in differences if not change.safe] == [place]
+    assert all(change.reason for change in differences)
 
 
 @pytest.mark.parametrize("document", [NATS, KAFKA, FILES])
@@ -101,10 +101,10 @@ def test_routes_that_say_the_same_differ_in_nothing(document: dict[str, object])
 
 def test_credentials_in_an_address_are_not_the_address(tmp_path: Path) -> None:
     """Another password is another way in, and no other cluster; it is not repeated."""
-    told = compatibility(route(NATS), route(NATS, source_servers=["nats://u:secret@a:4222", "nats://b:4222"]))
+    differences = compatibility(route(NATS), route(NATS, source_servers=["nats://u:secret@a:4222", "nats://b:4222"]))
 
-    assert is_safe(told)
-    assert "secret" not in repr(told)
+    assert is_safe(differences)
+    assert "secret" not in repr(differences)
 
 
 def test_a_file_in_another_folder_has_another_checkpoint(tmp_path: Path) -> None:

@@ -56,10 +56,10 @@ def test_all_mistakes_are_said_at_once_with_a_guess(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         ServerConfig.load(file, {})
 
-    told = {mistake.path: mistake.problem for mistake in refused.value.mistakes}
-    assert set(told) == {"listne", "listen", "restarts.maxx", "restarts.window"}
-    assert 'did you mean "listen"' in told["listne"]
-    assert 'did you mean "max"' in told["restarts.maxx"]
+    problems = {mistake.path: mistake.problem for mistake in refused.value.mistakes}
+    assert set(problems) == {"listne", "listen", "restarts.maxx", "restarts.window"}
+    assert 'did you mean "listen"' in problems["listne"]
+    assert 'did you mean "max"' in problems["restarts.maxx"]
 
 
 def test_others_are_let_in_only_with_tls_and_tokens_or_knowingly(tmp_path: Path) -> None:

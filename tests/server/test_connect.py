@@ -84,13 +84,13 @@ def test_validation_names_the_option_and_what_is_wrong(client: TestClient) -> No
         "transforms.m.fields": "a", "transforms.m.replcement": "x", "transforms.f.type": "Nothing", "db.password": "pw",
     }  # fmt: skip
 
-    answer = client.put("/connector-plugins/turnout.Route/config/validate", json=properties)
-    told = answer.json()
-    errors = {one["value"]["name"]: one["value"]["errors"] for one in told["configs"] if one["value"]["errors"]}
+    response = client.put("/connector-plugins/turnout.Route/config/validate", json=properties)
+    answer = response.json()
+    errors = {one["value"]["name"]: one["value"]["errors"] for one in answer["configs"] if one["value"]["errors"]}
 
-    assert told["error_count"] == sum(map(len, errors.values())) >= 1
+    assert answer["error_count"] == sum(map(len, errors.values())) >= 1
     assert "transforms.f.type" in errors
-    assert set(told["configs"][0]) == {"definition", "value"}
-    assert set(properties) <= {one["definition"]["name"] for one in told["configs"]}
-    assert '"pw"' not in answer.text
+    assert set(answer["configs"][0]) == {"definition", "value"}
+    assert set(properties) <= {one["definition"]["name"] for one in answer["configs"]}
+    assert '"pw"' not in response.text
     assert client.get("/connector-plugins").json()[0]["class"] == "turnout.Route"

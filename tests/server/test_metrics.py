@@ -25,8 +25,8 @@ def samples(client: TestClient) -> dict[tuple[str, frozenset[tuple[str, str]]], 
     return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def value(told: dict[Any, float], name: str, **labels: str) -> float:
-    return told[name, frozenset(labels.items())]
+def value(scraped: dict[Any, float], name: str, **labels: str) -> float:
+    return scraped[name, frozenset(labels.items())]
 
 
 def test_counters_are_the_sums_of_all_micro_batches(bench: Bench, client: TestClient) -> None:
@@ -36,21 +36,21 @@ def test_counters_are_the_sums_of_all_micro_batches(bench: Bench, client: TestCl
     bench.run_of("a").deliver(5)
     bench.run_of("a").fail()
     bench.run_of("a", 2).deliver(3)
-    told = samples(client)
+    scraped = samples(client)
 
     outcomes = {
         dict(labels)["outcome"]: count
-        for (name, labels), count in told.items()
+        for (name, labels), count in scraped.items()
         if name == "turnout_route_records_total" and ("route", "a") in labels
     }
     assert {name: count for name, count in outcomes.items() if count} == {
         "delivered": 15.0, "filtered": 2.0, "dead_lettered": 1.0,
     }  # fmt: skip
-    assert value(told, "turnout_route_records_read_total", route="a") == sum(outcomes.values()) == 18
-    assert value(told, "turnout_route_messages_total", route="a") == 29
-    assert value(told, "turnout_route_batch_seconds_count", route="a") == 3
-    assert value(told, "turnout_route_batch_seconds_sum", route="a") == pytest.approx(0.3)
-    assert value(told, "turnout_route_records_total", route="b", outcome="delivered") == 0
+    assert value(scraped, "turnout_route_records_read_total", route="a") == sum(outcomes.values()) == 18
+    assert value(scraped, "turnout_route_messages_total", route="a") == 29
+    assert value(scraped, "turnout_route_batch_seconds_count", route="a") == 3
+    assert value(scraped, "turnout_route_batch_seconds_sum", route="a") == pytest.approx(0.3)
+    assert value(scraped, "turnout_route_records_total", route="b", outcome="delivered") == 0
 
 
 def test_a_micro_batch_that_is_counted_only_at_the_end_is_counted(bench: Bench, client: TestClient) -> None:
@@ -73,18 +73,18 @@ def test_gauges_say_how_a_route_is(bench: Bench, client: TestClient) -> None:
     for number in (1, 2, 3):
         bench.run_of("b", number).fail()
     bench.wait_phase("b", "failed")
-    told = samples(client)
+    scraped = samples(client)
 
-    assert [value(told, "turnout_route_up", route=name) for name in "ab"] == [1, 0]
-    assert [value(told, "turnout_route_failed", route=name) for name in "ab"] == [0, 1]
-    assert value(told, "turnout_route_lag_records", route="a", stream="IN", partition="0") == 5
-    assert value(told, "turnout_route_lag_seconds", route="a") == 2.5
-    assert value(told, "turnout_route_subscriptions", route="a") == 3
-    assert value(told, "turnout_route_subscriptions_revision", route="a") == 7
-    assert value(told, "turnout_route_last_success_timestamp_seconds", route="a") > 1.7e9
-    assert ("turnout_route_last_success_timestamp_seconds", frozenset({("route", "b")})) not in told
-    assert any(name == "turnout_build_info" for name, _ in told)
-    assert any(name == "process_resident_memory_bytes" for name, _ in told)
+    assert [value(scraped, "turnout_route_up", route=name) for name in "ab"] == [1, 0]
+    assert [value(scraped, "turnout_route_failed", route=name) for name in "ab"] == [0, 1]
+    assert value(scraped, "turnout_route_lag_records", route="a", stream="IN", partition="0") == 5
+    assert value(scraped, "turnout_route_lag_seconds", route="a") == 2.5
+    assert value(scraped, "turnout_route_subscriptions", route="a") == 3
+    assert value(scraped, "turnout_route_subscriptions_revision", route="a") == 7
+    assert value(scraped, "turnout_route_last_success_timestamp_seconds", route="a") > 1.7e9
+    assert ("turnout_route_last_success_timestamp_seconds", frozenset({("route", "b")})) not in scraped
+    assert any(name == "turnout_build_info" for name, _ in scraped)
+    assert any(name == "process_resident_memory_bytes" for name, _ in scraped)
 
 
 def test_a_route_that_is_gone_is_not_told_of(bench: Bench, client: TestClient) -> None:

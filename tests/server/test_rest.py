@@ -37,14 +37,14 @@ def test_a_route_is_told_with_what_it_does_and_what_its_file_says(bench: Bench, 
     bench.routes.look()
 
     answer = client.get("/v1/routes/a")
-    told = answer.json()
+    route = answer.json()
 
-    assert (told["state"], told["counts"]["read"], told["last_batch"]["number"]) == ("running", 5, 0)
-    assert (told["text"], told["running_text"]) == (running + "unknwon: 1\n", running)
-    assert told["mistakes"][0]["path"] == "unknwon"
-    assert told["mistakes"][0]["line"] == running.count("\n") + 1
-    assert answer.headers["etag"] == f'"{told["digest"]}"'
-    assert client.get("/v1/routes/a/status").json()["running_digest"] == told["running_digest"] != told["digest"]
+    assert (route["state"], route["counts"]["read"], route["last_batch"]["number"]) == ("running", 5, 0)
+    assert (route["text"], route["running_text"]) == (running + "unknwon: 1\n", running)
+    assert route["mistakes"][0]["path"] == "unknwon"
+    assert route["mistakes"][0]["line"] == running.count("\n") + 1
+    assert answer.headers["etag"] == f'"{route["digest"]}"'
+    assert client.get("/v1/routes/a/status").json()["running_digest"] == route["running_digest"] != route["digest"]
 
 
 def test_a_put_creates_changes_and_refuses(bench: Bench, client: TestClient) -> None:
@@ -75,10 +75,10 @@ def test_a_file_that_waits_is_confirmed_by_putting_it(bench: Bench, client: Test
     bench.start("a")
     bench.write("a", route_text("a", stream="B"))
     bench.routes.look()
-    told = client.get("/v1/routes/a").json()
-    assert [one["verdict"] for one in told["pending"]] == ["needs_new_checkpoint"]
+    answered = client.get("/v1/routes/a").json()
+    assert [one["verdict"] for one in answered["pending"]] == ["needs_new_checkpoint"]
 
-    client.put("/v1/routes/a?confirm=new-checkpoint", json={"text": told["text"]})
+    client.put("/v1/routes/a?confirm=new-checkpoint", json={"text": answered["text"]})
 
     assert bench.run_of("a", 2).route.source.options()["stream"] == "B"
     assert client.get("/v1/routes/a").json()["pending"] == []

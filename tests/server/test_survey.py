@@ -121,11 +121,11 @@ def test_a_message_is_explained_by_its_place(bench: Bench, streams: Streams) -> 
     client = client_of(bench)
     ask = lambda at: client.post("/v1/routes/a/explain", json={"at": at})  # noqa: E731
 
-    told = ask(f"{streams.source}:1").json()
+    explanation = ask(f"{streams.source}:1").json()
 
-    assert told["record"]["topic"] == streams.subject("a.1")
-    assert told["record"]["headers"] == {"Kind": "odd"}
-    assert told["record"]["value"] == '{"n": 1}'
-    assert told["mapping"]["subject"] == streams.subject("a.1")
+    assert explanation["record"]["topic"] == streams.subject("a.1")
+    assert explanation["record"]["headers"] == {"Kind": "odd"}
+    assert explanation["record"]["value"] == '{"n": 1}'
+    assert explanation["mapping"]["subject"] == streams.subject("a.1")
     assert ask(f"{streams.source}:99").status_code == 404
     assert ask("OTHER:1").status_code == 422

@@ -99,8 +99,8 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
         route_session(loaded, master=master, log=log) as spark,
         run_display(screen, loaded.name) as display,
     ):
-        told = _print_progress if form == "lines" else display
-        result = run_route(loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=told)
+        progressed = _print_progress if form == "lines" else display
+        result = run_route(loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=progressed)
     if form != "text":
         typer.echo(json.dumps(result_json(result), indent=1 if form == "json" else None))
     screen.print(run_summary(loaded.name, result))

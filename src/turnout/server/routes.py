@@ -166,8 +166,8 @@ class Routes:
         entry = replace(entry, file=file, mistakes=(), pending=None, version=version)
         row = {"digest": version.digest, "text": version.text, "file": str(version.path), "who": version.who}
         self._state.add_revision(name, **row)
-        told = [change.change for change in changes]
-        self._recorder.tell("route.version", name, digest=version.digest, who=version.who, changes=told)
+        names = [change.change for change in changes]
+        self._recorder.tell("route.version", name, digest=version.digest, who=version.who, changes=names)
         if entry.supervisor is not None and not changes:
             # Words around the route: what runs is the same.
             self._entries[name] = entry

@@ -236,6 +236,6 @@ def _with_headers(send: Callable[[Message], Awaitable[None]]) -> Send:
     return sending
 
 
-def _missing(headers: Headers, wanted: Mapping[str, str]) -> Mapping[str, str]:
+def _missing(headers: Headers, defaults: Mapping[str, str]) -> Mapping[str, str]:
     """Those of the headers that an answer has not set itself."""
-    return {name: value for name, value in wanted.items() if name not in headers}
+    return {name: value for name, value in defaults.items() if name not in headers}

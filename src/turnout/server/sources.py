@@ -127,11 +127,11 @@ def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any]
         ConnectionLostError: the server has gone.
     """
     try:
-        told = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
+        answer = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
     except StreamError:
         return None
-    message_: dict[str, Any] | None = told.get("message")
-    return message_
+    stored: dict[str, Any] | None = answer.get("message")
+    return stored
 
 
 def message(source: NatsSource, stream: str, sequence: int) -> Mapping[str, Any]:
@@ -142,17 +142,17 @@ def message(source: NatsSource, stream: str, sequence: int) -> Mapping[str, Any]
         ConnectionLostError: the server is away.
     """
     with opened(source) as connection:
-        told = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})["message"]
-    headers = parse(base64.b64decode(told.get("hdrs", ""))) if told.get("hdrs") else ()
+        stored = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})["message"]
+    headers = parse(base64.b64decode(stored.get("hdrs", ""))) if stored.get("hdrs") else ()
     texts = {name: _text(value) for name, value in headers}
     return {
-        "topic": told["subject"],
+        "topic": stored["subject"],
         "partition": 0,
-        "offset": told["seq"],
+        "offset": stored["seq"],
         "key": texts.get("Nats-Msg-Id"),
-        "value": base64.b64decode(told.get("data", "")).decode("utf-8", "replace"),
+        "value": base64.b64decode(stored.get("data", "")).decode("utf-8", "replace"),
         "headers": texts,
-        "timestamp": told["time"][:26].rstrip("Z") + "+00:00",
+        "timestamp": _moment(stored).isoformat(),
     }
 
 
@@ -160,7 +160,11 @@ def _text(value: bytes | str) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def seconds_since(told: Mapping[str, Any], now: float) -> float:
+def seconds_since(stored: Mapping[str, Any], now: float) -> float:
     """How old a message is that `oldest` gave."""
-    stamp = datetime.fromisoformat(str(told["time"])[:26].rstrip("Z") + "+00:00")
-    return max(0.0, now - stamp.timestamp())
+    return max(0.0, now - _moment(stored).timestamp())
+
+
+def _moment(stored: Mapping[str, Any]) -> datetime:
+    """When a stream took a message; the server tells nanoseconds, of which Python knows none."""
+    return datetime.fromisoformat(str(stored["time"])[:26].rstrip("Z") + "+00:00")

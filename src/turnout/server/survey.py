@@ -127,10 +127,10 @@ class Survey:
         records = {stream: max(0, end.next - places[stream]) for stream, end in ends.items()}
         ages: list[float] = []
         for stream in (stream for stream, count in records.items() if count):
-            told = oldest(connection, stream, places[stream])
-            if told is None:
+            message = oldest(connection, stream, places[stream])
+            if message is None:
                 return Lag(records, None)
-            ages.append(seconds_since(told, self._clock()))
+            ages.append(seconds_since(message, self._clock()))
         return Lag(records, max(ages, default=0.0))
 
 

@@ -44,8 +44,8 @@ def connectors(parts: TheParts, _: Reads, expand: Annotated[list[str] | None, Qu
     entries = parts.routes.entries()
     if not expand:
         return [entry.name for entry in entries]
-    made = {"status": _status, "info": _info}
-    return {entry.name: {part: made[part](entry) for part in expand if part in made} for entry in entries}
+    views = {"status": _status, "info": _info}
+    return {entry.name: {part: views[part](entry) for part in expand if part in views} for entry in entries}
 
 
 @router.get("/connectors/{name}", summary="A route as a connector")

@@ -51,7 +51,9 @@ class Application:
     def mistakes(self, route: Route) -> list[Mistake]:
         """The properties that the application would have to be started again for."""
         return [
-            Mistake(f"spark.{name}", f"is {value!r}, which a running application cannot take: it belongs to the server")
+            Mistake(
+                name, f"a running application cannot take {value!r}: set it in turnout.yaml, and start the server again"
+            )
             for name, value in missing_properties(self._session, route).items()
         ]
 
