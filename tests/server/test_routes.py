@@ -76,6 +76,17 @@ def test_a_wrong_file_shows_its_mistakes_and_leaves_the_version_before_alone(ben
     assert bench.routes.entry("a").mistakes == ()
 
 
+def test_a_file_that_cannot_be_read_any_more_stops_nothing(bench: Bench) -> None:
+    """It is there, and nobody has removed the route."""
+    bench.start("a")
+    (bench.folder / "a.yaml").write_bytes(b"\xff")
+    for _ in range(3):
+        bench.routes.look()
+
+    assert "not UTF-8" in str(bench.routes.entry("a").mistakes[0])
+    assert not bench.run_of("a").stop.is_set()
+
+
 def test_two_files_of_one_name_are_one_route_and_a_mistake(bench: Bench) -> None:
     """The second waits until the first is gone."""
     bench.start("a")

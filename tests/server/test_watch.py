@@ -41,10 +41,16 @@ def test_a_change_of_a_file_or_of_one_that_it_names_is_another_digest(tmp_path: 
     assert files.look()[route].digest == digest_of(route.read_text(), tmp_path)
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
-    """A file that is no text, and one that is gone."""
+def test_what_cannot_be_read_is_told_and_what_is_gone_is_not_there(tmp_path: Path) -> None:
+    """A file that is no text is no file that was removed; it is read again when it is one."""
     (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\xff")
     (tmp_path / "b.yaml").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "c.yaml").write_text(ROUTE)
+    (tmp_path / "c.yaml").mkdir()
+    files = Files([tmp_path])
 
-    assert [path.name for path in Files([tmp_path]).look()] == ["c.yaml"]
+    assert [(file.path.name, file.problem) for file in files.look().values()] == [
+        ("a.yaml", "is not UTF-8: the byte at 0"),
+        ("c.yaml", "cannot be read: Is a directory"),
+    ]
+    (tmp_path / "a.yaml").write_text(ROUTE)
+    assert files.look()[tmp_path / "a.yaml"].problem == ""

@@ -123,6 +123,8 @@ class Routes:
         """Take a file as it is now: start what it says, or show what is wrong with it."""
         before = next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
         try:
+            if file.problem:
+                raise RouteError([Mistake("", file.problem)])
             route = self.check(file.text, file.path)
             self._check_name(route.name, file.path)
         except RouteError as wrong:

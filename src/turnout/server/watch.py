@@ -22,11 +22,13 @@ class RouteFile:
 
     Attributes:
         digest: of its text and of the files that it names for its transforms and mappings.
+        problem: why its text could not be read; "" where it could.
     """
 
     path: Path
     text: str
     digest: str
+    problem: str = ""
 
 
 def digest_of(text: str, folder: Path) -> str:
@@ -44,7 +46,9 @@ def _included(text: str, folder: Path) -> list[Path]:
     except yaml.YAMLError:
         return []
     named = [document.get(key) for key in ("transforms", "mappings")] if isinstance(document, dict) else []
-    return [folder / name for name in named if isinstance(name, str)]
+    files = [folder / name for name in named if isinstance(name, str)]
+    # A device or a pipe would never end.
+    return [file for file in files if file.is_file() or not file.exists()]
 
 
 _Stamp = tuple[tuple[str, int, int], ...]
@@ -72,9 +76,14 @@ class Files:
         """The files as they are now; those whose size and time are as before are not read again."""
         known: dict[Path, tuple[_Stamp, RouteFile]] = {}
         for path in self._listed():
-            # One that goes away or is being replaced meanwhile is seen by the next look.
-            with contextlib.suppress(OSError, UnicodeDecodeError):
+            try:
                 known[path] = self._read(path)
+            except FileNotFoundError:
+                continue
+            except OSError as failure:
+                known[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
+            except UnicodeDecodeError as failure:
+                known[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
         self._known = known
         return {path: file for path, (_, file) in known.items()}
 
@@ -91,6 +100,11 @@ class Files:
             return before
         text = path.read_text(encoding="utf-8")
         return _stamp(path, text), RouteFile(path, text, digest_of(text, path.parent))
+
+
+def _unreadable(path: Path, problem: str) -> tuple[_Stamp, RouteFile]:
+    """A file that is there, and looked at again each time."""
+    return (), RouteFile(path, "", problem, problem)
 
 
 def _is_route(path: Path) -> bool:
