@@ -122,9 +122,10 @@ class Routes:
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
         """Take a file as it is now: start what it says, or show what is wrong with it."""
         before = next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
+        if file.problem:
+            self._show_mistakes(before, file, (Mistake("", file.problem),))
+            return
         try:
-            if file.problem:
-                raise RouteError([Mistake("", file.problem)])
             route = self.check(file.text, file.path)
             self._check_name(route.name, file.path)
         except RouteError as wrong:
