@@ -113,7 +113,7 @@ _ENTRIES = TypeAdapter(list[_Entry])
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
-    """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything.
+    """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything, lines with ``#`` passed over.
 
     Raises:
         ConfigError: it has no tokens, or entries that mean nothing. No message repeats a token or a digest.
@@ -128,7 +128,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 def _lines(text: str, path: Path) -> tuple[Token, ...]:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    stripped = (line.strip() for line in text.splitlines())
+    lines = [line for line in stripped if line and not line.startswith("#")]
     short = [number for number, line in enumerate(lines, 1) if line.startswith("-") or ": " in line]
     if short:
         raise ConfigError([Mistake("tokens", f"{path} looks like YAML: name it {path.stem}.yaml")])

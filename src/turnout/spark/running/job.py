@@ -183,7 +183,8 @@ class _Run:
         self.batches += 1
         if self.on_progress is not None and self.began is not None:
             since = done.at - self.began
-            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision))
+            subscriptions = None if self.matching is None else len(self.matching.revisions)
+            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision, subscriptions))
 
     def counts(self) -> Counts:
         """Everything counted until now, micro-batches that Spark has not yet committed included."""
