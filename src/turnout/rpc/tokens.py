@@ -113,7 +113,9 @@ _ENTRIES = TypeAdapter(list[_Entry])
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
-    """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything, lines with ``#`` passed over.
+    """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything.
+
+    Of the latter blank lines and those that begin with ``#`` are passed over.
 
     Raises:
         ConfigError: it has no tokens, or entries that mean nothing. No message repeats a token or a digest.
