@@ -70,8 +70,10 @@ def run(
     Raises:
         ConnectionLostError: a server cannot be reached.
         StreamError: a stream of the route does not exist.
-        RunError: the run failed; what was delivered stays delivered, and a later run goes on from the checkpoint.
+        RunError: the session is one of Spark Connect, and nothing has run; or the run failed: what was delivered stays
+            delivered, and a later run goes on from the checkpoint.
     """
+    _refuse_connect(route, spark)
     route = look_ahead(route)
     folder = str(checkpoint or checkpoint_of(route))
     streaming = not is_batch(route.source)
@@ -83,6 +85,15 @@ def run(
         mend(route, beside)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
         return work.stream(once=once) if streaming else work.batch()
+
+
+def _refuse_connect(route: Route, spark: SparkSession) -> None:
+    """A run pauses its source by a file, hears of micro-batches and answers for subscriptions beside Spark's driver."""
+    if getattr(spark, "_jsparkSession", None) is None:
+        raise RunError(
+            f"the route {route.name!r} cannot run in a session of Spark Connect: a run works in the process of Spark's "
+            "driver; run it there with a classic session, as `turnout run` does"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,8 @@ class _Run:
         self.batches += 1
         if self.on_progress is not None and self.began is not None:
             since = done.at - self.began
-            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision))
+            subscriptions = None if self.matching is None else len(self.matching.revisions)
+            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision, subscriptions))
 
     def counts(self) -> Counts:
         """Everything counted until now, micro-batches that Spark has not yet committed included."""
