@@ -68,17 +68,17 @@ def test_against_a_stream(turnout, store, tmp_path, nats_server) -> None:
 
     code, out, err = turnout("subscriptions", "analyze", "--against", "route.yaml", "--json")
 
-    found = json.loads(out)
+    analysis = json.loads(out)
     assert (code, err) == (0, "")
-    assert found["traffic"] == {
+    assert analysis["traffic"] == {
         "records": 3,
         "matches": 3,
         "never": ["again", "never", "turku"],
         "losses": [{"id": "oulu", "destination": "got.oulu", "only": 1, "deliveries": 2}],
     }
-    vain = {one["anchor"]: (one["messages"], one["in_vain"]) for one in found["access"]["hottest"]}
+    vain = {one["anchor"]: (one["messages"], one["in_vain"]) for one in analysis["access"]["hottest"]}
     assert vain == {"city = 'Oulu'": (2, 1), "city = 'Turku'": (1, 2), "n has ''": (3, 3)}
-    assert found["unread"] == [{"destination": "lost.turku", "ids": ["again", "turku"]}]
+    assert analysis["unread"] == [{"destination": "lost.turku", "ids": ["again", "turku"]}]
     of_two = turnout("subscriptions", "analyze", "--against", "route.yaml", "--from", "2", "--to", "3", "--json")[1]
     assert json.loads(of_two)["traffic"]["records"] == 1
     future = turnout("subscriptions", "analyze", "--against", "route.yaml", "--from", "2100-01-01", "--json")[1]

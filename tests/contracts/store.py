@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -345,6 +346,22 @@ class HistoryContract:
         assert store.as_of(between).revision == between
         with pytest.raises(SubscriptionNotFoundError, match="'a'"):
             store.as_of(between).read("a")
+
+    def test_every_revision_is_as_it_was(self, store):
+        """Whatever comes and goes, under names that are used again too, each revision shows what a snapshot showed."""
+        rng = random.Random(11)
+        shown = {}
+        for step in range(40):
+            there = [one.id for one in store.snapshot()]
+            name = f"n{rng.randrange(6)}"
+            if name in there:
+                store.delete(name)
+            else:
+                store.create(subscription(f"step{step}*", id=name))
+            shown[store.revision()] = store.snapshot()
+
+        for revision, snapshot in shown.items():
+            assert store.as_of(revision).snapshot() == snapshot
 
     def test_as_of_a_time(self, store):
         """A time shows the revision that was present then; the future shows the last one."""

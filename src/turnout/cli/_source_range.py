@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import NatsSource
-from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stream_info
+from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -51,9 +51,11 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
         for stream in streams:
             first, last = (None if place is None else _sequence(connection, stream, place) for place in places)
             following = stream_info(connection, stream)["state"]["last_seq"] + 1
-            wanted = Range(stream, first or 1, min(last or following, following), tuple(filters))
-            if wanted.end > wanted.start:
-                for batch in PullReader(connection, wanted).batches():
+            span = Range(stream, first or 1, min(last or following, following), tuple(filters))
+            if span.end > span.start:
+                # A work queue allows no second consumer.
+                reader = PullReader if source.ack_consumer is None else DirectReader
+                for batch in reader(connection, span).batches():
                     yield batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))
 
 

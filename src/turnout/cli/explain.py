@@ -58,10 +58,8 @@ def register(app: typer.Typer) -> None:
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
         by_id = {one.id: one for one in subscriptions}
         explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription)
-        if as_json:
-            typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False))
-        else:
-            typer.echo("\n".join(explanation_lines(explanation)))
+        as_text = "\n".join(explanation_lines(explanation))
+        typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False) if as_json else as_text)
 
 
 def _given(route: Route, file: Path | None) -> Any:

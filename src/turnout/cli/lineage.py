@@ -156,10 +156,10 @@ def _lines(walked: Lineage) -> Iterator[str]:
     message, made, route = walked.message, walked.made, walked.route
     yield f"message  {message.place}, {message.topic}, {message.timestamp}"
     if walked.subscription is not None:
-        wanted = walked.subscription
-        state = "there as it was" if wanted.still else "gone or another one since"
-        yield f"wanted   by {wanted.id} at revision {made.revision}, {state}"
-        yield f"    {wanted.condition} → {', '.join(wanted.destinations)}"
+        subscription = walked.subscription
+        state = "there as it was" if subscription.still else "gone or another one since"
+        yield f"wanted   by {subscription.id} at revision {made.revision}, {state}"
+        yield f"    {subscription.condition} → {', '.join(subscription.destinations)}"
     yield f"route    {made.route}, digest {made.digest}"
     if route.same is not None:
         yield f"    {route.file} {'is as it was' if route.same else 'has changed since'}"

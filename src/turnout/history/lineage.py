@@ -103,8 +103,13 @@ class Wanted:
             subscription: as it was.
             now: the one of the same id; None if there is none.
         """
-        told = format_condition(subscription.condition), tuple(subscription.destinations), dict(subscription.metadata)
-        return cls(subscription.id, *told, still=now == subscription)
+        return cls(
+            subscription.id,
+            format_condition(subscription.condition),
+            tuple(subscription.destinations),
+            dict(subscription.metadata),
+            still=now == subscription,
+        )
 
 
 @dataclass(frozen=True, slots=True)

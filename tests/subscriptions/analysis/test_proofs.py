@@ -30,8 +30,8 @@ def test_literals_are_the_leaf(leaf, some) -> None:
     """A leaf is true of a value where all its literals are, and never where it has none."""
     literals = literals_of(leaf)
     for value in some:
-        told = literals is not None and all(atom_holds(atom, value) == holds for atom, holds in literals)
-        assert told == leaf_holds(leaf, value)
+        truth = literals is not None and all(atom_holds(atom, value) == holds for atom, holds in literals)
+        assert truth == leaf_holds(leaf, value)
 
 
 @given(leaves, leaves, st.lists(values, max_size=20))
@@ -39,9 +39,9 @@ def test_relations_have_no_counterexample(one, other, some) -> None:
     """Where one atom is said to decide another, it does so for every value."""
     for known, _ in literals_of(one) or ():
         for asked, _ in literals_of(replace(other, key=one.key)) or ():
-            told = relation(known, asked)
-            if told is not None:
-                assert all(atom_holds(asked, value) is told for value in some if atom_holds(known, value))
+            truth = relation(known, asked)
+            if truth is not None:
+                assert all(atom_holds(asked, value) is truth for value in some if atom_holds(known, value))
 
 
 _globs = st.lists(st.sampled_from(["a", "b", "*", "?"]), max_size=6).map("".join)
@@ -145,7 +145,7 @@ def test_equivalents(one, other) -> None:
     ],
 )
 def test_subsumption(one, other, expected) -> None:
-    """A condition whose messages are all another's is told from one that has a message of its own."""
+    """A condition whose messages are all another's is truth from one that has a message of its own."""
     assert verdict(one, other) == expected
 
 

@@ -28,12 +28,12 @@ _MOST_OF_ONE = 2_000
 
 def anchor_costs(conditions: Sequence[Condition]) -> Callable[[Anchor], float]:
     """How common each anchor is, by how many conditions ask for it."""
-    wanted: Counter[Anchor] = Counter()
+    askers: Counter[Anchor] = Counter()
     for condition in conditions:
         for leaf in leaves(condition):
             if not leaf.negated:
-                wanted.update(anchors_of(leaf))
-    costs = {anchor: count * weight(anchor) for anchor, count in wanted.items()}
+                askers.update(anchors_of(leaf))
+    costs = {anchor: count * weight(anchor) for anchor, count in askers.items()}
     return lambda anchor: costs.get(anchor) or weight(anchor)
 
 

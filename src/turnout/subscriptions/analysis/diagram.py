@@ -150,11 +150,11 @@ class Diagrams:
         simpler = self._reduced.get(asked)
         if simpler is None:
             self._step()
-            told = _told(known, atom)
-            if told is None:
+            truth = _decided(known, atom)
+            if truth is None:
                 simpler = self._split(atom, high, low, known)
             else:
-                simpler = self.reduced(high if told else low, known)
+                simpler = self.reduced(high if truth else low, known)
             self._reduced[asked] = simpler
         return simpler
 
@@ -207,13 +207,13 @@ class Diagrams:
         return numbers[root]
 
 
-def _told(known: _Context, atom: Atom) -> bool | None:
+def _decided(known: _Context, atom: Atom) -> bool | None:
     """Whether an atom has to come out so or so, by what is known of its key."""
     for other, holds in known:
         if holds:
-            told = relation(other, atom)
-            if told is not None:
-                return told
+            truth = relation(other, atom)
+            if truth is not None:
+                return truth
         elif relation(atom, other) is True:
             return False
     return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from turnout.conditions import format_condition
 from turnout.conditions.terms import Term
+from turnout.subscriptions._collection import no_collection
 from turnout.subscriptions.analysis.candidates import Candidates
 from turnout.subscriptions.analysis.canonical import Form, form_of
 from turnout.subscriptions.analysis.contradictions import clash
@@ -46,21 +47,17 @@ class Catalogue:
     """
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
-        groups: dict[tuple[str, str], _Group] = {}
-        self.count = 0
-        for one in subscriptions:
-            form = form_of(one.condition)
-            group = groups.setdefault((tenant_of(one.id), form.digest), _Group(form, []))
-            group.members.append(one)
-            self.count += 1
-        self._groups = list(groups.values())
-        self._by_tenant: defaultdict[str, list[_Group]] = defaultdict(list)
-        for (tenant, _), group in groups.items():
-            self._by_tenant[tenant].append(group)
-        self._candidates = {
-            tenant: Candidates([one.first.condition for one in own], [one.form for one in own])
-            for tenant, own in self._by_tenant.items()
-        }
+        with no_collection():
+            groups = _grouped(subscriptions)
+            self._groups = list(groups.values())
+            self.count = sum(len(group.members) for group in self._groups)
+            self._by_tenant: defaultdict[str, list[_Group]] = defaultdict(list)
+            for (tenant, _), group in groups.items():
+                self._by_tenant[tenant].append(group)
+            self._candidates = {
+                tenant: Candidates([one.first.condition for one in own], [one.form for one in own])
+                for tenant, own in self._by_tenant.items()
+            }
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -135,6 +132,16 @@ class _Comparison:
                 self.pairs += (_pair(one, other) for one in group.members)
             elif verdict is Verdict.UNKNOWN:
                 self.undecided.append((group.first.id, other.first.id))
+
+
+def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _Group]:
+    """The subscriptions by tenant and digest."""
+    groups: dict[tuple[str, str], _Group] = {}
+    for one in subscriptions:
+        form = form_of(one.condition)
+        group = groups.setdefault((tenant_of(one.id), form.digest), _Group(form, []))
+        group.members.append(one)
+    return groups
 
 
 def _pair(one: Subscription, other: _Group) -> Subsumed:

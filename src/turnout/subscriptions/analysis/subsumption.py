@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     """Proven."""
 
     NO = "no"
-    """There is a message that shows it."""
+    """There is a message that shows it, or no message is common to both."""
 
     UNKNOWN = "unknown"
 
@@ -41,6 +41,9 @@ def subsumed(condition: Condition, form: Form, other: Condition, other_form: For
         missing = _missing(form.literals, other_form.literals)
         if missing is None:
             return Verdict.YES
+        if form.always is None and any(_follows(known, (missing[0], not missing[1])) for known in form.literals):
+            # None of its messages is the other's, and it has some as far as can be told.
+            return Verdict.NO
         if _shown(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
             return Verdict.NO
     try:
@@ -59,15 +62,15 @@ def _shown(condition: Condition, other: Condition, message: Mapping[str, str] | 
     return message is not None and evaluate(condition, message) and not evaluate(other, message)
 
 
-def _missing(literals: tuple[Literal, ...], wanted: tuple[Literal, ...]) -> Literal | None:
-    """The first of the literals that are *wanted* which follows from none of the others; None if all do."""
-    return next((asked for asked in wanted if not any(_follows(known, asked) for known in literals)), None)
+def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
+    """The first of the literals that are *required* which follows from none of the others; None if all do."""
+    return next((asked for asked in required if not any(_follows(known, asked) for known in literals)), None)
 
 
 def _follows(known: Literal, asked: Literal) -> bool:
-    (atom, holds), (other, wanted) = known, asked
+    (atom, holds), (other, required) = known, asked
     if atom.key != other.key:
         return False
     if holds:
-        return relation(atom, other) is wanted
-    return not wanted and relation(other, atom) is True
+        return relation(atom, other) is required
+    return not required and relation(other, atom) is True

@@ -76,7 +76,7 @@ class MongoPast:
     def at(self, revision: int, ids: Mapping[str, Any] | str) -> list[dict[str, Any]]:
         """The documents of some ids that were there at a revision and are gone."""
         query = {"id": ids, "born": {"$lte": revision}, "died": {"$gt": revision}}
-        return [found["document"] for found in self._gone.find(query)]
+        return [past["document"] for past in self._gone.find(query)]
 
     def birth(self, revision: int) -> Birth:
         """When something came to be with a revision."""
