@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.batches import batch
 
+from tests.engine.batches import batch
 from tests.history.routes import TEXT
 from turnout.conditions import parse
 from turnout.engine import Program, pieces
