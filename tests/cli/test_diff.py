@@ -165,11 +165,14 @@ def test_a_build_fails(turnout: Any, folder: Path, condition: str, expected: int
         (("old.yaml", "none.yaml"), "none.yaml: no such file"),
         (("old.yaml", "new.yaml", "--git", "HEAD~1..HEAD"), "expected REV1..REV2 and one file"),
         (("old.yaml", "--old-subscriptions", "none.jsonl"), "none.jsonl: no such file"),
+        (("plain.yaml", "--old-subscriptions", "sqlite:///x.db"), "plain.yaml: the route has no subscriptions"),
     ],
 )
 def test_wrong_requests(turnout: Any, folder: Path, arguments: tuple[str, ...], problem: str) -> None:
     """Exit code 2, and the reason, before any record is read."""
     write("elsewhere.yaml", OLD, path="other")
+    plain = [line for line in (folder / "old.yaml").read_text(encoding="utf-8").splitlines() if "store" not in line]
+    (folder / "plain.yaml").write_text("\n".join(plain), encoding="utf-8")
 
     code, out, err = turnout("diff", *arguments)
 

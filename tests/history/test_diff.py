@@ -255,6 +255,15 @@ def test_sinks_by_their_names(old: str, new: str, expected: int) -> None:
     assert found.moved == expected
 
 
+def test_no_examples() -> None:
+    """Where none are asked for, there is none, and the numbers are the same."""
+    diff = Diff(Route.parse(TEXT, {}), Route.parse(TEXT, {}), examples=0)
+
+    found = diff.of(batch([{"topic": "in.a", "value": {"city": "Oulu"}}] * 3), index("same"), index("one moves"))
+
+    assert (found.moved, found.examples.by_kind) == (3, {})
+
+
 def test_examples_are_bounded_and_the_first() -> None:
     """Of each kind as many as were asked for, by sequence, whatever order the records come in."""
     rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}, "offset": 100 - n} for n in range(50)])

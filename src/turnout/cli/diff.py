@@ -103,7 +103,7 @@ def _compared(
         from turnout.cli.run import log_beside
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.diff import diff
-        from turnout.spark.history.recorded import Span, same_source
+        from turnout.spark.history.recorded import Span, ask, same_source
         from turnout.spark.session.build import route_session
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
@@ -114,6 +114,7 @@ def _compared(
     # Before Spark is started, which takes seconds.
     span = Span.parse(start, end)
     same_source(old.route.source, new.route.source)
+    ask(new.route)
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
         names = old.name, new.name
         found = diff(old.route, new.route, spark, start=span.start, end=span.end, examples=examples, names=names)

@@ -81,7 +81,7 @@ class Ends:
             if not stages[row] and trace.outcomes[row] in _FAILED:
                 stages[row] = outside.setdefault(failure.stage, len(self._names) + len(outside))
         self._names += outside
-        self.codes = trace.outcomes * np.int64(len(self._names)) + stages
+        self.codes = trace.outcomes.astype(np.int64) * len(self._names) + stages
         self.width = len(Outcome) * len(self._names)
 
     def ended(self, code: int) -> Ended:

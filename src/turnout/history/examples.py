@@ -96,27 +96,34 @@ class Places:
 
     def __init__(self, batch: Any) -> None:
         names = batch.schema.names
-        self._topics = batch.column("topic")
-        self._streams = batch.column("stream" if "stream" in names else "topic")
+        self._batch = batch
+        self._named = "stream" if "stream" in names else "topic"
         self._offsets = _numbers(batch, "offset", -1)
         self._partitions = _numbers(batch, "partition", 0)
+        self._columns: dict[str, list[str | None]] = {}
 
     def of(self, row: int) -> Place:
         """The place of one record."""
-        return Place(int(self._offsets[row]), _text(self._streams[row]), int(self._partitions[row]))
+        return Place(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
 
     def topic(self, row: int) -> str:
         """The topic that one record came under."""
-        return _text(self._topics[row])
+        return self._texts("topic")[row] or ""
+
+    def _texts(self, name: str) -> list[str | None]:
+        texts = self._columns.get(name)
+        if texts is None:
+            texts = self._columns[name] = self._batch.column(name).to_pylist()
+        return texts
 
     def first(self, rows: Rows, limit: int) -> list[int]:
-        """The places in *rows* of the first by sequence, those of the same record together."""
-        if len(rows) <= limit:
-            return list(range(len(rows)))
+        """The places in *rows* of so many as are the first by sequence; those of one record stay in their order."""
+        if len(rows) <= limit or not limit:
+            return list(range(len(rows)))[:limit]
         offsets = self._offsets[rows]
         # All that share the last offset are looked at: records of several topics may have it.
         near = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
-        return sorted(near, key=lambda at: (self.of(int(rows[at])), at))
+        return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
 
 
 def _numbers(batch: Any, name: str, unknown: int) -> Rows:
@@ -125,11 +132,6 @@ def _numbers(batch: Any, name: str, unknown: int) -> Rows:
     column = batch.column(name).cast(pa.int64())
     numbers: Rows = column.fill_null(unknown).to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _text(scalar: Any) -> str:
-    text = scalar.as_py()
-    return text if isinstance(text, str) else ""
 
 
 def text_of(value: Any) -> str | None:

@@ -64,7 +64,7 @@ def report_lines(report: Report) -> Iterator[str]:
     found = report.differences
     yield f"old  {report.old}"
     yield f"new  {report.new}"
-    yield f"{found.records:,} records compared ({report.range})"
+    yield f"{found.records:,} {'record' if found.records == 1 else 'records'} compared ({report.range})"
     if found.empty:
         yield "no differences"
     else:
@@ -108,10 +108,14 @@ def _named(names: Tally) -> str:
 
 
 def _examples(found: Differences) -> Iterator[str]:
-    yield "examples, the first by sequence:"
-    for (kind, what), examples in sorted(found.examples.by_kind.items(), key=_order):
+    by_kind = sorted(found.examples.by_kind.items(), key=_order)
+    if by_kind:
+        yield "examples, the first by sequence:"
+    for (kind, what), examples in by_kind[:_SHOWN]:
         yield f"  {TITLES[kind]}{f', {what}' if what else ''}"
         yield from (f"    {_line(example)}" for example in examples)
+    if len(by_kind) > _SHOWN:
+        yield f"  and of {len(by_kind) - _SHOWN:,} more kinds; --json has them all"
 
 
 def _order(one: tuple[tuple[str, str], Any]) -> tuple[int, str]:

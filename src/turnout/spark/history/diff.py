@@ -27,7 +27,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.packed import unpack
-from turnout.spark.history.recorded import Span, recorded, same_source
+from turnout.spark.history.recorded import Span, ask, recorded, same_source
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.garbage import without_collections
@@ -107,11 +107,13 @@ def diff(
 
     Raises:
         ConfigError: the sources are not the same, or do not know such places.
-        ConnectionLostError: a server cannot be reached.
+        ConnectionLostError: the source's server cannot be reached.
+        StreamError: its stream does not exist.
         RunError: the job failed.
     """
     same_source(old.source, new.source)
     span = Span.parse(start, end)
+    ask(new)
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)
     with ExitStack() as resources:

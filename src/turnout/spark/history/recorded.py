@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.secrets import masked_url
-from turnout.spark.ends import RECORD_COLUMNS, read
+from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
 from turnout.spark.formats.nats.options import Start, parse_offset
 from turnout.spark.formats.nats.source import register
 
-__all__ = ["Span", "recorded", "same_source"]
+__all__ = ["Span", "ask", "recorded", "same_source"]
 
 _HOW: Final = frozenset(
     {
@@ -109,6 +110,16 @@ def _what(source: Endpoint) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     # Options of a client are not ours to know: some are passwords.
     return "a block of its own" if isinstance(value, Mapping) and value else masked_url(repr(value))
+
+
+def ask(route: Route) -> None:
+    """Ask a route's source whether it is there, if it is NATS.
+
+    Raises:
+        ConnectionLostError: the server cannot be reached.
+        StreamError: the stream does not exist.
+    """
+    look_ahead(replace(route, sinks={}))
 
 
 def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
