@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
-from turnout.errors import RunError
+from turnout.errors import RunError, StreamError
 from turnout.history.ended import Ended
 from turnout.history.examples import Place
 from turnout.routes import Route
@@ -63,6 +65,14 @@ def stream(nats_server: NatsServer) -> Iterator[str]:
 def text(nats_server: NatsServer, stream: str, tmp_path: Path) -> str:
     """A route with a store of its own."""
     return ROUTE.format(url=nats_server.url, stream=stream, store=store(tmp_path / "subscriptions.db", "n=3"))
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of loopback at which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def store(file: Path, *conditions: str) -> str:
@@ -128,6 +138,23 @@ def test_from_a_time(spark: SparkSession, text: str) -> None:
 
     assert (result.differences.records, result.differences.totals["old_us"]) == (0, 0.0)
     assert result.matrix.collect() == result.examples.collect() == []
+
+
+def test_servers_that_are_away(
+    spark: SparkSession, nats_server: NatsServer, text: str, free_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sink's is not needed, which is said; without the source nothing is begun."""
+    away = f'"nats://127.0.0.1:{free_port}", connectTimeout: 1, reconnectTimeout: 1'
+    no_sink = text.replace(
+        f'sink: {{format: nats, servers: "{nats_server.url}"', f"sink: {{format: nats, servers: {away}"
+    )
+    result = ts.diff(Route.parse(text, {}), Route.parse(no_sink, {}), spark, end=101)
+
+    assert (result.differences.records, result.differences.empty) == (100, True)
+    assert "destinations that lead back into the source are not looked for" in caplog.text
+    other = Route.parse(re.sub("stream: DIFF[0-9a-f]+", "stream: NONE", text), {})
+    with pytest.raises(StreamError, match=r"STREAM\.INFO\.NONE: stream not found"):
+        ts.diff(other, other, spark)
 
 
 def test_records_that_are_gone(spark: SparkSession, nats_server: NatsServer) -> None:
