@@ -175,5 +175,4 @@ def _bar(row: ET.Element, shares: Iterable[tuple[float, str]]) -> None:
     cell = ET.SubElement(row, "td", {"class": "bar"})
     for share, kind in shares:
         style = {"style": f"width: {100 * share:.2f}%"}
-        # An empty element has a closing tag in HTML only where it is not void, which a div is not.
         ET.SubElement(cell, "div", {**style, **({"class": kind} if kind else {})})
