@@ -132,6 +132,7 @@ class _Comparison:
         self._old, self._new = old, new
         self._places = Places(batch)
         self._limit = limit
+        self._otherwise = np.zeros(batch.num_rows, np.bool_)
         self._changed = np.zeros(batch.num_rows, np.bool_)
         self._examples: dict[tuple[str, str], list[Example]] = defaultdict(list)
 
@@ -171,9 +172,9 @@ class _Comparison:
 
     def _endings(self) -> Matrix:
         old, new = self._old, self._new
-        matrix, other, pairs = Matrix.of(Ends(old.trace, old.watch), Ends(new.trace, new.watch))
-        self._changed |= other
-        rows = np.flatnonzero(other)
+        matrix, self._otherwise, pairs = Matrix.of(Ends(old.trace, old.watch), Ends(new.trace, new.watch))
+        self._changed |= self._otherwise
+        rows = np.flatnonzero(self._otherwise)
         by_pair: dict[str, list[int]] = defaultdict(list)
         for row, (before, after) in zip(rows.tolist(), pairs, strict=True):
             by_pair[f"{before} → {after}"].append(row)
@@ -228,11 +229,15 @@ class _Comparison:
         return number, Tally() + Tally(counts)
 
     def _failures(self) -> int:
-        """Note records that fail with both, and not in the same way."""
+        """Note records that fail with both in another way, or that end alike and have failed deliveries with one."""
         old, new = self._old, self._new
         elsewhere = old.letters_to != new.letters_to
-        failed = old.trace.failures.keys() & new.trace.failures.keys()
-        rows = sorted(row for row in failed if elsewhere or self._reason(old, row) != self._reason(new, row))
+        both = old.trace.failures.keys() & new.trace.failures.keys()
+        failed = {row for row in both if elsewhere or self._reason(old, row) != self._reason(new, row)}
+        one = old.trace.failures.keys() ^ new.trace.failures.keys()
+        more = np.flatnonzero(_letters(old.trace) != _letters(new.trace)).tolist()
+        failed.update(row for row in (*one, *more) if not self._otherwise[row])
+        rows = sorted(failed)
         self._changed[rows] = True
         for row in self._first(np.array(rows, np.int64)):
             before, after = (_letter(one, self._reason(one, row), to=elsewhere) for one in (old, new))
@@ -255,6 +260,12 @@ def _delivery(subscription: str | None, address: str | None) -> Any:
 
 def _content(raw: bytes | None) -> Any:
     return ABSENT if raw is None else read_back(raw)
+
+
+def _letters(trace: Trace) -> Rows:
+    """By row the number of dead letters: one for a record that fails, one for each delivery that nobody can take."""
+    letters: Rows = np.bincount(trace.rows[len(trace.rows) - trace.letters :], minlength=len(trace))
+    return letters
 
 
 def _letter(version: Traced, reason: Any, *, to: bool) -> Any:

@@ -51,7 +51,8 @@ class Differences:
         values: records that both deliver, with other values.
         keys: likewise.
         headers: likewise.
-        failures: records that fail with both, for another reason or with a dead letter elsewhere.
+        failures: records that fail with both, for another reason or with a dead letter elsewhere; and those that end
+            alike, of which one version has deliveries that nobody can take.
         fields: of the values: path → in how many records it is not the same.
         header_names: likewise of the headers.
         losers: subscription → deliveries lost.
