@@ -41,7 +41,7 @@ def one_of(*valid: str, any_case: bool = False) -> Callable[[str | None], str | 
     words = frozenset(word.lower() for word in valid) if any_case else frozenset(valid)
 
     def check(value: str | None) -> str | None:
-        found = value.lower() if any_case and value is not None else value
-        return None if found in words else f"expected one of {', '.join(valid)}"
+        word = value.lower() if any_case and value is not None else value
+        return None if word in words else f"expected one of {', '.join(valid)}"
 
     return check

@@ -38,7 +38,7 @@ def document_of(subscription: Subscription, revision: int) -> dict[str, Any]:
         "revision": revision,
         "metadata": {name.translate(_SPECIAL): value for name, value in metadata.items()},
         "route": {"destinations": list(subscription.destinations), "condition": _tree(condition)},
-        "leaves": sorted({leaf_token(*found) for found in _kiwis(condition)}),
+        "leaves": sorted({leaf_token(*kiwi) for kiwi in _kiwis(condition)}),
         "pairs": sorted(pair_token(*pair) for pair in metadata.items()),
     }
 
