@@ -38,12 +38,16 @@ from turnout.transforms.value_to_key import ValueToKey
 
 __all__ = [
     "ENTRY_POINT",
+    "PACKAGE",
     "PREDICATES",
     "RELEASED",
     "Found",
     "UnknownNameError",
     "find_predicate",
     "find_transform",
+    "predicate_names",
+    "predicates",
+    "transform_names",
     "transforms",
 ]
 
@@ -115,6 +119,18 @@ def predicates() -> Mapping[str, type[Predicate]]:
     """Every predicate there is, by its simple name."""
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Predicate)}
     return {**offered, **PREDICATES}
+
+
+def transform_names(simple: str) -> list[str]:
+    """Everything that may be written for the transform of a simple name: sides, and the package of Kafka's own."""
+    sides = [f"{simple}$Key", f"{simple}$Value"] if transforms()[simple].sided else [simple]
+    return [*sides, *(PACKAGE + name for name in sides)]
+
+
+def predicate_names(simple: str) -> list[str]:
+    """Everything that may be written for the predicate of a simple name: drafts' names and packages, too."""
+    names = [simple, *(draft for draft, released in _DRAFT_PREDICATES.items() if released == simple)]
+    return [*names, *(package + name for package in _PREDICATE_PACKAGES for name in names)]
 
 
 def find_transform(name: str, *, strict: bool = False) -> Found:
