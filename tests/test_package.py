@@ -95,11 +95,13 @@ def _pure_modules() -> list[str]:
         "transforms",
         "subscriptions",
         "routes",
+        "routes/drafts",
+        "routes/json_schema",
         "engine",
         "history",
     ):
         path = str(ROOT / "src" / "turnout" / package)
-        names += [f"turnout.{package}.{found.name}" for found in pkgutil.iter_modules([path])]
+        names += [f"turnout.{package.replace('/', '.')}.{found.name}" for found in pkgutil.iter_modules([path])]
     return [name for name in names if not name.endswith("stores")]
 
 

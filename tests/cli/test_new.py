@@ -125,7 +125,7 @@ def test_questions(tmp_path, monkeypatch) -> None:
     done = CliRunner().invoke(build_app(), ["new"], input=answers)
 
     assert done.exit_code == 0
-    questions = re.findall(r"([A-Z][^\[:]*) \[([^\]]*)\]: ", done.output)
+    questions = re.findall(r"([A-Z][^\[:\n]*) \[([^\]]*)\]: ", done.output)
     assert [question for question, _ in questions] == [
         "Where records come from", "Where messages go", "What the route is called",
     ]  # fmt: skip
