@@ -19,8 +19,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-SOURCES = ("src", "benchmarks", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
-           "CHANGELOG.md", "constraints.txt", "Makefile")  # fmt: skip
+SOURCES = (
+    "src", "benchmarks", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
+    "CHANGELOG.md", "constraints.txt", "Makefile",
+)  # fmt: skip
 
 
 def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -62,8 +64,7 @@ def installed(built, tmp_path_factory) -> Path:
     # Behind the wheel: an editable turnout of this environment is not found first. Its own .pth files are not read.
     here = Path(pytest.__file__).parents[1]
     (library / "others.pth").write_text(f"{here}\n", encoding="utf-8")
-    python = folder / "venv" / "bin" / "python"
-    return python
+    return folder / "venv" / "bin" / "python"
 
 
 @pytest.fixture
@@ -84,9 +85,8 @@ def test_what_is_in_it(built) -> None:
         "turnout/spark/session/log4j2.properties",
         "pyspark_nats/__init__.py",
     } <= names
-    assert [
-        name for name in names if name.startswith(("tests", "benchmarks", "examples")) or name.endswith(".pyc")
-    ] == []
+    stray = [name for name in names if name.startswith(("tests", "benchmarks", "examples")) or name.endswith(".pyc")]
+    assert stray == []
 
 
 def test_its_page(built) -> None:
@@ -102,8 +102,8 @@ def test_its_page(built) -> None:
 
 def test_the_source_distribution(built) -> None:
     """It has what its own wheel is built of, and the version that a source archive without git has."""
-    members = tarfile.open(built[0]).getnames()
-    inner = {name.partition("/")[2] for name in members}
+    with tarfile.open(built[0]) as archive:
+        inner = {name.partition("/")[2] for name in archive.getnames()}
 
     assert inner >= {"setup.py", "benchmarks/harness.py", "examples/flights.yaml", "schema/route.schema.json"}
     assert built[0].name == f"turnout-{PROJECT['tool']['setuptools_scm']['fallback_version']}.tar.gz"
