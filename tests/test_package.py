@@ -66,7 +66,7 @@ def test_the_public_names() -> None:
 
 
 def _documents() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("document", _documents(), ids=lambda path: str(path.relative_to(ROOT)))
