@@ -94,6 +94,11 @@ class Starter:
             "volumes": ["./:/routes:ro", "turnout:/var/lib/turnout"],
             "depends_on": {"nats": {"condition": "service_healthy"}},
             "restart": "unless-stopped",
+            "stop_grace_period": "1m",
+            "read_only": True,
+            "tmpfs": ["/tmp:exec"],  # noqa: S108 - of the container, for Spark's native libraries
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges:true"],
         }
         server = {
             "image": "nats:2-alpine",
