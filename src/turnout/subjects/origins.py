@@ -43,12 +43,28 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
 
 def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
     """Where mappings were looked for in vain, and where there are some."""
-    accounts = _accounts(config)
-    holders = [name for name, holder in accounts.items() if isinstance(holder, Mapping) and _blocks(holder, "")]
+    holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"
     here = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
     return f"{here}; these accounts have some: {', '.join(holders)}"
+
+
+def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
+    """The accounts of a parsed configuration that have mappings, ``$G`` among them where they stand at its top.
+
+    Raises:
+        ConfigError: when a block of mappings is none.
+    """
+    top = [GLOBAL] if _blocks(config, "") else []
+    holders = {name: account_of(config, name) for name in _accounts(config)}
+    return [*top, *(name for name, holder in holders.items() if _blocks(holder, f"accounts.{name}."))]
+
+
+def account_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a parsed configuration says of an account; nothing where there is no block of that name."""
+    holder = _accounts(config).get(name)
+    return holder if isinstance(holder, Mapping) else {}
 
 
 def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[str, Any]:

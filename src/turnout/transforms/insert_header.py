@@ -26,7 +26,9 @@ class InsertHeader(Transform):
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
         Option("header", "STRING", "The header's name; may be empty.", check=non_null),
-        Option("value.literal", "STRING", "The value's text: a number, a date, JSON, or words.", check=non_null),
+        Option(
+            "value.literal", "STRING", "The value's text: a number, a date, JSON, or words.", check=non_null, block=True
+        ),
     )
 
     header: str = ""

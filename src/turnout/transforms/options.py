@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from turnout.guesses import did_you_mean
 
 __all__ = [
+    "RANGES",
     "REQUIRED",
     "Kind",
     "Option",
@@ -36,7 +37,8 @@ class _Required:
 REQUIRED: Final = _Required()
 """The default of an option that has none."""
 
-_RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
+RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
+"""How many bits a whole number has beside its sign."""
 
 
 @dataclass(eq=False)
@@ -61,6 +63,7 @@ class Option:
     Attributes:
         check: gives what is wrong with a parsed value, None if nothing.
         valid: what the documentation says about valid values.
+        block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Option:
     default: Any = REQUIRED
     check: Callable[[Any], str | None] | None = None
     valid: str = ""
+    block: bool = False
 
     def parse(self, text: str | None) -> Any:
         """The value that a property's text stands for.
@@ -94,7 +98,7 @@ class Option:
         return self._integer(text)
 
     def _integer(self, text: str) -> int:
-        bits = _RANGES[self.kind]
+        bits = RANGES[self.kind]
         digits = text[1:] if text[:1] in ("+", "-") else text
         number = int(text) if digits.isdecimal() else None
         if number is None or not -(1 << bits) <= number < 1 << bits:

@@ -134,7 +134,7 @@ class Condition(Predicate):
 
     summary: ClassVar[str] = "True where a condition over topic, headers, key and value fields holds."
     options: ClassVar[tuple[Option, ...]] = (
-        Option("when", "STRING", "The condition, in the language of subscriptions, as JSON or YAML."),
+        Option("when", "STRING", "The condition, in the language of subscriptions, as JSON or YAML.", block=True),
     )
 
     tree: ConditionTree
