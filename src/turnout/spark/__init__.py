@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
     from turnout.spark.formats.nats.source import register
-    from turnout.spark.frames import Applied, apply_chain, match
+    from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
     from turnout.spark.history.diff import DiffResult, diff
     from turnout.spark.running.job import Progress, RunResult, run
     from turnout.spark.session.build import build_session
@@ -32,12 +32,13 @@ __all__ = [
     "register",
     "run",
     "subject_matches",
+    "subscriptions_table",
     "transform_subject",
 ]
 
 _HOMES = {
     "turnout.engine.counts": ("Counts",),
-    "turnout.spark.frames": ("Applied", "apply_chain", "match"),
+    "turnout.spark.frames": ("Applied", "apply_chain", "match", "subscriptions_table"),
     "turnout.spark.history.diff": ("DiffResult", "diff"),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
     "turnout.spark.session.build": ("build_session",),

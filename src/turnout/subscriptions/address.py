@@ -12,7 +12,7 @@ from turnout.guesses import did_you_mean
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 
-__all__ = ["beside", "existing", "resolved", "store_url", "url_problem"]
+__all__ = ["beside", "existing", "resolved", "store_url", "url_problem", "with_retention"]
 
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
@@ -90,3 +90,14 @@ def existing(url: str) -> str:
     _, mark, query = url.partition("?")
     names = [field.partition("=")[0] for field in query.split("&")]
     return url if "mode" in names else f"{url}{'&' if mark else '?'}mode=rw"
+
+
+def with_retention(url: str, retention: str) -> str:
+    """The URL of a store that remembers for so long what was deleted; one that is in the URL gives way.
+
+    >>> with_retention("sqlite:///subscriptions.db?retention=1h&timeout=5", "30d")
+    'sqlite:///subscriptions.db?timeout=5&retention=30d'
+    """
+    place, _, query = url.partition("?")
+    others = [field for field in query.split("&") if field and not field.startswith("retention=")]
+    return f"{place}?{'&'.join((*others, f'retention={quote(retention)}'))}"
