@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
-from turnout.spark.formats.nats.sink import SinkOptions
+from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.wire import TOO_LARGE, Connection, Publisher
 from turnout.wire.packing import header_lines, id_lines
 

@@ -20,7 +20,7 @@ from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.spark.formats.nats.packed import unpack
-from turnout.spark.formats.nats.sink import SinkOptions
+from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.publishing import Publishers
 from turnout.spark.workers.garbage import without_collections
