@@ -12,7 +12,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.wire import Connection, ConnectionOptions
 from turnout.wire.places import Place, count_between, parse_place, resolve, state_of
 
-__all__ = ["StreamRange", "nats_source", "place_of", "ranges_of", "streams_of"]
+__all__ = ["StreamRange", "filters_of", "nats_source", "place_of", "ranges_of", "streams_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,12 @@ def streams_of(source: NatsSource) -> tuple[str, ...]:
     """The names of the streams of a source."""
     given = source.stream.split(",") if isinstance(source.stream, str) else source.stream
     return tuple(name.strip() for name in given)
+
+
+def filters_of(source: NatsSource) -> tuple[str, ...]:
+    """The subjects that a source reads; none for all."""
+    given = source.filter_subject or []
+    return tuple(one.strip() for one in (given.split(",") if isinstance(given, str) else given))
 
 
 def place_of(option: str, given: Place) -> Place:
