@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+_DID = {
+    "delivered": "delivered",
+    "failed": "failed again",
+    "filtered": "filtered by now",
+    "unmatched": "wanted by nobody now",
+    "lost_by_weight": "lost by weight",
+}
+_WOULD = {
+    "delivered": "would be delivered",
+    "failed": "would fail again",
+    "filtered": "would be filtered",
+    "unmatched": "would be wanted by nobody",
+    "lost_by_weight": "would be lost by weight",
+}
+
 _SHOWN = 20
 """So many reasons are shown."""
 
@@ -60,11 +75,11 @@ def register(app: typer.Typer) -> None:
 def _lines(report: Report) -> Iterator[str]:
     total = len(report.results)
     yield f"{total:,} dead {'letter' if total == 1 else 'letters'} of {report.route}"
-    would = "would be " if report.dry_run else ""
+    words = _WOULD if report.dry_run else _DID
     groups = report.groups()
     for stage, reason, outcomes in groups[:_SHOWN]:
         why = "wanted by nobody" if stage is None else f"{stage}: {reason}"
-        ends = ", ".join(f"{count:,} {would}{outcome.replace('_', ' ')}" for outcome, count in outcomes.items())
+        ends = ", ".join(f"{count:,} {words[outcome]}" for outcome, count in outcomes.items())
         yield f"{outcomes.total():>8,}  {why}"
         yield f"          {ends}"
     if len(groups) > _SHOWN:
@@ -72,4 +87,4 @@ def _lines(report: Report) -> Iterator[str]:
     again = {one.reason for one in report.results if one.outcome == "failed" and one.reason != one.letter.reason}
     yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN])
     if not report.dry_run and total:
-        yield f"{report.stored:,} messages stored, {report.duplicates:,} known already"
+        yield f"messages stored: {report.stored:,}, known already: {report.duplicates:,}"
