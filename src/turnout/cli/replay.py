@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,8 @@ def register(app: typer.Typer) -> None:
         loaded = Route.load(route)
         plan = _planned(loaded, start=start, end=end, subscriptions=subscription, where=where, sink=sink, id=id)
         screen = console(quiet=as_json)
-        screen.print("\n".join(plan.lines()), soft_wrap=True, markup=False)
+        lines = plan.lines() if dry_run else _begun(plan)
+        screen.print("\n".join(lines), soft_wrap=True, markup=False)
         result = _carried_out(plan, master, dry_run=dry_run, quiet=as_json)
         if as_json:
             typer.echo(json.dumps(_as_json(result), indent=1))
@@ -71,6 +73,17 @@ def _planned(route: Any, **asked: Any) -> ReplayPlan:
     from turnout.spark.history.replay_plan import plan_replay
 
     return plan_replay(route, **asked)
+
+
+def _begun(plan: ReplayPlan) -> Iterator[str]:
+    """What is going to be done, which is the rest where the same replay was interrupted."""
+    from turnout.spark.history.replay_state import ReplayState
+
+    state = ReplayState.of(plan)
+    yield from replace(plan, ranges=state.ranges).lines()
+    if state.begun:
+        done = ", ".join(f"{stream} before {place:,}" for stream, place in state.next.items())
+        yield f"goes on: {state.counts.read:,} records are done, {done}"
 
 
 def _carried_out(plan: ReplayPlan, master: str, *, dry_run: bool, quiet: bool) -> ReplayResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
@@ -60,8 +60,11 @@ def place_of(option: str, given: Place) -> Place:
     Raises:
         ConfigError: the text names none.
     """
+    if isinstance(given, datetime) and given.tzinfo is None:
+        # What has no zone is UTC, as everywhere in turnout.
+        return given.replace(tzinfo=UTC)
     if not isinstance(given, str):
-        return given if not isinstance(given, datetime) or given.tzinfo else given.astimezone()
+        return given
     place = parse_place(given.strip())
     if place is None:
         expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
