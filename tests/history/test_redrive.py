@@ -252,6 +252,23 @@ def test_a_record_that_is_gone_from_its_stream(scene) -> None:
     assert (report.stored, report.duplicates) == (0, 1)
 
 
+def test_what_others_publish_among_the_letters(scene) -> None:
+    """A note that is none, and a letter that does not know its place, disturb nothing: the others are redriven."""
+    scene.publish(b"{")
+    scene.run()
+    name = ("__connect.errors.connector.name", "redriven")
+    with Connection.open(scene.url) as connection, Publisher(connection) as publisher:
+        for body in (b"{", b"[]", b'{"delivered": [1], "failed": 3}', b'{"delivered": ["x"], "failed": {}}'):
+            publisher.publish(f"dead-{scene.name}", body, [(dead_letters.REDRIVEN, "1"), name])
+        publisher.publish(f"dead-{scene.name}", b"{", [name, ("__connect.errors.offset", "first")])
+
+    first, strange = scene.letters()
+
+    assert (first.record.offset, first.done, first.tries) == (1, False, 0)
+    assert strange.record.offset is None
+    assert scene.redrive().outcomes == {"failed": 2}
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

@@ -151,6 +151,11 @@ def test_what_cannot_be_replayed(streams: Streams, text: str, tmp_path: Path) ->
         given: dict[str, Any] = asked
         with pytest.raises(ConfigError, match=problem):
             plan_replay(route, **given)
+    secret = "{format: json, path: out, options: {password: hunter2}}"
+    assert "hunter2" not in json.dumps(plan_replay(route, sink=secret).asked)
+    with pytest.raises(ConfigError) as wrong:
+        plan_replay(route, sink=secret.replace("}}", "]"))
+    assert "hunter2" not in str(wrong.value)
     plan = plan_replay(route, id="mine")
     plan.folder.mkdir(parents=True)
     (plan.folder / "state.json").write_text(

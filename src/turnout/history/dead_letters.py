@@ -85,8 +85,8 @@ class DeadLetter:
             topic=context.get(f"{_CONTEXT}topic", ""),
             value=row["value"],
             headers=tuple(own),
-            partition=int(context.get(f"{_CONTEXT}partition", 0)),
-            offset=int(context[f"{_CONTEXT}offset"]) if f"{_CONTEXT}offset" in context else None,
+            partition=_number(context.get(f"{_CONTEXT}partition")) or 0,
+            offset=_number(context.get(f"{_CONTEXT}offset")),
             timestamp=row["timestamp"],
         )
         return cls(
@@ -101,9 +101,14 @@ class DeadLetter:
             context.get(f"{_CONTEXT}exception.message"),
             context.get(SUBSCRIPTION),
             context.get(DESTINATION),
-            int(context.get(TRIES, 0)),
+            _number(context.get(TRIES)) or 0,
             raw=tuple((name, value) for name, value in pairs if name not in _OF_MESSAGE),
         )
+
+
+def _number(text: str | None) -> int | None:
+    """A number as a header has it; None where something else stands there: anybody may publish among the letters."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
 
 
 def _parted(pairs: Sequence[tuple[str, bytes]]) -> tuple[list[Header], dict[str, str]]:
@@ -205,7 +210,7 @@ def read(
         following = state_of(connection, box.stream).next
         rows = _rows(PullReader(connection, Range(box.stream, first, following, (box.topic,))))
         letters, noted = _sorted_out(rows, route, box)
-    marked = (_marked(one, noted) for one in letters if one.sequence < last)
+    marked = (noted.of(one) for one in letters if one.sequence < last)
     return [one for one in marked if (done or not one.done) and _asked_for(one, stage, reason)]
 
 
@@ -215,30 +220,43 @@ def _rows(reader: PullReader) -> Iterator[dict[str, Any]]:
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
 
 
-def _sorted_out(
-    rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox
-) -> tuple[list[DeadLetter], list[dict[str, Any]]]:
-    """A route's letters, and the notes about them; others may share the topic."""
+def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> tuple[list[DeadLetter], _Noted]:
+    """A route's letters, and what is noted of them; others may share the topic."""
     sources = streams_of(route.source) if isinstance(route.source, NatsSource) else ()
-    letters, notes = [], []
+    letters, noted = [], _Noted()
     for row in rows:
         headers = {one["key"]: one["value"] for one in row["headers"] or ()}
         if headers.get(f"{_CONTEXT}connector.name") != route.name.encode():
             continue
         if REDRIVEN in headers:
-            notes.append(json.loads(row["value"]))
+            noted.add(row["value"])
         else:
             letters.append(DeadLetter.of(row, box.stream, sources))
-    return letters, notes
+    return letters, noted
 
 
-def _marked(letter: DeadLetter, notes: Iterable[Mapping[str, Any]]) -> DeadLetter:
-    """A letter with what notes say of it."""
-    tries, done = letter.tries, letter.done
-    for note in notes:
-        done = done or letter.sequence in note["delivered"]
-        tries = max(tries, note["failed"].get(str(letter.sequence), 0))
-    return replace(letter, tries=tries, done=done)
+class _Noted:
+    """What notes among dead letters say of them, by sequence."""
+
+    def __init__(self) -> None:
+        self._done: set[int] = set()
+        self._tries: dict[str, int] = {}
+
+    def add(self, body: bytes) -> None:
+        """Take in a note; what cannot be read as one says nothing."""
+        try:
+            note = json.loads(body)
+            done = {int(sequence) for sequence in note["delivered"]}
+            tries = {str(sequence): int(count) for sequence, count in note["failed"].items()}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return
+        self._done |= done
+        self._tries |= {sequence: max(count, self._tries.get(sequence, 0)) for sequence, count in tries.items()}
+
+    def of(self, letter: DeadLetter) -> DeadLetter:
+        """A letter with what is noted of it."""
+        tries = max(letter.tries, self._tries.get(str(letter.sequence), 0))
+        return replace(letter, tries=tries, done=letter.sequence in self._done)
 
 
 def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:

@@ -38,7 +38,8 @@ def _parsed(text: str, route: Route) -> Endpoint:
     try:
         block = yaml.safe_load(text)
     except yaml.YAMLError as failure:
-        raise ConfigError([Mistake("sink", f"is no YAML: {failure}")]) from None
+        # The whole message quotes the text, which may hold a password.
+        raise ConfigError([Mistake("sink", f"is no YAML: {getattr(failure, 'problem', '')}")]) from None
     if not isinstance(block, dict):
         names = ", ".join(name for name in route.sinks if name) or "none with a name"
         expected = f"a sink of the route (there are {names}) or a block like {{format: json, path: FOLDER}}"

@@ -124,7 +124,7 @@ def plan_replay(
         "end": str(end),
         "subscriptions": None if subscriptions is None else sorted(set(subscriptions)),
         "where": None if condition is None else format_condition(condition),
-        "sink": None if sink is None else str(sink),
+        "sink": None if sink is None else _unread(str(sink)),
     }
     name = _name(asked, id)
     chosen = _chosen(route, subscriptions)
@@ -143,6 +143,11 @@ def plan_replay(
         asked,
         (Path(folder) if folder is not None else _beside(route)) / name,
     )
+
+
+def _unread(text: str) -> str:
+    """A text that may hold a password, as one that is known again and not read."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _name(asked: dict[str, Any], given: str | None) -> str:
