@@ -20,7 +20,7 @@
     └── MissingExtraError(ImportError)   .extra               an optional dependency is not installed
 
 Packages refine these in their own ``errors`` module (``turnout.subjects.errors`` has one class per
-reason of nats-server) but never start a second tree.
+reason of nats-server, ``turnout.protocol.errors`` one per answer of JetStream) but never start a second tree.
 """
 
 from __future__ import annotations

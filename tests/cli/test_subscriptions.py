@@ -303,3 +303,57 @@ def test_create_refuses_what_cannot_be_published_to(turnout):
     assert code == 2
     assert "'deliver..desk' cannot be published to: an empty token at position 8" in err
     assert turnout("subscriptions", "export")[1] == ""
+
+
+def test_tokens_of_tenants(turnout, tmp_path):
+    """A new token's entry in the token file lets its bearer in, to its tenant's subscriptions alone."""
+    entries, tokens = [], {}
+    for tenant, *more in (("acme", "--destination", "acme.>"), ("bolt",), ("*",)):
+        code, entry, told = turnout("subscriptions", "token", tenant, *more)
+        assert code == 0
+        entries.append(entry)
+        tokens[tenant] = tmp_path / f"token-{len(entries)}"
+        tokens[tenant].write_text(told.rpartition(": ")[2])
+    (tmp_path / "tokens.yaml").write_text("".join(entries))
+    served = ("subscriptions", "serve", "--store", f"sqlite:///{tmp_path}/t.db", "--tokens", "tokens.yaml")
+    with serving(*served) as (address, _, _):
+        acme, bolt, whole = (["--store", f"grpc://{address}?token-file={file}"] for file in tokens.values())
+        one = created(turnout, "--has", "k=v", "--to", "acme.d", *acme)
+        assert turnout("subscriptions", "match", "k=v", *acme)[1] == f"{one}  acme.d\n"
+        assert turnout("subscriptions", "match", "k=v", *bolt)[1] == ""
+        assert turnout("subscriptions", "read", one, *bolt)[0] == 1
+        assert turnout("subscriptions", "read", f"@acme/{one}", *whole)[0] == 0
+        code, _, err = turnout("subscriptions", "create", "--has", "k=v", "--to", "d", *acme)
+        assert (code, "PERMISSION_DENIED" in err) == (1, True)
+    assert turnout("subscriptions", "token", "a/b")[0] == 2
+    assert turnout("subscriptions", "token", "acme", "--right", "all")[0] == 2
+
+
+def test_serve_off_loopback(turnout, tmp_path):
+    """Another address needs TLS or an explicit word; a token file needs tokens."""
+    code, _, err = turnout("subscriptions", "serve", "--host", "0.0.0.0")
+    assert (code, "--insecure" in err) == (2, True)
+    (tmp_path / "tokens.yaml").write_text("[]")
+    code, _, err = turnout("subscriptions", "serve", "--tokens", "tokens.yaml")
+    assert (code, "has no tokens" in err) == (2, True)
+    with serving("subscriptions", "serve", "--host", "0.0.0.0", "--insecure") as (address, _, _):
+        assert turnout("subscriptions", "search", "--store", f"grpc://{address}")[0] == 0
+
+
+def test_what_serving_leaves(turnout, tmp_path):
+    """The files of both services are for their owner alone, while they run and afterwards."""
+    left, before = tmp_path / "left", os.umask(0o022)
+    left.mkdir()
+    try:
+        with (
+            serving("kiwi-tree", "serve", "--file", f"{left}/tree.db"),
+            serving("subscriptions", "serve", "--store", f"sqlite:///{left}/s.db", TMPDIR=str(left)) as (address, _, _),
+        ):
+            created(turnout, "--has", "k=v", "--to", "d", "--store", f"grpc://{address}")
+            running = {file.name: oct(file.stat().st_mode & 0o777) for file in left.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert {"tree.db", "s.db", "s.db-wal"} <= set(running)
+    assert set(running.values()) == {"0o600"}
+    assert {oct(file.stat().st_mode & 0o777) for file in left.iterdir()} == {"0o600"}

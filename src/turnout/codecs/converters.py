@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from turnout.codecs.format import Format
+from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, Format
 from turnout.errors import Mistake
 
 __all__ = ["Converters", "converters_of"]
@@ -80,12 +80,18 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
         return Format(format_)
     # Whatever is not "true" is taken for the default, and has been named.
     enable, defaults = (settings.get(flag, "true").lower() != "false" for flag in _FLAGS)
-    return Format(format_, schemas_enable=enable, replace_null_with_default=defaults)
+    decimals = settings.get(DECIMAL_FORMAT, "").upper()
+    return Format(
+        format_,
+        schemas_enable=enable,
+        replace_null_with_default=defaults,
+        decimal_format=decimals if decimals in DECIMAL_FORMATS else DECIMAL_FORMATS[0],
+    )
 
 
 def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The settings of one converter that are not understood."""
-    known = {"connect-json": (*_FLAGS, "decimal.format"), "string": ("encoding",)}.get(format_, ())
+    known = {"connect-json": (*_FLAGS, DECIMAL_FORMAT), "string": ("encoding",)}.get(format_, ())
     for option, value in settings.items():
         if option in _WITHOUT_EFFECT:
             continue
@@ -94,8 +100,8 @@ def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, 
             yield option, f"is not understood; known here are {listed}" if known else "the converter has no settings"
         elif option in _FLAGS and value.lower() not in ("true", "false"):
             yield option, f"expected true or false, found {value!r}"
-        elif option == "decimal.format" and value.upper() != "BASE64":
-            yield option, f"expected BASE64, found {value!r}: decimals are read from numbers, too, but written as bytes"
+        elif option == DECIMAL_FORMAT and value.upper() not in DECIMAL_FORMATS:
+            yield option, f"expected {' or '.join(DECIMAL_FORMATS)}, found {value!r}"
         elif option == "encoding" and value.upper() not in _ENCODINGS:
             yield option, f"expected UTF-8, found {value!r}"
 

@@ -14,7 +14,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean
 from turnout.records.schema import Schema
 
-__all__ = ["ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
+__all__ = ["DECIMAL_FORMAT", "DECIMAL_FORMATS", "ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
 
 ENTRY_POINT = "turnout.codecs"
 """The entry point group in which a package names its formats; each is a function of a `Format` that gives a codec."""
@@ -27,7 +27,13 @@ FORMATS: tuple[str, ...] = (
 _FLAGS = {"schemas.enable": "schemasEnable", "replace.null.with.default": "replaceNullWithDefault"}
 """Settings that are true or false, as JsonConverter and as a route file spells them; all are true if not given."""
 
-SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values())
+DECIMAL_FORMAT = "decimal.format"
+"""JsonConverter's setting of how decimals are written (KIP-481)."""
+
+DECIMAL_FORMATS: tuple[str, ...] = ("BASE64", "NUMERIC")
+"""What it can be, the default first."""
+
+SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values(), DECIMAL_FORMAT, "decimalFormat")
 """What a format of turnout's own may have beside its name."""
 
 
@@ -51,6 +57,7 @@ class Format:
             has the schema that comes with it, or none.
         replace_null_with_default: of ``connect-json``, whether a null that has a default in the schema is read, and
             written, as that default.
+        decimal_format: of ``connect-json``, whether decimals are written as ``BASE64`` or as ``NUMERIC`` (KIP-481).
         options: of a format of another package, all its settings.
     """
 
@@ -59,11 +66,12 @@ class Format:
     schemas_enable: bool = True
     value_schema: Mapping[str, Any] | None = None
     replace_null_with_default: bool = True
+    decimal_format: str = DECIMAL_FORMATS[0]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None, *, path: str = "value") -> Self:
-        """Read a route's mapping: ``format``, ``schema``, ``schemas.enable``, ``replace.null.with.default``.
+        """Read a route's mapping: ``format``, ``schema``, and the settings of JsonConverter as it spells them.
 
         Args:
             config: what the route says.
@@ -86,6 +94,10 @@ class Format:
             flags[name] = str(flag).lower() == "true"
             if str(flag).lower() not in ("true", "false"):
                 mistakes.append(Mistake(f"{path}.{name}", f"expected true or false, found {flag!r}"))
+        decimals = str(given.pop(DECIMAL_FORMAT, given.pop("decimalFormat", DECIMAL_FORMATS[0]))).upper()
+        if decimals not in DECIMAL_FORMATS:
+            expected = " or ".join(DECIMAL_FORMATS)
+            mistakes.append(Mistake(f"{path}.{DECIMAL_FORMAT}", f"expected {expected}, found {decimals!r}"))
         mistakes += [Mistake(f"{path}.schema", problem) for problem in _schema_problems(format_, schema)]
         mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in given]
         if mistakes:
@@ -97,6 +109,7 @@ class Format:
             flags["schemas.enable"],
             schema if connect else None,
             flags["replace.null.with.default"],
+            decimals,
         )
 
 

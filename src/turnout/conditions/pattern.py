@@ -58,6 +58,8 @@ def check_pattern(pattern: str, *, tree: bool = False) -> None:
 @lru_cache(maxsize=8192)
 def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
     """The pattern's pieces: no two texts in a row, and no two ``*`` in a row."""
+    if not tree and "\\" not in pattern:
+        return tuple([_PIECES.get(piece[0], piece) for piece in _wildcards(pattern) if piece])
     pieces: list[Piece] = []
     text: list[str] = []
 
@@ -97,6 +99,11 @@ def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
         position += 1
     end_text()
     return tuple(pieces)
+
+
+_wildcards = re.compile(r"(\*+|\?)").split
+
+_PIECES: dict[str, Piece] = {"*": ANY, "?": ONE}
 
 
 def escape(text: str) -> str:

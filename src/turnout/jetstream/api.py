@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream.connection import Answer, Connection
 from turnout.jetstream.errors import StreamError, api_error
-from turnout.jetstream.prefix import Prefix
+from turnout.protocol.prefix import Prefix
 
 __all__ = ["Api", "check_name", "name_mistake"]
 

@@ -9,12 +9,13 @@ from time import monotonic
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream._watchdog import Watchdog
 from turnout.jetstream.api import Api
+from turnout.jetstream.connection import Connection
 from turnout.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 from turnout.jetstream.subscription import status_error
+from turnout.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
-__all__ = ["ACK_PREFIX", "Batch", "fetch", "request_body"]
+__all__ = ["ACK_PREFIX", "Batch", "fetch", "receive", "request_body"]
 
 ACK_PREFIX = b"$JS.ACK."
 """How the reply of every message from a stream begins."""
@@ -51,6 +52,21 @@ def request_body(
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+def receive(
+    connection: Connection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
+) -> Message | Status | None:
+    """What came for a pull request: a message, the server's word, or None for what is reported as neither."""
+    if headers and not data:
+        status = Status.of(headers, data, reply)
+        if status is not None:
+            return status
+    if not reply.startswith(ACK_PREFIX):
+        reason = "does not begin with $JS.ACK"
+        connection.report(NotJetStreamMessageError(reply.decode("utf-8", "replace"), reason))
+        return None
+    return Message(connection, subject.decode("utf-8", "replace"), reply, headers, data, acks_nothing)
+
+
 class _Fetch:
     """One batch on its way."""
 
@@ -66,15 +82,12 @@ class _Fetch:
     def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         if self.watchdog is not None:
             self.watchdog.seen = monotonic()
-        if headers and not data:
-            status = Status.of(headers, data, reply)
-            if status is not None:
-                self._receive_status(status)
-                return
-        if not reply.startswith(ACK_PREFIX):
-            self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
+        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
+        if isinstance(received, Status):
+            self._receive_status(received)
+        if not isinstance(received, Message):
             return
-        self.messages.append(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
+        self.messages.append(received)
         self._missing -= 1
         if not self._missing:
             self.finish()

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
+from turnout.jetstream.core import JetStreamCore
 from turnout.jetstream.errors import MessageNotFoundError, StreamError
 from turnout.jetstream.object_info import (
     DEFAULT_CHUNK,
@@ -33,9 +34,6 @@ from turnout.jetstream.object_watch import ObjectWatcher
 from turnout.jetstream.publish import PubAck
 from turnout.jetstream.stream import Stream
 from turnout.jetstream.stream_config import StreamInfo
-
-if TYPE_CHECKING:
-    from turnout.jetstream.context import JetStream
 
 __all__ = [
     "ObjectStore",
@@ -89,7 +87,7 @@ async def _sources(content: BinaryIO | Iterable[bytes] | AsyncIterable[bytes], s
 class ObjectStore:
     """A store of objects; made by `JetStream.object_store` and `JetStream.create_object_store`."""
 
-    def __init__(self, js: JetStream, bucket: str, stream: Stream) -> None:
+    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
         self._js = js
         self.bucket = bucket
         self._stream = stream
@@ -279,7 +277,7 @@ class ObjectStore:
         if info.link is not None:
             if info.link.name is None:
                 raise LinkError(f"{name!r} is a link to the store {info.link.bucket!r}, not to an object")
-            store = self if info.link.bucket == self.bucket else await self._js.object_store(info.link.bucket)
+            store = self if info.link.bucket == self.bucket else await object_store(self._js, info.link.bucket)
             async for piece in store.chunks(info.link.name, timeout=timeout):
                 yield piece
             return
@@ -343,7 +341,7 @@ class ObjectStore:
         return await self._stream.info()
 
 
-async def object_store(js: JetStream, bucket: str) -> ObjectStore:
+async def object_store(js: JetStreamCore, bucket: str) -> ObjectStore:
     """A store that exists.
 
     Raises:
@@ -352,7 +350,7 @@ async def object_store(js: JetStream, bucket: str) -> ObjectStore:
     return ObjectStore(js, bucket, await js.stream(object_stream(bucket)))
 
 
-async def create_object_store(js: JetStream, config: ObjectStoreConfig) -> ObjectStore:
+async def create_object_store(js: JetStreamCore, config: ObjectStoreConfig) -> ObjectStore:
     """Make a store; the same one again is no error.
 
     Raises:
@@ -361,7 +359,7 @@ async def create_object_store(js: JetStream, config: ObjectStoreConfig) -> Objec
     return ObjectStore(js, config.bucket, await js.create_stream(config.to_stream()))
 
 
-async def delete_object_store(js: JetStream, bucket: str) -> None:
+async def delete_object_store(js: JetStreamCore, bucket: str) -> None:
     """Delete a store with all it holds.
 
     Raises:
@@ -370,7 +368,7 @@ async def delete_object_store(js: JetStream, bucket: str) -> None:
     await js.delete_stream(object_stream(bucket))
 
 
-async def object_store_names(js: JetStream) -> list[str]:
+async def object_store_names(js: JetStreamCore) -> list[str]:
     """The names of all stores."""
     names = await js.stream_names("$O.*.C.>")
     return [name.removeprefix("OBJ_") for name in names if name.startswith("OBJ_")]

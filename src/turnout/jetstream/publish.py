@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.jetstream.connection import Connection
 from turnout.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
-from turnout.jetstream.status import HeaderInput, Status
+from turnout.protocol.headers import HeaderInput
+from turnout.protocol.status import Status
 
 __all__ = ["Expect", "PubAck", "Publisher"]
 

@@ -18,14 +18,13 @@ from turnout.jetstream.errors import (
     ConsumerNotFoundError,
     HeartbeatMissedError,
     NoRespondersError,
-    NotJetStreamMessageError,
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.jetstream.fetch import ACK_PREFIX, request_body
+from turnout.jetstream.fetch import receive, request_body
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 from turnout.jetstream.subscription import status_error
+from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
 __all__ = ["PullMessages", "PullOptions"]
 
@@ -122,17 +121,14 @@ class PullMessages:
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         self._watchdog.seen = monotonic()
-        if headers and not data:
-            status = Status.of(headers, data, reply)
-            if status is not None:
-                self._receive_status(status)
-                return
-        if not reply.startswith(ACK_PREFIX):
-            self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
+        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
+        if isinstance(received, Status):
+            self._receive_status(received)
+        if not isinstance(received, Message):
             return
         self._outstanding -= 1
         self._came = True
-        self._mailbox.put(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
+        self._mailbox.put(received)
 
     def _receive_status(self, status: Status) -> None:
         text = status.description.lower()

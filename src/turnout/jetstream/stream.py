@@ -18,13 +18,12 @@ from turnout.jetstream.errors import (
     PushConsumerError,
     StreamError,
 )
-from turnout.jetstream.status import NO_MESSAGES, Status, parse_headers
 from turnout.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
 from turnout.jetstream.subscribe import consumer_info, create_consumer
+from turnout.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
+from turnout.protocol.status import NO_MESSAGES, Status
 
 __all__ = ["Stream", "open_stream", "stream_body"]
-
-_PLACE_HEADERS = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Last-Sequence")
 
 
 def _placed(source: StreamSource) -> StreamSource:
@@ -145,7 +144,7 @@ class Stream:
             subject=found["subject"],
             sequence=found["seq"],
             data=base64.b64decode(found.get("data") or ""),
-            headers=parse_headers(raw) if raw else {},
+            headers=parse_table(raw) if raw else {},
             time=_time(found.get("time", "")),
         )
 
@@ -157,8 +156,8 @@ class Stream:
         if status is not None and status.code:
             kind = MessageNotFoundError if status.code == NO_MESSAGES else StreamError
             raise kind(f"{subject}: {status.description or status.code}", code=status.code, err_code=10037)
-        headers = parse_headers(answer.raw_headers)
-        place = {name: headers.pop(name, [""])[0] for name in _PLACE_HEADERS}
+        headers = parse_table(answer.raw_headers)
+        place = {name: headers.pop(name, [""])[0] for name in ADDED_BY_DIRECT_GETS}
         return RawMessage(
             subject=place["Nats-Subject"],
             sequence=int(place["Nats-Sequence"] or 0),

@@ -126,28 +126,32 @@ class Schema:
         """The same schema with some attributes changed."""
         return replace(self, **changes)
 
-    def to_json(self) -> dict[str, Any]:
-        """The schema as Connect's JsonConverter writes it."""
+    def to_json(self, *, numeric: bool = False) -> dict[str, Any]:
+        """The schema as Connect's JsonConverter writes it.
+
+        Args:
+            numeric: whether decimals among defaults stay `Decimal`, to be written as numbers (KIP-481), and not base64.
+        """
         found: dict[str, Any] = {"type": _JSON_NAMES.get(self.type, self.type), "optional": self.optional}
         if self.type == "struct":
-            found["fields"] = [{"field": field.name, **field.schema.to_json()} for field in self.fields]
+            found["fields"] = [{"field": field.name, **field.schema.to_json(numeric=numeric)} for field in self.fields]
         if self.type == "map":
-            found["keys"] = self.keys and self.keys.to_json()
-            found["values"] = self.values and self.values.to_json()
+            found["keys"] = self.keys and self.keys.to_json(numeric=numeric)
+            found["values"] = self.values and self.values.to_json(numeric=numeric)
         if self.type == "array":
-            found["items"] = self.values and self.values.to_json()
+            found["items"] = self.values and self.values.to_json(numeric=numeric)
         for attribute in ("name", "version", "doc"):
             if getattr(self, attribute) is not None:
                 found[attribute] = getattr(self, attribute)
         if self.parameters:
             found["parameters"] = dict(self.parameters)
         if self.default is not None:
-            found["default"] = _default_to_json(self, self.default)
+            found["default"] = _default_to_json(self, self.default, numeric=numeric)
         return found
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Schema:
-        """Read what `to_json` writes.
+        """Read what `to_json` writes; fractions among defaults may be `Decimal`, so that decimals are exact.
 
         Raises:
             ValueError: when it is not a schema; the message says what is wrong.
@@ -179,18 +183,18 @@ def default_of(schema: Schema, name: str) -> Any:
     return schema.default.get(name) if isinstance(schema.default, dict) else None
 
 
-def _default_to_json(schema: Schema, value: Any) -> Any:
+def _default_to_json(schema: Schema, value: Any, *, numeric: bool) -> Any:
     if value is None:
         return None
     if schema.type == "struct":
-        return {f.name: _default_to_json(f.schema, value.get(f.name)) for f in schema.fields}
+        return {f.name: _default_to_json(f.schema, value.get(f.name), numeric=numeric) for f in schema.fields}
     if schema.type == "array" and schema.values:
-        return [_default_to_json(schema.values, item) for item in value]
+        return [_default_to_json(schema.values, item, numeric=numeric) for item in value]
     if schema.type == "map" and schema.values:
-        return {key: _default_to_json(schema.values, item) for key, item in value.items()}
+        return {key: _default_to_json(schema.values, item, numeric=numeric) for key, item in value.items()}
     if schema.logical == DATE:
         return value // _DAY
-    if isinstance(value, Decimal):
+    if isinstance(value, Decimal) and not numeric:
         value = _bytes_of(int(value.scaleb(schema.scale, _EXACT)))
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
@@ -209,7 +213,10 @@ def _default_from_json(schema: Schema, value: Any) -> Any:
     if schema.logical == DATE:
         return value * _DAY
     if schema.logical == DECIMAL and not isinstance(value, str):
-        return Decimal(str(value))
+        number = Decimal(str(value))
+        return number if number else number.copy_abs()
+    if isinstance(value, Decimal):
+        return float(value)
     if schema.type == "bytes":
         found = _from_base64(value)
         number = Decimal(int.from_bytes(found, "big", signed=True))

@@ -45,6 +45,7 @@ class SubscriptionService:
         store: where subscriptions are kept.
         kiwi_trees: the registries to keep in step with the store, as the original did.
         max_page: the largest page; a larger limit is taken as this one.
+        everybodys: where all subscriptions are whose patterns the registries hold, if *store* is only a tenant's.
         rights: which destinations callers may name.
     """
 
@@ -54,9 +55,11 @@ class SubscriptionService:
         *,
         kiwi_trees: KiwiTrees | None = None,
         max_page: int = 1_000,
+        everybodys: Store | None = None,
         rights: Rights = _USUAL,
     ) -> None:
         self.store = store
+        self._everybodys = store if everybodys is None else everybodys
         self._kiwi_trees = kiwi_trees
         self._max_page = max_page
         self._rights = rights
@@ -135,7 +138,7 @@ class SubscriptionService:
             # Another delete is at work on the pair, or the registry is away: a pair too many is harmless.
             return
         try:
-            if not self.store.search_by_condition(leaf.key, leaf.pattern, leaf.partial, limit=1).items:
+            if not self._everybodys.search_by_condition(leaf.key, leaf.pattern, leaf.partial, limit=1).items:
                 with contextlib.suppress(PairNotFoundError):
                     registry.delete(leaf.key, leaf.pattern)
         finally:

@@ -95,6 +95,14 @@ class Store(Closeable, Protocol):
         """Everything, in the order of ids, with the revision it belongs to."""
         ...
 
+    def for_tenant(self, name: str) -> Store:
+        """The store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
+
+        Raises:
+            SubscriptionInvalidError: no tenant can have that name.
+        """
+        ...
+
 
 class StoreBase:
     """What stores have in common beside the protocol: ``with`` closes them."""

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.headers import MESSAGE_ID
 from turnout.records.headers import has_match
-from turnout.wire.headers import MESSAGE_ID
 
 __all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
 

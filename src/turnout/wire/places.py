@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
-from turnout.wire.records import position
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
 __all__ = ["Place", "StreamState", "count_between", "parse_place", "resolve", "state_of"]
@@ -90,7 +90,7 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     try:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.reply.startswith("$JS.ACK."):
-                found = position(message.reply.encode())[0]
+                found = sequences(message.reply.encode())[0]
             if message.reply or message.subject == inbox:
                 break
         connection.unsubscribe(number)

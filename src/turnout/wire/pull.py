@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import headers as _headers
+from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, read_status
 from turnout.wire.connection import Connection, frame
 from turnout.wire.frames import locate
 from turnout.wire.records import SCHEMA, Batch, decode
@@ -42,7 +42,7 @@ _LONGEST_LINGER = 0.02
 # The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
 _INACTIVE = 300
 # Nobody answers, or JetStream is not ready: after a read has begun that is a server that is just coming up.
-_PASSING = frozenset({408, 503})
+_PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,22 +188,31 @@ class PullReader:
 
     def _read(self) -> Iterator[Any]:
         at = self._at
+        heard = time.monotonic()
         while not at.done and at.next < self._range.end and self._connection.is_open:
             self._ask()
             self._receive()
-            located = locate(self._memory, self._filled, self._usual)
+            with self._connection.reading():
+                located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
             for line in located.lines:
                 self._connection.control(line)
             if len(located):
+                heard = time.monotonic()
                 self._usual = located.consumed / len(located)
-                batch = decode(self._memory, self._filled, located, self._partition)
+                with self._connection.reading():
+                    batch = decode(self._memory, self._filled, located, self._partition)
                 wanted = self._account(batch)
                 self.bytes += located.consumed
                 self._shift(located.consumed)
                 if wanted:
                     yield _record_batch(batch, wanted)
+                    # Whoever takes the batches may take their time.
+                    heard = time.monotonic()
             else:
                 self._shift(located.consumed)
+                if time.monotonic() > heard + self._patience:
+                    # A server that talks of other things only is as good as one that is silent.
+                    raise self._silent()
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
@@ -211,16 +220,13 @@ class PullReader:
             larger = bytearray(2 * len(self._memory))
             larger[: self._filled] = self._memory
             self._memory = larger
-        patience = _EXPIRES + self._connection.options.timeout
         view = memoryview(self._memory)
         try:
             before = self._filled
-            count = self._connection.receive_into(view[self._filled :], patience)
+            count = self._connection.receive_into(view[self._filled :], self._patience)
             if count == 0:
                 # Every request ends with a word of the server when it expires, so silence means that it is gone.
-                server = self._connection.server
-                self._connection.close()
-                raise ConnectionLostError(f"{server} has been silent for {patience:.0f} s")
+                raise self._silent()
             self._filled += count
             linger = _LINGER if sum(request.left for request in self._at.requests) > _MANY else 0.0
             until = time.monotonic() + _LONGEST_LINGER
@@ -231,6 +237,15 @@ class PullReader:
                 self._filled += count
         finally:
             view.release()
+
+    @property
+    def _patience(self) -> float:
+        return _EXPIRES + self._connection.options.timeout
+
+    def _silent(self) -> ConnectionLostError:
+        server = self._connection.server
+        self._connection.close()
+        return ConnectionLostError(f"{server} has been silent for {self._patience:.0f} s")
 
     def _shift(self, consumed: int) -> None:
         """Move what is left of the buffer to its beginning."""
@@ -257,6 +272,9 @@ class PullReader:
         if not np.array_equal(batch.consumer_sequences, expected):
             self._connection.close()
             raise ConnectionLostError("the consumer's sequences have a gap: messages were lost on the way")
+        if int(batch.sequences[0]) < at.next or (np.diff(batch.sequences) <= 0).any():
+            self._connection.close()
+            raise ConnectionLostError("the stream's sequences do not ascend")
         at.consumer_sequence += count
         wanted = int(np.searchsorted(batch.sequences, self._range.end))
         if wanted:
@@ -281,17 +299,17 @@ class PullReader:
     def _told(self, subject: str, block: bytes) -> None:
         """What the server says about the request whose inbox is *subject*."""
         at = self._at
-        code, text = _headers.status(block) or (0, "")
-        if code == 100:
+        code, text = read_status(block) or (0, "")
+        if code == HEARTBEAT:
             return
         known = next((request for request in at.requests if request.inbox == subject), None)
-        if code == 409 and ("Deleted" in text or "Shutdown" in text or "Leadership" in text):
+        if code == CONFLICT and ("Deleted" in text or "Shutdown" in text or "Leadership" in text):
             self._connection.close()
             raise ConnectionLostError(f"the consumer was ended: {text}")
-        if code == 503:
+        if code == NO_RESPONDERS:
             self._connection.close()
             raise ConnectionLostError("the consumer does not answer any more")
-        if code not in (404, 408, 409):
+        if code not in (NO_MESSAGES, REQUEST_TIMEOUT, CONFLICT):
             raise StreamError(f"stream {self._range.stream}: {text or 'refused'}", code=code)
         if text.startswith("Exceeded"):
             raise StreamError(f"stream {self._range.stream}: {text}", code=code)
@@ -302,7 +320,7 @@ class PullReader:
         at.barren += 1
         if at.barren > _REQUESTS:
             at.barren = 0
-            if code == 409:
+            if code == CONFLICT:
                 # Not one message fits.
                 at.max_bytes *= 2
             else:

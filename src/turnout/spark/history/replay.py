@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -17,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.engine.counts import Counts
 from turnout.routes import Route
+from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.source import register
@@ -129,7 +129,7 @@ def carry_out(
 def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     """Find out what a replay would deliver, from its beginning on."""
     begun = time.monotonic()
-    with TemporaryDirectory(prefix="turnout-replay-") as scratch, _stage_of(plan, spark, Path(scratch)) as stage:
+    with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
         ranges = [_rows(plan, spark, one.stream, one.start, one.end) for one in plan.ranges]
         rows = through(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:

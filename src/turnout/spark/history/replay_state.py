@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from turnout.engine.counts import Counts
 from turnout.errors import ConfigError, Mistake
+from turnout.scratch import private_file, private_folder
 from turnout.spark.history.ranges import StreamRange
 from turnout.spark.history.replay_plan import ReplayPlan
 
@@ -95,7 +96,7 @@ class ReplayState:
             }
         )
         part = folder / f".{_FILE}"
-        with part.open("w", encoding="utf-8") as file:
+        with private_file(part).open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -109,7 +110,9 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: another process carries out this replay.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    # A checkpoint that a run has not made yet is for its owner only as well.
+    for made in (folder.parent.parent, folder.parent, folder):
+        private_folder(made)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 from turnout.routes import Route
+from turnout.scratch import private_file, private_folder
 
-__all__ = ["BatchRevisions", "checkpoint_of", "local_folder"]
+__all__ = ["BatchRevisions", "checkpoint_of", "keep_private", "local_folder"]
+
+_log = logging.getLogger(__name__)
 
 _KEPT = 10
 
@@ -32,6 +36,16 @@ def local_folder(checkpoint: str | None) -> Path | None:
     return None if "://" in checkpoint else Path(checkpoint).absolute()
 
 
+def keep_private(checkpoint: str) -> None:
+    """Make a checkpoint on this machine for its owner only, before Spark makes it for everybody to read.
+
+    Spark's files in it have the modes that the umask gives; nobody else gets to them. One that is there keeps its mode.
+    """
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        private_folder(folder)
+
+
 class BatchRevisions:
     """The revision of each micro-batch, for sources whose offsets cannot hold one.
 
@@ -51,21 +65,25 @@ class BatchRevisions:
         return cls(None if folder is None else folder / "revisions")
 
     def of(self, batch: int) -> int | None:
-        """What the micro-batch was matched with before; None where it is new."""
+        """What the micro-batch was matched with before; None where it is new, or where that cannot be read any more."""
         if self._folder is None:
             return None
+        file = self._folder / str(batch)
         try:
-            return int((self._folder / str(batch)).read_text(encoding="ascii"))
-        except (FileNotFoundError, ValueError):
+            return int(file.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            _log.warning("%s is torn: micro-batch %d is matched with the newest subscriptions", file, batch)
             return None
 
     def note(self, batch: int, revision: int) -> None:
         """Keep it, and forget those of micro-batches that are long done."""
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         part = self._folder / f".{batch}"
-        with part.open("w", encoding="ascii") as file:
+        with private_file(part).open("w", encoding="ascii") as file:
             file.write(str(revision))
             file.flush()
             os.fsync(file.fileno())

@@ -20,6 +20,8 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
+from turnout.scratch import private_file
+from turnout.secrets import masked_url
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -95,11 +97,13 @@ class SqliteAddress:
         """
         rest, _, query = url.removeprefix("sqlite://").partition("?")
         mistakes = []
+        shown = masked_url(url)
         if not rest.startswith("/"):
-            mistakes.append(f"{url!r} needs a third slash before the path: sqlite:///{rest or 'subscriptions.db'}")
+            path = shown.removeprefix("sqlite://").partition("?")[0]
+            mistakes.append(f"{shown!r} needs a third slash before the path: sqlite:///{path or 'subscriptions.db'}")
         path = unquote(rest[1:])
         if rest.startswith("/") and path in ("", ":memory:"):
-            mistakes.append(f"{url!r} names no file; memory:// keeps subscriptions in memory")
+            mistakes.append(f"{shown!r} names no file; memory:// keeps subscriptions in memory")
         options = dict(parse_qsl(query, keep_blank_values=True))
         mode = options.pop("mode", "rwc")
         if mode not in _MODES:
@@ -161,6 +165,9 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         # A file that others may not write needs the mode in the URI; the path's own ? and # are escaped.
+        if self.address.mode == "rwc":
+            # SQLite gives the files beside it the mode that this one has.
+            private_file(self.address.path)
         connection = sqlite3.connect(
             f"file:{quote(str(self.address.path.absolute()))}?mode={self.address.mode}",
             uri=True,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.options import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
-from turnout.wire.options import CONNECTION_OPTIONS
 from turnout.wire.places import Place, parse_place
 
 __all__ = ["SourceOptions", "check_names"]

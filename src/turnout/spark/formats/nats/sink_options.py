@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.options import CONNECTION_OPTIONS
 from turnout.spark.formats.nats.options import check_names
 from turnout.wire import ConnectionOptions
-from turnout.wire.options import CONNECTION_OPTIONS
 
 __all__ = ["NOT_FORWARDED", "SinkOptions"]
 
