@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
     from turnout.spark.history.diff import DiffResult, diff
+    from turnout.spark.history.replay import replay
     from turnout.spark.running.job import Progress, RunResult, run
     from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
@@ -30,6 +31,7 @@ __all__ = [
     "map_subjects",
     "match",
     "register",
+    "replay",
     "run",
     "subject_matches",
     "subscriptions_table",
@@ -40,6 +42,7 @@ _HOMES = {
     "turnout.engine.counts": ("Counts",),
     "turnout.spark.frames": ("Applied", "apply_chain", "match", "subscriptions_table"),
     "turnout.spark.history.diff": ("DiffResult", "diff"),
+    "turnout.spark.history.replay": ("replay",),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
     "turnout.spark.session.build": ("build_session",),
     "turnout.spark.formats.nats.source": ("register",),

@@ -116,9 +116,7 @@ def test_layers_are_merged(store, index_folder):
     index_folder.settle()
     merged = opened(index_folder)
 
-    assert len(index_folder.files(merged.revision)) < len(index_folder.files(reader.revision)) or (
-        reader.revision == merged.revision
-    )
+    assert len(merged._layers) < folder.LAYERS + 1
     assert [found(reader, f"v{n}") for n in range(3)] == [[ids[0]], [ids[1]], [ids[2]]]
     assert [found(merged, f"v{n}") for n in range(3)] == [[], [ids[1]], [ids[2]]]
 

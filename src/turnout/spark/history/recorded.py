@@ -16,8 +16,8 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.secrets import masked_url
 from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
-from turnout.spark.formats.nats.options import Start, parse_offset
 from turnout.spark.formats.nats.source import register
+from turnout.wire.places import Place, parse_place
 
 __all__ = ["Span", "ask", "recorded", "same_source"]
 
@@ -46,8 +46,8 @@ class Span:
         end: likewise, or ``latest``; the records before it are read, and not the one at it.
     """
 
-    start: Start = "earliest"
-    end: Start = "latest"
+    start: Place = "earliest"
+    end: Place = "latest"
 
     @classmethod
     def parse(cls, start: object | None, end: object | None) -> Self:
@@ -72,13 +72,13 @@ class Span:
         return f"from {_text(self.start)} to {_text(self.end)}"
 
 
-def _place(given: object) -> Start | None:
+def _place(given: object) -> Place | None:
     if isinstance(given, datetime | int | Mapping) and not isinstance(given, bool):
         return given
-    return parse_offset(given.strip()) if isinstance(given, str) else None
+    return parse_place(given.strip()) if isinstance(given, str) else None
 
 
-def _text(place: Start) -> str:
+def _text(place: Place) -> str:
     if isinstance(place, Mapping):
         return json.dumps(dict(place))
     return place.isoformat() if isinstance(place, datetime) else str(place)
@@ -146,7 +146,7 @@ def _without_streaming(source: Endpoint) -> dict[str, str]:
     return {name: value for name, value in source.options().items() if name not in _STREAMING_ONLY | _PLACES}
 
 
-def _kafka_place(side: str, place: Start) -> dict[str, str]:
+def _kafka_place(side: str, place: Place) -> dict[str, str]:
     """An option of Spark's Kafka source."""
     if isinstance(place, datetime):
         return {f"{side}Timestamp": str(int(place.timestamp() * 1000))}
