@@ -16,6 +16,7 @@ import pyarrow as pa
 from benchmarks._chain import BatchChain
 from benchmarks._flights import Flights, route
 from benchmarks.harness import Options, Result
+from turnout.engine.reading import AT_ONCE
 
 FORMATS: dict[str, dict[str, Any]] = {
     "typed": {"format": "json", "schema": route()["value"]["schema"]},
@@ -67,7 +68,7 @@ _REPEATS = 5
 
 
 def run(options: Options) -> list[Result]:
-    batches = Flights.of(options.rows(200_000, 10_000)).batches()
+    batches = Flights.of(options.rows(200_000, 10_000)).batches(AT_ONCE)
     gc.freeze()
     results: list[Result] = []
     for form, value in FORMATS.items():

@@ -28,6 +28,7 @@ PUBLIC = (
     "turnout.subscriptions.index",
     "turnout.routes",
     "turnout.engine",
+    "turnout.history",
 )
 
 
@@ -86,7 +87,17 @@ def test_links_in_documents_lead_somewhere(document: Path) -> None:
 
 def _pure_modules() -> list[str]:
     names = []
-    for package in ("records", "subjects", "conditions", "codecs", "transforms", "subscriptions", "routes", "engine"):
+    for package in (
+        "records",
+        "subjects",
+        "conditions",
+        "codecs",
+        "transforms",
+        "subscriptions",
+        "routes",
+        "engine",
+        "history",
+    ):
         path = str(ROOT / "src" / "turnout" / package)
         names += [f"turnout.{package}.{found.name}" for found in pkgutil.iter_modules([path])]
     return [name for name in names if not name.endswith("stores")]

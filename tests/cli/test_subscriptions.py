@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -15,31 +14,9 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from turnout.cli import main
 from turnout.rpc.v1 import kiwi_tree_pb2, kiwi_tree_pb2_grpc
 
 pytestmark = pytest.mark.subscriptions
-
-
-@pytest.fixture
-def turnout(tmp_path, monkeypatch, capsys):
-    """Run a command in a folder of its own: its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("DB_URI", "DB_NAME", "DB_TABLE_NAME"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["turnout", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        told = capsys.readouterr()
-        return int(code or 0), told.out, told.err
-
-    return run
 
 
 def created(turnout, *arguments: str, **given) -> str:
@@ -112,6 +89,8 @@ def test_wrong_requests(turnout, arguments, words):
 
 def test_unknown_id(turnout):
     """What is not there ends with 1."""
+    created(turnout, "--has", "k=v", "--to", "d")
+
     for command in ("read", "delete", "explain"):
         code, _, err = turnout("subscriptions", command, "nobody")
         assert (code, err) == (1, "turnout: no subscription has the id 'nobody'\n")
@@ -251,6 +230,22 @@ def test_serve_with_tokens(turnout, tmp_path):
     assert (code, "UNAUTHENTICATED" in err) == (1, True)
 
 
+def test_serve_with_rights(turnout, tmp_path):
+    """The service takes only what its patterns allow; an import is stored all or not at all."""
+    served = ["subscriptions", "serve", "--store", f"sqlite:///{tmp_path}/r.db"]
+    with serving(*served, "--allow-destinations", "deliver.>", "--allow-destinations", "$KV.desk.*") as (address, _, _):
+        store = ["--store", f"grpc://{address}"]
+        created(turnout, "--has", "k=v", "--to", "deliver.a", "--to", "$KV.desk.7", *store)
+        bad = json.loads(turnout("subscriptions", "export", *store)[1])
+        bad["id"], bad["route"]["destinations"] = "bad", ["deliver.b", "orders.new"]
+        (tmp_path / "bad.jsonl").write_text(json.dumps(bad))
+        code, _, err = turnout("subscriptions", "import", "bad.jsonl", *store)
+        again = json.loads(turnout("subscriptions", "export", *store)[1])
+    assert code == 2
+    assert "'orders.new' is not allowed: only deliver.>, $KV.desk.* are" in err
+    assert again["route"]["destinations"] == ["deliver.a", "$KV.desk.7"]
+
+
 def test_serve_beside_kiwi_trees(turnout, tmp_path):
     """With two kiwi-tree services, creating registers the patterns and deleting removes them."""
     with (
@@ -299,3 +294,66 @@ def test_serve_wrong_settings(turnout, monkeypatch):
     monkeypatch.setenv("API_KIWI_TREE_PARTIAL_URI", "x:1")
     code, _, err = turnout("subscriptions", "serve")
     assert (code, "belong together" in err) == (2, True)
+
+
+def test_create_refuses_what_cannot_be_published_to(turnout):
+    """The request was wrong: exit code 2, with the destination and the reason; nothing is stored."""
+    code, _, err = turnout("subscriptions", "create", "subject:a", "--to", "deliver..desk")
+
+    assert code == 2
+    assert "'deliver..desk' cannot be published to: an empty token at position 8" in err
+    assert turnout("subscriptions", "export")[1] == ""
+
+
+def test_tokens_of_tenants(turnout, tmp_path):
+    """A new token's entry in the token file lets its bearer in, to its tenant's subscriptions alone."""
+    entries, tokens = [], {}
+    for tenant, *more in (("acme", "--destination", "acme.>"), ("bolt",), ("*",)):
+        code, entry, told = turnout("subscriptions", "token", tenant, *more)
+        assert code == 0
+        entries.append(entry)
+        tokens[tenant] = tmp_path / f"token-{len(entries)}"
+        tokens[tenant].write_text(told.rpartition(": ")[2])
+    (tmp_path / "tokens.yaml").write_text("".join(entries))
+    served = ("subscriptions", "serve", "--store", f"sqlite:///{tmp_path}/t.db", "--tokens", "tokens.yaml")
+    with serving(*served) as (address, _, _):
+        acme, bolt, whole = (["--store", f"grpc://{address}?token-file={file}"] for file in tokens.values())
+        one = created(turnout, "--has", "k=v", "--to", "acme.d", *acme)
+        assert turnout("subscriptions", "match", "k=v", *acme)[1] == f"{one}  acme.d\n"
+        assert turnout("subscriptions", "match", "k=v", *bolt)[1] == ""
+        assert turnout("subscriptions", "read", one, *bolt)[0] == 1
+        assert turnout("subscriptions", "read", f"@acme/{one}", *whole)[0] == 0
+        code, _, err = turnout("subscriptions", "create", "--has", "k=v", "--to", "d", *acme)
+        assert (code, "PERMISSION_DENIED" in err) == (1, True)
+    assert turnout("subscriptions", "token", "a/b")[0] == 2
+    assert turnout("subscriptions", "token", "acme", "--right", "all")[0] == 2
+
+
+def test_serve_off_loopback(turnout, tmp_path):
+    """Another address needs TLS or an explicit word; a token file needs tokens."""
+    code, _, err = turnout("subscriptions", "serve", "--host", "0.0.0.0")
+    assert (code, "--insecure" in err) == (2, True)
+    (tmp_path / "tokens.yaml").write_text("[]")
+    code, _, err = turnout("subscriptions", "serve", "--tokens", "tokens.yaml")
+    assert (code, "has no tokens" in err) == (2, True)
+    with serving("subscriptions", "serve", "--host", "0.0.0.0", "--insecure") as (address, _, _):
+        assert turnout("subscriptions", "search", "--store", f"grpc://{address}")[0] == 0
+
+
+def test_what_serving_leaves(turnout, tmp_path):
+    """The files of both services are for their owner alone, while they run and afterwards."""
+    left, before = tmp_path / "left", os.umask(0o022)
+    left.mkdir()
+    try:
+        with (
+            serving("kiwi-tree", "serve", "--file", f"{left}/tree.db"),
+            serving("subscriptions", "serve", "--store", f"sqlite:///{left}/s.db", TMPDIR=str(left)) as (address, _, _),
+        ):
+            created(turnout, "--has", "k=v", "--to", "d", "--store", f"grpc://{address}")
+            running = {file.name: oct(file.stat().st_mode & 0o777) for file in left.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert {"tree.db", "s.db", "s.db-wal"} <= set(running)
+    assert set(running.values()) == {"0o600"}
+    assert {oct(file.stat().st_mode & 0o777) for file in left.iterdir()} == {"0o600"}

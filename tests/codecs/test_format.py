@@ -40,7 +40,7 @@ def test_settings_are_read_as_both_spell_them() -> None:
     ("config", "place", "about"),
     [
         ({"format": "avro"}, "format", "expected one of raw, json"),
-        ({"format": "jsn"}, "format", "did you mean json?"),
+        ({"format": "jsn"}, "format", 'did you mean "json"?'),
         ({"format": "json", "schema": {"type": "struct"}}, "schema", "a DDL string"),
         ({"format": "json", "schema": "a STRNG"}, "schema", "at character 3"),
         ({"format": "connect-json", "schema": "a INT"}, "schema", "a Connect schema"),
@@ -102,5 +102,5 @@ def plugin() -> Iterator[None]:
 def test_a_package_may_offer_a_format() -> None:
     """An entry point of the group ``turnout.codecs`` gets the settings as they are, and gives the codec."""
     assert isinstance(codec_of(Format.from_config({"format": "avro", "url": "x"})), Bytes)
-    with pytest.raises(ConfigError, match=r"did you mean avro\?"):
+    with pytest.raises(ConfigError, match=r"did you mean \"avro\"\?"):
         Format.from_config({"format": "avroo"})

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from turnout.conditions import all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
-from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
+from turnout.subscriptions.tenants import tenant_of
 
 
 def subscription(pattern: str = "orders*", **fields) -> Subscription:
@@ -31,7 +32,9 @@ def every_page(search: Callable[..., Page], limit: int) -> list:
         cursor = page.cursor
 
 
-class StoreContract:
+class OwnerContract:
+    """What a store promises to each owner of subscriptions: to one who has it alone, and to each tenant."""
+
     @pytest.fixture
     def store(self) -> Store:
         raise NotImplementedError("a store's test class gives the store")
@@ -76,6 +79,15 @@ class StoreContract:
         store.create(Subscription(["d"], decode(given), id="sub-1"))
 
         assert given == encode(store.read("sub-1").condition)
+
+    @pytest.mark.parametrize("destination", ["a b", "out.>", "out..x", "out\r\nPUB x 1", "o\0ut", "x" * 5000, "", "s:"])
+    def test_refuses_what_cannot_be_published_to(self, store, destination):
+        """The error names the destination and what is wrong with it, and nothing of the bulk is stored."""
+        bad = subscription(destinations=["dst0", destination])
+        with pytest.raises(SubscriptionInvalidError, match=r"route\.destinations\[1\]: .* cannot be published to: "):
+            store.create_many([subscription(), bad])
+
+        assert store.search_by_metadata({}).items == ()
 
     def test_refuses_a_taken_id(self, store):
         """A second subscription under one id is refused, and the first one stays."""
@@ -306,3 +318,109 @@ class StoreContract:
 
         assert failures == []
         assert sorted(kept) == [one.id for one in store.snapshot()]
+
+
+class StoreContract(OwnerContract):
+    """What a store promises besides to those who share it."""
+
+    def test_tenants_see_their_own(self, store):
+        """A tenant reads, finds and follows its own subscriptions, under the ids that it gave, and no others."""
+        acme, bolt = store.for_tenant("acme"), store.for_tenant("bolt")
+        store.create(subscription(id="nobodys", metadata={"n": "x"}))
+        bolt.create_many([subscription(id=id_, metadata={"n": "x"}) for id_ in ("a", "z")])
+        own = acme.create(subscription(metadata={"n": "x"}))
+        acme.create(subscription(id="m", metadata={"n": "x"}))
+        expected = sorted([own, "m"])
+
+        assert acme.read(own).id == own
+        assert expected == [one.subscription_id for one in acme.search_by_condition("subject", "orders*").items]
+        assert expected == [one.subscription.id for one in acme.search_by_condition("subject", "orders*").items]
+        assert expected == [one.id for one in acme.search_by_metadata({"n": "x"}).items]
+        assert expected == [one.id for one in acme.search_by_metadata({}).items]
+        assert expected == [one.id for one in acme.snapshot()]
+        assert expected == sorted(one.id for one in acme.changes(0).created)
+        assert expected == sorted(one.id for one in acme.changes(-1).created)
+
+    def test_tenants_cannot_reach_each_other(self, store):
+        """What is another's is not there: not to read, not to delete, whatever the id says."""
+        acme, bolt = store.for_tenant("acme"), store.for_tenant("bolt")
+        theirs = bolt.create(subscription())
+        nobodys = store.create(subscription(id="nobodys"))
+        for id_ in (theirs, nobodys, f"@bolt/{theirs}", f"/../@bolt/{theirs}", "@bolt/", "@acme/"):
+            for attempt in (acme.read, acme.delete):
+                with pytest.raises(SubscriptionNotFoundError) as refused:
+                    attempt(id_)
+                assert id_ == refused.value.id
+
+        assert bolt.read(theirs).id == theirs
+        assert store.read(nobodys).id == nobodys
+
+    def test_tenants_choose_ids_freely(self, store):
+        """An id that somebody else has is free; one of the tenant's own is taken, and named as the tenant does."""
+        acme, bolt = store.for_tenant("acme"), store.for_tenant("bolt")
+        for owner in (store, acme, bolt):
+            owner.create(subscription("own", id="x"))
+
+        with pytest.raises(SubscriptionExistsError) as refused:
+            acme.create(subscription(id="x"))
+        assert refused.value.id == "x"
+        acme.delete("x")
+        assert bolt.read("x").id == store.read("x").id == "x"
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 7])
+    def test_tenants_pages(self, store, limit):
+        """A tenant's pages end with its last subscription, whoever comes after it in the store."""
+        for name in ("acmd", "acme", "acme-2", "acmf"):
+            store.for_tenant(name).create_many(subscription(id=f"{n}", metadata={"n": "x"}) for n in range(3))
+        acme = store.for_tenant("acme")
+
+        by_condition = every_page(lambda **page: acme.search_by_condition("subject", "orders*", **page), limit)
+        assert [match.subscription_id for match in by_condition] == ["0", "1", "2"]
+        for metadata in ({}, {"n": "x"}):
+            found = every_page(lambda given=metadata, **page: acme.search_by_metadata(given, **page), limit)
+            assert [one.id for one in found] == ["0", "1", "2"]
+
+    def test_tenants_changes(self, store):
+        """A tenant's changes are of its own subscriptions, and lead to the store's revision."""
+        acme, bolt = store.for_tenant("acme"), store.for_tenant("bolt")
+        acme.create_many([subscription(id="goes"), subscription(id="stays")])
+        bolt.create(subscription(id="goes"))
+        revision = acme.snapshot().revision
+        bolt.delete("goes")
+        bolt.create(subscription(id="comes"))
+        quiet = acme.changes(revision)
+
+        assert not quiet
+        assert quiet.revision == store.revision()
+        acme.delete("goes")
+        acme.create(subscription(id="comes"))
+        changes = acme.changes(revision)
+        assert changes.deleted_ids == ("goes",)
+        assert [one.id for one in changes.created] == ["comes"]
+
+    def test_the_whole_store_has_every_tenants(self, store):
+        """Who asks for no tenant, as a route does, sees all of them, and each belongs to one."""
+        store.for_tenant("acme").create(subscription(id="x"))
+        store.for_tenant("bolt").create(subscription(id="x"))
+        store.create(subscription(id="x"))
+
+        assert [tenant_of(one.id) for one in store.snapshot()] == ["acme", "bolt", ""]
+        exported = list(store.snapshot())
+        store.for_tenant("acme").delete("x")
+        store.create_many(one for one in exported if tenant_of(one.id) == "acme")
+        assert store.for_tenant("acme").read("x").condition == exported[0].condition
+
+    @pytest.mark.parametrize("name", ["", "a/b", "@a", "a b", "é", "a" * 64, "a\n", "."])
+    def test_no_such_tenant_names(self, store, name):
+        """A tenant's name is of letters, digits, dots, dashes and underscores."""
+        with pytest.raises(SubscriptionInvalidError, match="no tenant is named"):
+            store.for_tenant(name)
+
+    def test_a_tenant_has_no_tenants(self, store):
+        """A tenant's store gives no other tenant's."""
+        acme = store.for_tenant("acme")
+        acme.create(subscription(id="x"))
+
+        assert acme.for_tenant("acme").read("x").id == "x"
+        with pytest.raises(SubscriptionInvalidError, match="not of 'bolt'"):
+            acme.for_tenant("bolt")

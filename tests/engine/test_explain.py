@@ -1,62 +1,233 @@
-"""One record explained, stage by stage."""
+"""One record explained, from its bytes to its messages."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
-from turnout.codecs import Format
-from turnout.engine.explain import explain, record_batch
-from turnout.errors import ConfigError
-from turnout.transforms import Chain
+from tests.engine.batches import DEAD, ROUTE, SINK, WANTED, program, sent
+from turnout.conditions import parse
+from turnout.demo.flights import messages
+from turnout.demo.interests import generated, hand_written
+from turnout.engine import Program
+from turnout.engine.explain import Explanation, explain
+from turnout.engine.given import Given, record_batch
+from turnout.errors import SubscriptionNotFoundError
+from turnout.routes import Route
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
 
-RAW, JSON = Format(), Format("json")
+STAGES = """
+name: stages
+source: {format: nats, servers: "nats://127.0.0.1:4222", stream: S}
+value: {format: json}
+transforms:
+  - {name: far, type: MaskField$Value, fields: tail, predicate: {when: {key: value.miles, ">": 9}}}
+  - {name: near, type: Filter, predicate: {type: TopicNameMatches, pattern: b}}
+  - {name: bad, type: "Cast$Value", spec: "tail:int32"}
+  - {name: after, type: DropHeaders, headers: h, predicate: {type: HasHeaderKey, name: h}}
+"""
+HANDS = {
+    "oulu": Subscription(("out.oulu",), parse("town:Oulu AND NOT Kind:odd"), id="oulu"),
+    "many": Subscription(("out.many", "out.more"), parse("n>5 OR Kind exists"), id="many"),
+}
 
-CHAIN = Chain.from_route(
-    [
-        {
-            "name": "far",
-            "type": "MaskField$Value",
-            "fields": "tail",
-            "predicate": {"when": {"key": "value.miles", ">": 9}},
-        },
-        {"name": "near", "type": "Filter", "predicate": {"type": "TopicNameMatches", "pattern": "b"}},
-        {"name": "bad", "type": "Cast$Value", "spec": "tail:int32"},
-        {"name": "after", "type": "DropHeaders", "headers": "h"},
-    ]
-)
+
+def explained(engine: Program, asked: str | None = None, known: dict[str, Subscription] | None = None, **record: Any):
+    known = HANDS if known is None else known
+    index = Index.of(known.values()) if engine.route.subscriptions is not None else None
+    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=asked)
 
 
 def test_each_stage_says_what_it_did_and_why() -> None:
     """Answers come with what the predicate saw; after a failure stages are skipped."""
-    record = record_batch({"topic": "a", "value": {"miles": 10, "tail": "N1"}, "headers": {"h": "x"}})
+    explanation = explained(
+        program(SINK, DEAD, text=STAGES), topic="a", value={"miles": 10, "tail": "N1"}, headers={"h": "x"}
+    )
 
-    reports = list(explain(CHAIN, RAW, JSON, record))
-
-    assert [report.outcome for report in reports] == ["applied", "not matched", "failed", "skipped"]
-    (answer,) = reports[0].answers
-    assert answer.holds
-    assert answer.saw == {"value.miles": "10"}
-    assert (
-        reports[0].before["value"],
-        reports[0].after["value"],
-    ) == ({"miles": 10, "tail": "N1"}, {"miles": 10, "tail": ""})
-    assert not reports[1].answers[0].holds
-    assert str(reports[2].error).startswith("bad: ")
-    assert reports[3].after["headers"] == [["h", "x"]]
+    assert [report.outcome for report in explanation.stages] == ["applied", "not matched", "failed", "skipped"]
+    (answer,) = explanation.stages[0].answers
+    assert (answer.holds, answer.predicate, answer.saw) == (True, "Condition(value.miles>9)", {"value.miles": "10"})
+    assert explanation.stages[0].before["value"] == {"miles": 10, "tail": "N1"}
+    assert explanation.stages[0].after["value"] == {"miles": 10, "tail": ""}
+    assert not explanation.stages[1].answers[0].holds
+    assert str(explanation.stages[2].error).startswith("bad: ")
+    assert explanation.stages[3].after["headers"] == [["h", "x"]]
+    assert explanation.outcome == "dead_lettered"
 
 
 def test_a_dropped_record_and_a_broken_value() -> None:
-    """A drop is told where it happens, a value that is no JSON before the first stage."""
-    dropped = list(explain(CHAIN, RAW, JSON, record_batch({"topic": "b", "value": {"miles": 1}})))
-    broken = list(explain(CHAIN, RAW, JSON, record_batch({"topic": "b", "value": "{"})))
+    """A drop is explanation where it happens, a value that is no JSON before the first stage."""
+    engine = program(SINK, DEAD, text=STAGES)
+    dropped = explained(engine, topic="b", value={"miles": 1})
+    broken = explained(engine, topic="b", value="{")
 
-    assert [report.outcome for report in dropped] == ["not matched", "dropped", "skipped", "skipped"]
-    assert [report.outcome for report in broken] == ["failed", "skipped", "skipped", "skipped", "skipped"]
+    assert [report.outcome for report in dropped.stages] == ["not matched", "dropped", "skipped", "skipped"]
+    assert (dropped.outcome, dropped.mapped, dropped.messages) == ("filtered", None, ())
+    assert [report.outcome for report in broken.stages] == ["failed", "skipped", "skipped", "skipped", "skipped"]
+    assert broken.record["value"] == "{"
 
 
-def test_a_record_of_another_form_is_refused() -> None:
-    """All mistakes at once, with what a record has."""
-    with pytest.raises(ConfigError) as refused:
-        record_batch({"valeu": 1})
+def test_a_dead_letter_comes_with_its_headers() -> None:
+    """Topic, id and Connect's context, as the message has them."""
+    explanation = explained(program(SINK, DEAD), topic="in.a.b", value="{", headers={"Kind": "odd"})
 
-    assert [mistake.path for mistake in refused.value.mistakes] == ["valeu", "topic"]
+    (letter,) = explanation.messages
+    headers = dict(letter.headers)
+    assert (explanation.outcome, letter.topic, letter.value, letter.dead_letter) == ("dead_lettered", "dead", "{", True)
+    assert explanation.failure is not None
+    assert headers["__connect.errors.exception.message"] == explanation.failure.message
+    assert headers["Kind"] == "odd"
+
+
+def test_the_mapping_with_its_share_and_draw() -> None:
+    """What was chosen, how often it is, and the number that chose it; a lost record likewise."""
+    engine = program()
+    explanation = {offset: explained(engine, topic="half.x", offset=offset, value={}).mapped for offset in range(1, 21)}
+    plain = explained(engine, topic="in.a.b", value={}).mapped
+    none = explained(engine, topic="other", value={}).mapped
+
+    assert plain is not None
+    assert (plain.source, plain.mapped, plain.share, plain.drawn) == ("in.*.*", "mapped.b.a", 100, False)
+    assert none is not None
+    assert (none.source, none.mapped) == (None, "other")
+    for mapped in explanation.values():
+        assert mapped is not None
+        assert (mapped.share, mapped.drawn) == (50, True)
+        assert (mapped.mapped is None) == (mapped.draw >= 0.5)
+    assert {mapped.mapped for mapped in explanation.values() if mapped} == {"half.x", None}
+
+
+def test_who_wants_it_and_who_does_not() -> None:
+    """Those who want it with their true leaves; the one that was asked about with the leaves to blame."""
+    explanation = explained(
+        program(SINK, DEAD, WANTED),
+        asked="many",
+        topic="in.a.b",
+        offset=7,
+        value={"n": 3, "city": "Oulu"},
+    )
+
+    (wanted,) = explanation.wanted
+    assert [(leaf.test, leaf.value) for leaf in wanted.leaves] == [("town:Oulu", "Oulu"), ("NOT Kind:odd", None)]
+    assert explanation.asked is not None
+    assert explanation.asked.wants is False
+    assert [(leaf.test, leaf.value) for leaf in explanation.asked.blame or ()] == [("n>5", "3")]
+    assert explanation.metadata == {"town": "Oulu", "n": "3"}
+    (message,) = explanation.messages
+    assert (message.topic, message.subscription) == ("out.oulu", "oulu")
+    assert str(message.id).startswith("S:7:")
+
+
+def test_asking_about_a_record_that_was_not_matched() -> None:
+    """Nobody is to blame for a record that was filtered before."""
+    engine = program(SINK, DEAD, WANTED)
+    explanation = explained(engine, asked="many", topic="in.a.b", value={}, headers={"Old": "1"})
+
+    assert explanation.asked is not None
+    assert (explanation.asked.wants, explanation.asked.blame, explanation.wanted) == (None, None, ())
+    with pytest.raises(SubscriptionNotFoundError):
+        explained(engine, asked="nobody", topic="in.a.b", value={})
+
+
+def test_a_route_that_tolerates_no_failure_is_stopped() -> None:
+    """Explaining raises nothing, and says that a run would end here."""
+    for engine in (program(SINK), program(SINK, "deadLetter: {topic: dead}\n")):
+        explanation = explained(engine, topic="in.a.b", value="{")
+
+        assert (explanation.outcome, explanation.messages) == ("stopped", ())
+
+
+@pytest.fixture(scope="module")
+def flights() -> tuple[Program, list[Subscription], list[Given]]:
+    """The demo's route, subscriptions from its data, and a thousand of its messages, cut-off ones among them."""
+    route = Route.load(Path("examples/flights.yaml"), {})
+    subscriptions = [one.identified() for one in (*hand_written(), *generated(400, limit=20_000))]
+    sent_messages = list(enumerate(messages(20_000), start=1))
+    cut = [pair for pair in sent_messages if pair[1].message_id.endswith("cut-off")]
+    drawn = [*cut, *random.Random(17).sample(sent_messages, 1_000 - len(cut))]
+    records = [
+        Given(
+            message.subject,
+            message.payload,
+            headers=tuple((name, text.encode()) for name, text in message.headers),
+            offset=sequence,
+            timestamp=1_357_000_000_000_000 + sequence,
+            stream="FLIGHTS",
+        )
+        for sequence, message in dict(drawn).items()
+    ]
+    return Program.of(route), subscriptions, records
+
+
+def test_explaining_a_thousand_flights_gives_what_running_them_does(flights: Any) -> None:
+    """One by one and all at once: the same messages, and as many records of each outcome as the run counts."""
+    engine, subscriptions, records = flights
+    index, by_id = Index.of(subscriptions), {one.id: one for one in subscriptions}
+    result = engine.run(record_batch(records), index)
+
+    explanations: list[Explanation] = [explain(engine, record_batch([record]), index, by_id) for record in records]
+
+    outcomes = Counter(explanation.outcome for explanation in explanations)
+    counts = result.counts
+    assert outcomes == +Counter(
+        delivered=counts.delivered,
+        filtered=counts.filtered,
+        unmatched=counts.unmatched,
+        dead_lettered=counts.dead_lettered,
+        lost_by_weight=counts.lost_by_weight,
+    )
+    assert min(outcomes[name] for name in ("delivered", "filtered", "unmatched", "dead_lettered")) > 0
+    explained_messages = sorted(
+        (message.topic, message.id, message.value, message.headers)
+        for explanation in explanations
+        for message in explanation.messages
+    )
+    ran = sorted(
+        (topic, id_, (value or b"").decode(), tuple((name, text.decode()) for name, text in headers))
+        for topic, id_, value, headers in sent(result.messages)
+    )
+    assert explained_messages == ran
+    assert all(leaf.holds for explanation in explanations for wanted in explanation.wanted for leaf in wanted.leaves)
+    assert all(len(explanation.wanted) <= len(explanation.messages) for explanation in explanations)
+
+
+def test_the_trace_of_a_batch_is_that_of_its_records(flights: Any) -> None:
+    """Outcomes, mapped topics and pairs of record and subscription do not depend on the batch."""
+    engine, subscriptions, records = flights
+    index = Index.of(subscriptions)
+    whole = engine.trace(record_batch(records), index)
+
+    for row, record in enumerate(records[:300]):
+        single = engine.trace(record_batch([record]), index)
+        places = pa.array(whole.messages_of(row))
+        assert whole.outcome(row) == single.outcome(0)
+        assert whole.topics[row] == single.topics[0]
+        assert whole.subscriptions.take(places).to_pylist() == single.subscriptions.to_pylist()
+        assert whole.destinations.take(places).to_pylist() == single.destinations.to_pylist()
+
+
+def test_a_trace_names_each_messages_row_and_subscription() -> None:
+    """Dead letters and what is passed on belong to no subscription."""
+    engine = program(SINK, DEAD, WANTED, "unmatched: pass\n", text=ROUTE)
+    records = [
+        Given("in.a.b", b'{"n": 9, "city": "Oulu"}', offset=1),
+        Given("in.a.b", b'{"n": 1, "city": "Rauma"}', offset=2),
+        Given("in.a.b", b"{", offset=3),
+        Given("in.a.b", b"{}", headers=(("Old", b"1"),), offset=4),
+    ]
+
+    trace = engine.trace(record_batch(records), Index.of(HANDS.values()))
+
+    assert [trace.outcome(row).label for row in range(4)] == ["delivered", "delivered", "dead_lettered", "filtered"]
+    columns = (trace.rows.tolist(), trace.subscriptions.to_pylist(), trace.destinations.to_pylist())
+    assert sorted(zip(*columns, strict=True)) == [
+        (0, "many", "out.many"), (0, "many", "out.more"), (0, "oulu", "out.oulu"), (1, None, "mapped.b.a"),
+        (2, None, "dead"),
+    ]  # fmt: skip
+    assert trace.topics[0] == "mapped.b.a"

@@ -41,13 +41,18 @@ def test_the_smallest_route() -> None:
     assert route.errors.tolerance == "none"
 
 
+def test_a_route_passes_over_its_tests() -> None:
+    """Whoever reads them says what is wrong with them."""
+    assert Route.parse(f"{SMALL}tests: [{{nam: x}}]\n", {}) == Route.parse(SMALL, {})
+
+
 def test_the_example_route() -> None:
     """The example that the demo runs is a valid route with every part."""
     route = Route.load(Path("examples/flights.yaml"), {"NATS_URL": "nats://127.0.0.1:1"})
 
     assert route.source.options()["servers"] == "nats://127.0.0.1:1"
     assert route.subscriptions is not None
-    assert route.subscriptions.store == "sqlite:///subscriptions.db"
+    assert route.subscriptions.store == f"sqlite:///{Path('examples/subscriptions.db').absolute()}"
     assert [stage.name for stage in route.chain.stages] == [
         "cancelled", "origin", "readable", "private", "private-header", "when",
     ]  # fmt: skip
@@ -102,7 +107,7 @@ def test_a_mistake_names_its_line() -> None:
         ("- a", "", "found list, expected a block of names and values"),
         ("a: [", "", "not YAML"),
         (SMALL + "sinks: {}", "", "needs exactly one of sink and sinks"),
-        (SMALL + "unmatched: pass", "", "unmatched: has a meaning only with subscriptions"),
+        (SMALL + "unmatched: pass", "unmatched", "has a meaning only with subscriptions"),
         (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow goes with neither"),
         (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {a: valu.b}}",
@@ -172,3 +177,30 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
     with pytest.raises(RouteError, match=r"mappings: .*nowhere\.conf: No such file"):
         Route.load(tmp_path / "route.yaml", {})
+
+
+def test_a_mistake_in_mappings_names_its_line() -> None:
+    """That of the source, or of the destination among several."""
+    with pytest.raises(RouteError) as raised:
+        Route.parse(
+            SMALL + 'mappings:\n  "a.*": b\n  "c..d": x\n  "e.*":\n'
+            '    - {destination: f, weight: 50%}\n    - {destination: "g.$9", weight: 50%}\n',
+            {},
+        )
+
+    assert [mistake.line for mistake in raised.value.mistakes] == [7, 10]
+
+
+def test_every_problem_is_one_line() -> None:
+    """Also where a parser of some part says more."""
+    found = mistakes(SMALL + "transforms: [{type: Filter, predicate: {when: '[[['}}]")
+
+    assert all("\n" not in problem for problem in found.values())
+    assert "neither JSON nor YAML" in found["transforms[0].predicate.when"]
+
+
+def test_numbers_out_of_range() -> None:
+    """What was found and what was expected."""
+    found = mistakes(SMALL.replace("stream: S", "stream: S, timeout: -1"))
+
+    assert found["source.timeout"] == "found -1, expected greater than 0"

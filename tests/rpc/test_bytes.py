@@ -79,12 +79,27 @@ def test_a_stream_that_breaks_off(server, backing):
         threading.Event().wait(1)
 
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        call = channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany").future(some(), timeout=10)
+        create = channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany")
+        call = create.future(some(), timeout=10, metadata=[("turnout-count", "101")])
         gone.wait(10)
         call.cancel()
     server.stop()
 
     assert backing.revision() == 0
+
+
+def test_a_stream_that_ends_early(server, backing):
+    """A bulk of less than its client has announced is refused as a whole."""
+    good = pb.Subscription(data={"route": {"destinations": ["d"]}})
+    good.data.route.condition.existsCondition.key = "k"
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        create = channel.stream_unary("/turnout.subscriptions.v1.Storage/CreateMany")
+        sent = [good.SerializeToString()]
+        with pytest.raises(grpc.RpcError, match="the stream broke off: 1 of 2 subscriptions came"):
+            create(iter(sent), timeout=10, metadata=[("turnout-count", "2")])
+        create(iter(sent), timeout=10, metadata=[("turnout-count", "1")])
+
+    assert backing.revision() == 1
 
 
 def test_no_such_method(server):

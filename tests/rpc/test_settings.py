@@ -6,6 +6,7 @@ import pytest
 
 from turnout.errors import ConfigError
 from turnout.rpc.settings import OPTIONS, ServerSettings
+from turnout.rpc.tokens import Token
 from turnout.subscriptions.address import store_url
 
 
@@ -23,8 +24,9 @@ def test_settings_from_the_environment(tmp_path):
     }
     read = ServerSettings.from_environment(environment, port=9001, workers=None)
 
-    assert (read.port, read.workers, read.tokens, read.grace_seconds) == (9001, 4, ("s3cret", "other"), 1.5)
-    assert (read.log_level, read.host) == ("warning", "[::]")
+    assert (read.port, read.workers, read.grace_seconds) == (9001, 4, 1.5)
+    assert read.tokens == (Token.plain("s3cret"), Token.plain("other"))
+    assert (read.log_level, read.host) == ("warning", "127.0.0.1")
     assert "s3cret" not in repr(read)
 
 
@@ -35,6 +37,15 @@ def test_every_wrong_variable_is_listed():
         ServerSettings.from_environment(wrong)
 
     assert sorted(mistake.path for mistake in refused.value.mistakes) == sorted(wrong)
+
+
+def test_destinations_are_patterns():
+    """Several stand with commas; one that is no subject is refused."""
+    read = ServerSettings.from_environment({"API_ALLOW_DESTINATIONS": "deliver.>, $KV.desk.*"})
+
+    assert read.allow_destinations == ("deliver.>", "$KV.desk.*")
+    with pytest.raises(ConfigError, match=r"API_ALLOW_DESTINATIONS: .*'deliver\.\.x'"):
+        ServerSettings.from_environment({"API_ALLOW_DESTINATIONS": "deliver..x"})
 
 
 def test_every_variable_is_documented():

@@ -9,6 +9,7 @@ from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
 
 MORE = """
+value: {format: json}
 transforms:
   - {name: old, type: Filter, predicate: {type: HasHeaderKey, name: Old}, negate: true}
   - {name: mask, type: MaskField$Value, fields: [a, b], replacement: x}
@@ -17,7 +18,7 @@ transforms:
 
 def test_a_route_is_a_connector_with_one_task(bench: Bench, client: TestClient) -> None:
     """Its names, its state and its configuration are where tools look for them."""
-    bench.write("a", route_text("a", more=MORE).replace("stream: IN", "stream: IN, password: hunter2"))
+    bench.write("a", route_text("a", more=MORE).replace("stream: IN", "stream: IN, user: ann, password: hunter2"))
     bench.routes.look()
     bench.wait_phase("a", Phase.RUNNING)
 

@@ -187,8 +187,8 @@ def test_explain_shows_what_each_stage_does_to_a_record(bench: Bench, client: Te
 
     assert [stage["outcome"] for stage in kept["stages"]] == ["not matched", "applied"]
     assert kept["stages"][-1]["after"]["value"] == {"town": "Oulu"}
-    assert kept["mapping"]["outcomes"][0]["subject"] == "b.1"
-    assert (dropped["stages"][0]["outcome"], dropped["mapping"]) == ("dropped", None)
+    assert kept["mapped"]["mapped"] == "b.1"
+    assert (dropped["stages"][0]["outcome"], dropped["mapped"]) == ("dropped", None)
     assert ask({"value": 1}).status_code == 422
     assert client.post("/v1/routes/a/explain", json={}).status_code == 422
 

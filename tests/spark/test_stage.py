@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import pickle
 import secrets
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Counts, Messages
 from turnout.engine.messages import RECORDS
-from turnout.errors import StreamError
+from turnout.errors import RunError, StreamError
 from turnout.routes import Route
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.packed import pack
+from turnout.spark.formats.nats.sink import SinkOptions
 from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
 from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
 from turnout.wire.records import SCHEMA
 
@@ -200,19 +205,127 @@ def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out
     assert gc.isenabled()
 
 
-def test_a_message_without_a_topic(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
-    """There is no subject to publish it on."""
+# What a server refuses
 
-    class Nowhere(FakeProgram):
-        def run(self, batch: Any, index: Any = None) -> Any:
-            result = super().run(batch, index)
-            result.messages = replace(result.messages, topics=pa.nulls(len(result.messages), pa.string()))
-            return result
 
-    made = a_stage(nats_server.url, monkeypatch, Nowhere(out))
+def real_stage(url: str, out: str, *destinations: str, more: str = "") -> Stage:
+    """The stage of a route with its own program, for records that one subscription wants."""
+    text = f"""
+name: refused
+source: {{format: nats, servers: "{url}", stream: S}}
+subscriptions: {{store: "memory://"}}
+sink: {{format: nats, servers: "{url}"}}
+{more or f"deadLetter: {{topic: {out}.dead}}"}
+errors: {{tolerance: all, log: true}}
+"""
+    index = Index.of([Subscription(destinations, exists("subject"), id="mine")])
+    place: Any = SimpleNamespace(open=lambda revision: index)
+    return Stage.of(Route.parse(text, {}), packed=False).with_index(place).at(1)
 
-    with pytest.raises(StreamError, match="no topic"):
-        list(made.publish([pack(batch_of(1, 1), "S", None)]))
+
+def counted(rows: Any) -> dict[str, int]:
+    """The counts of a task that are not zero."""
+    (batch,) = rows
+    return {name: sum(batch.column(name).to_pylist()) for name in _COUNTED if any(batch.column(name).to_pylist())}
+
+
+_COUNTED = [field.name for field in fields(Counts)]
+
+
+def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str) -> None:
+    """The good ones are stored; a task that is done again stores nothing twice, dead letters included."""
+    nowhere = f"nowhere-{secrets.token_hex(4)}.x"
+    made = real_stage(nats_server.url, out, f"{out}.good", nowhere, "a b")
+
+    for _ in range(2):
+        (numbers,) = [counted(made.publish([batch_of(1, 3), batch_of(4, 2)]))]
+        assert numbers == {"read": 5, "delivered": 5, "messages": 5, "undeliverable": 10}
+
+    rows = stored(nats_server.url, out)
+    dead = [
+        {one["key"]: one["value"].decode() for one in row["headers"]} for row in rows if row["topic"] == f"{out}.dead"
+    ]
+    assert Counter(row["topic"] for row in rows) == {f"{out}.good": 5, f"{out}.dead": 10}
+    assert Counter((one["__turnout.subscription"], one["__turnout.destination"]) for one in dead) == {
+        ("mine", nowhere): 5,
+        ("mine", "a b"): 5,
+    }
+    assert {one["__connect.errors.offset"] for one in dead} == {"1", "2", "3", "4", "5"}
+    assert any("no stream listens" in one["__connect.errors.exception.message"] for one in dead)
+
+
+def test_refused_messages_without_a_dead_letter_topic(nats_server: NatsServer, out: str) -> None:
+    """They are discarded, counted and logged; a record that reached nobody is discarded itself."""
+    made = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x", more="unmatched: drop")
+
+    (rows,) = list(made.publish([batch_of(1, 2)]))
+
+    assert counted([rows]) == {"read": 2, "discarded": 2, "undeliverable": 2}
+    assert "subscription 'mine': destination 'nowhere-" in rows.column("failure").to_pylist()[0]["message"]
+
+
+def test_dead_letters_are_not_all_kept_in_memory(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """After some batches with refused messages their dead letters are published."""
+    monkeypatch.setattr("turnout.spark.publishing._KEPT_BACK", 2)
+    made = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x")
+
+    numbers = counted(made.publish([batch_of(n, 1) for n in range(1, 8)]))
+
+    assert numbers == {"read": 7, "dead_lettered": 7, "undeliverable": 7}
+    assert len(stored(nats_server.url, out)) == 7
+
+
+def test_a_dead_letter_that_cannot_be_written_stops_the_run(nats_server: NatsServer, out: str) -> None:
+    """It has nowhere else to go, and nothing is lost in silence."""
+    made = real_stage(nats_server.url, out, "a b", more=f"deadLetter: {{topic: nowhere-{secrets.token_hex(4)}.dead}}")
+
+    with pytest.raises(RunError, match=r"a dead letter cannot be written to 'nowhere-.*no stream listens"):
+        list(made.publish([batch_of(1, 1)]))
+
+
+def test_a_message_that_is_too_large(nats_server: NatsServer, out: str) -> None:
+    """A dead letter like others; one that is too large itself says where the record is, and how large."""
+    limit = 1 << 20
+    records = batch_of(1, 3)
+    values = pa.array([b"x", b"x" * (limit - 20), b"x" * (limit + 1)], pa.binary())
+    records = records.set_column(records.schema.get_field_index("value"), "value", values)
+    made = real_stage(nats_server.url, out, f"{out}.good")
+
+    numbers = counted(made.publish([records]))
+
+    assert numbers == {"read": 3, "delivered": 1, "dead_lettered": 2, "messages": 1, "undeliverable": 2}
+    good, *dead = stored(nats_server.url, out)
+    headers = [{one["key"]: one["value"].decode() for one in row["headers"]} for row in dead]
+    assert good["value"] == b"x"
+    assert [row["value"] for row in dead] == [b"", b""]
+    assert sorted(one["__turnout.value.left.out"] for one in headers) == sorted([str(limit - 20), str(limit + 1)])
+    assert {one["__connect.errors.offset"] for one in headers} == {"2", "3"}
+
+
+def test_headers_for_the_server_are_not_forwarded(nats_server: NatsServer, out: str) -> None:
+    """They would change what becomes of the message; a sink may ask for some by name."""
+    told = [
+        "Nats-Rollup", "Nats-TTL", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Scheduler", "Nats-Batch-Id",
+        "Nats-Required-Api-Level", "Nats-Incr", "Nats-Counter-Sources", "Nats-Marker-Reason", "Nats-Trace-Dest",
+        "Nats-Expected-Last-Sequence", "nats-ttl", "NATS-EXPECTED-STREAM", "Nats-Trace-Only",
+    ]  # fmt: skip
+    headers = [{"key": name, "value": b"1"} for name in [*told, "Nats-Stream", "traceparent", "X-Nats-TTL"]]
+
+    numbers = counted(real_stage(nats_server.url, out, f"{out}.good").publish([batch_of(1, 1, headers)]))
+
+    (row,) = stored(nats_server.url, out)
+    assert numbers["delivered"] == 1
+    assert [one["key"] for one in row["headers"]] == ["Nats-Msg-Id", "Nats-Stream", "traceparent", "X-Nats-TTL"]
+
+
+def test_a_sink_may_ask_for_headers_for_the_server(nats_server: NatsServer) -> None:
+    """By name, and for those alone."""
+    options = {"servers": nats_server.url, "forwardHeaders": "Nats-TTL, nats-incr"}
+    made = SinkOptions.from_mapping(options)
+
+    assert [name for name in ("Nats-TTL", "NATS-INCR", "Nats-Rollup", "Kind") if made.withholds(name)] == [
+        "Nats-Rollup"
+    ]
 
 
 def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypatch: Any) -> None:

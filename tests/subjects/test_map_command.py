@@ -91,6 +91,19 @@ def test_standard_input_is_a_filter_of_bytes() -> None:
     )
 
 
+def test_a_routes_own_cluster_is_taken(tmp_path: Path) -> None:
+    """Unless another one is given; a route may name a server's configuration for its mappings."""
+    (tmp_path / "server.conf").write_text(
+        "accounts { A { mappings { foo: [{dest: west, weight: 100%, cluster: w}, {dest: rest, weight: 100%}] } } }"
+    )
+    (tmp_path / "route.yaml").write_text(
+        "name: x\ncluster: '${NOT_SET_HERE:-w}'\nmappings: {file: server.conf, account: A}\n"
+    )
+
+    assert "100%  west" in _run("--config", str(tmp_path / "route.yaml"), "foo").stdout
+    assert "100%  rest" in _run("--config", str(tmp_path / "route.yaml"), "--cluster", "e", "foo").stdout
+
+
 def test_a_route_or_a_bare_table_serves_too(tmp_path: Path) -> None:
     """YAML and JSON, with and without the key ``mappings``; a decoded claim; a server's configuration in JSON."""
     (tmp_path / "route.yaml").write_text("name: x\nmappings:\n  foo: bar\n")

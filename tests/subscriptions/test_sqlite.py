@@ -67,7 +67,7 @@ def test_relative_and_absolute_paths(tmp_path, monkeypatch):
         ("sqlite://here.db", "third slash"),
         ("sqlite:///", "names no file"),
         ("sqlite:///:memory:", "memory://"),
-        ("sqlite:///x.db?mode=rw", "ro or rwc"),
+        ("sqlite:///x.db?mode=rx", "rwc, rw, ro"),
         ("sqlite:///x.db?timeout=soon", "number of seconds"),
         ("sqlite:///x.db?synchronous=maybe", "full, normal, off"),
         ("sqlite:///x.db?cache=1", "unknown option 'cache'"),
@@ -372,3 +372,87 @@ def test_after_a_fork(path):
         os.waitpid(child, 0)
 
         assert [one.id for one in store.snapshot()] == ["child", "parent"]
+
+
+_FIRST_LAYOUT = """
+    CREATE TABLE state (
+        one INTEGER PRIMARY KEY CHECK (one = 1), revision INTEGER NOT NULL, horizon INTEGER NOT NULL
+    );
+    INSERT INTO state VALUES (1, 2, 0);
+    CREATE TABLE subscription (
+        row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, record TEXT NOT NULL
+    );
+    INSERT INTO subscription VALUES
+        (1, 'old', 1, '[["d"],{"kiwiCondition":{"key":"subject","pattern":"orders*","id":"leaf"}},{"n":"x"}]');
+    CREATE TABLE leaf (
+        key TEXT NOT NULL, pattern TEXT NOT NULL, partial INTEGER NOT NULL, id TEXT NOT NULL,
+        PRIMARY KEY (key, pattern, partial, id)
+    ) WITHOUT ROWID;
+    INSERT INTO leaf VALUES ('subject', 'orders*', 0, 'old');
+    CREATE TABLE metadata (
+        name TEXT NOT NULL, value TEXT NOT NULL, id TEXT NOT NULL, PRIMARY KEY (name, value, id)
+    ) WITHOUT ROWID;
+    INSERT INTO metadata VALUES ('n', 'x', 'old');
+    CREATE TABLE deleted (id TEXT PRIMARY KEY, born INTEGER NOT NULL, died INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE INDEX deleted_died ON deleted (died);
+    PRAGMA application_id = 0x7475726E;
+    PRAGMA user_version = 1;
+"""
+"""A store as turnout wrote it before there were tenants."""
+
+
+def test_a_store_from_before_tenants(path):
+    """A file of the first layout takes tenants in as it is; what it held belongs to nobody and is found as before."""
+    before = sqlite3.connect(path)
+    before.executescript(_FIRST_LAYOUT)
+    before.close()
+    with opened(path) as store:
+        acme = store.for_tenant("acme")
+        assert [one.id for one in store.snapshot()] == ["old"]
+        assert [one.id for one in store.search_by_metadata({"n": "x"}).items] == ["old"]
+        assert len(acme.snapshot()) == len(acme.search_by_condition("subject", "orders*").items) == 0
+        acme.create(subscription(id="old"))
+        acme.delete("old")
+        acme.create(subscription(id="new"))
+    with opened(path) as store:
+        assert [one.id for one in store.for_tenant("acme").snapshot()] == ["new"]
+        assert [one.id for one in store.snapshot()] == ["@acme/new", "old"]
+        assert store.read("old").destinations == ("d",)
+
+
+def test_tenants_are_a_range_of_an_index(path):
+    """What is asked for a tenant is found through an index on ids, and is not picked out of everybody's."""
+    with opened(path) as store:
+        acme = store.for_tenant("acme")
+        seen: list[str] = []
+        with store._file.reading() as connection:
+            connection.set_trace_callback(seen.append)
+        acme.search_by_condition("subject", "orders*")
+        acme.search_by_metadata({"a": "b"})
+        acme.search_by_metadata({})
+        acme.snapshot()
+        with store._file.reading() as connection:
+            connection.set_trace_callback(None)
+            queries = [query for query in seen if "id >" in query]
+            plans = [connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall() for query in queries]
+
+    assert len(plans) == 4
+    for plan in plans:
+        assert any("id>? AND id<?" in row[3] for row in plan), plan
+
+
+def test_the_file_is_its_owners(path):
+    """The store and the files beside it are for their owner alone; a file that is there keeps its mode."""
+    before = os.umask(0o022)
+    try:
+        with opened(path) as store:
+            store.create(subscription())
+            modes = {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()}
+        shared = path.with_name("shared.db")
+        shared.touch(0o640)
+        opened(shared).close()
+    finally:
+        os.umask(before)
+
+    assert modes == dict.fromkeys(("s.db", "s.db-wal", "s.db-shm"), "0o600")
+    assert shared.stat().st_mode & 0o777 == 0o640

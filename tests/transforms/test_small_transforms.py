@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from turnout.errors import ConfigError
 from turnout.records import Batch, Block, Failure, Field, Headers, Int8, Int32, Moment, Record, Schema
 from turnout.transforms import Chain
 from turnout.transforms.apply import ChainRunner
@@ -153,8 +154,12 @@ def test_the_topic_gets_the_time() -> None:
 
 
 def test_a_bad_pattern_fails_every_record() -> None:
-    """It is found no earlier, as in Connect."""
-    (found,) = chain("TimestampRouter", timestamp_format="bbb").apply([Record("t", timestamp=0)])
+    """A Connect worker finds it no earlier; a route's chain finds it at once."""
+    config = {"transforms": "t", "transforms.t.type": T + "TimestampRouter", "transforms.t.timestamp.format": "bbb"}
+    with pytest.raises(ConfigError, match=r"transforms\.t\.timestamp\.format: expected a pattern"):
+        Chain.from_config(config)
+
+    (found,) = Chain.from_config(config, strict=True).apply([Record("t", timestamp=0)])
 
     assert isinstance(found, Failure)
     assert found.exception == "java.lang.IllegalArgumentException"

@@ -44,7 +44,7 @@ def test_headers_about_another_stream_are_left_out() -> None:
     """A name that is excluded goes, its neighbours stay."""
     rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=ARROW)
 
-    assert header_lines(rows, {"Nats-Msg-Id"}).to_pylist() == [b"a: b\r\n"]
+    assert header_lines(rows, "Nats-Msg-Id".__eq__).to_pylist() == [b"a: b\r\n"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("a b", "x"), ("", "x"), ("a:b", "x"), ("a", "x\r\nEvil: 1"), ("a\n", "")])

@@ -1,4 +1,4 @@
-"""The command line: ``turnout demo | run | check | explain | map | subscriptions | tail | kv | bench``."""
+"""The command line: ``turnout demo | run | check | test | explain | map | subscriptions | tail | kv | bench``."""
 
 from turnout.cli.app import main
 

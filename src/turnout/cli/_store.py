@@ -32,11 +32,13 @@ def store_url_of(given: str | None) -> str:
 
 
 @contextmanager
-def opened_store(given: str | None) -> Iterator[Store]:
-    """The store, closed at the end of the block."""
+def opened_store(given: str | None, *, create: bool = False) -> Iterator[Store]:
+    """The store, closed at the end of the block; only who writes to it has one made where there is none."""
     from turnout.subscriptions import open_store
+    from turnout.subscriptions.address import existing
 
-    store = open_store(store_url_of(given))
+    url = store_url_of(given)
+    store = open_store(url if create else existing(url))
     try:
         yield store
     finally:

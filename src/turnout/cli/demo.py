@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +10,10 @@ import typer
 
 from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, loading, run_display, run_summary
-from turnout.cli.run import result_json, stop_on_signals
+from turnout.cli.run import result_json
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import MissingExtraError
+from turnout.scratch import lasting_folder
 
 if TYPE_CHECKING:
     from turnout.demo.year import DemoResult
@@ -54,7 +55,7 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, qui
     screen = console(quiet=quiet)
     screen.print(f"{find_java()}", soft_wrap=True)
     screen.print(f"nats-server: {find_nats_server()}", soft_wrap=True)
-    work = _KEPT if keep else Path(tempfile.mkdtemp(prefix="turnout-demo-"))
+    work = _KEPT if keep else lasting_folder("demo") / "work"
     with stop_on_signals() as stop, Demo(work, limit=limit, generated=subscriptions, keep=keep) as demo:
         screen.print(f"serving at {demo.server.url}, JetStream store in {work}", soft_wrap=True)
         with loading(screen, "publishing flights", demo.total) as advance:

@@ -1,10 +1,10 @@
-"""``turnout explain ROUTE --record FILE``: what each stage does to one record."""
+"""``turnout explain ROUTE``: what becomes of one record, from its bytes to its messages, and why."""
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,8 @@ import typer
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from turnout.engine.explain import StageReport
+    from turnout.routes import Route
+    from turnout.subscriptions import Subscription
 
 __all__ = ["register"]
 
@@ -24,52 +25,88 @@ def register(app: typer.Typer) -> None:
     @app.command("explain")
     def explain(
         route: Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)],
-        record: Annotated[str, typer.Option(help="A JSON file with the record's topic, value …; - reads it here.")],
+        record: Annotated[
+            str | None, typer.Option(metavar="STREAM:SEQ", help="A message of the route's NATS source.")
+        ] = None,
+        file: Annotated[
+            Path | None, typer.Option(help="A JSON file with the record's topic, value …", dir_okay=False)
+        ] = None,
+        stdin: Annotated[bool, typer.Option("--stdin", help="Read that JSON from standard input.")] = False,
+        subscription: Annotated[
+            str | None, typer.Option(metavar="ID", help="Say why this one does not get the record.")
+        ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
     ) -> None:
-        """Show what every stage of a route's chain does to one record, and why."""
+        """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
         from turnout.records.without_pandas import spare_pandas
 
         spare_pandas()
-        from turnout.engine.explain import explain as reports_of
-        from turnout.engine.explain import record_batch
+        from turnout.cli._explanation import explanation_lines
+        from turnout.engine import Program
+        from turnout.engine.explain import explain as explanation_of
         from turnout.routes import Route
+        from turnout.subscriptions.index import Index
 
+        if (record is not None) + (file is not None) + stdin != 1:
+            raise ConfigError([Mistake("record", "give one of --record STREAM:SEQ, --file FILE and --stdin")])
         loaded = Route.load(route)
-        reports = list(reports_of(loaded.chain, loaded.key, loaded.value, record_batch(_read(record))))
+        batch = _stored(loaded, record) if record is not None else _given(loaded, file)
+        subscriptions = list(_subscriptions(loaded))
+        index = Index.of(subscriptions) if loaded.subscriptions is not None else None
+        by_id = {one.id: one for one in subscriptions}
+        explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription)
         if as_json:
-            typer.echo(json.dumps([asdict(report) for report in reports], indent=1, ensure_ascii=False))
+            typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False))
         else:
-            for report in reports:
-                typer.echo("\n".join(_lines(report)))
+            typer.echo("\n".join(explanation_lines(explanation)))
 
 
-def _read(name: str) -> dict[str, Any]:
-    text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+def _subscriptions(route: Route) -> Iterable[Subscription]:
+    if route.subscriptions is None:
+        return ()
+    from turnout.subscriptions import open_store
+    from turnout.subscriptions.address import existing
+
+    store = open_store(existing(route.subscriptions.store))
+    try:
+        return store.snapshot().subscriptions
+    finally:
+        store.close()
+
+
+def _given(route: Route, file: Path | None) -> Any:
+    """The record that a file describes, or standard input."""
+    from turnout.engine.given import Given, record_batch
+    from turnout.routes.endpoints import NatsSource
+
+    text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+    name = "standard input" if file is None else str(file)
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError([Mistake(name, f"is not JSON: {error}")], what="bad record") from None
     if not isinstance(given, dict):
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")
-    return given
+    source = route.source
+    stream = source.stream if isinstance(source, NatsSource) and isinstance(source.stream, str) else None
+    return record_batch([Given.of(given, stream=stream)])
 
 
-def _lines(report: StageReport) -> list[str]:
-    lines = [f"{report.name}  ({report.transform}): {report.outcome}"]
-    for answer in report.answers:
-        saw = ", ".join(f"{key} = {value!r}" for key, value in answer.saw.items())
-        turned = ", negated" if answer.negate else ""
-        lines.append(f"    {answer.predicate} is {str(answer.holds).lower()}{turned}; it saw {saw or 'nothing'}")
-    if report.error:
-        lines.append(f"    {report.error}")
-    for name, value in report.after.items():
-        before = report.before.get(name)
-        if before != value:
-            lines.append(f"    {name}: {_shown(before)}")
-            lines.append(f"    {' ' * len(name)}→ {_shown(value)}")
-    return lines
+def _stored(route: Route, place: str) -> Any:
+    """A message of the route's source, as a run reads it."""
+    import pyarrow as pa
 
+    from turnout.routes.endpoints import NatsSource
+    from turnout.wire import Connection, ConnectionOptions, stored_message
 
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    stream, colon, sequence = place.rpartition(":")
+    if not colon or not sequence.isdecimal():
+        raise ConfigError([Mistake("--record", f"expected STREAM:SEQ, as in FLIGHTS:17, found {place!r}")])
+    if not isinstance(route.source, NatsSource):
+        raise ConfigError([Mistake("--record", f"the route's source is {route.source.format}: give --file")])
+    streams = [route.source.stream] if isinstance(route.source.stream, str) else route.source.stream
+    if stream not in streams:
+        raise ConfigError([Mistake("--record", f"the route reads {', '.join(streams)}, not {stream!r}")])
+    with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
+        batch = stored_message(connection, stream, int(sequence))
+    return batch.append_column("stream", pa.array([stream], pa.string()))

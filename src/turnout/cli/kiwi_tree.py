@@ -28,8 +28,11 @@ def _group() -> None:
 
 def serve(
     file: Annotated[Path | None, typer.Option(help="SQLite file to keep the pairs in; memory if not given.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, all]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
+    ] = False,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve the registry over gRPC until the process is told to stop."""
@@ -37,7 +40,9 @@ def serve(
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.kiwi_tree import KiwiTree
 
-    settings = ServerSettings.from_environment(os.environ, host=host, port=port, log_level=log_level)
+    settings = ServerSettings.from_environment(
+        os.environ, host=host, port=port, insecure=insecure or None, log_level=log_level
+    )
     registry = KiwiTree(file)
     try:
         serve_until_stopped(kiwi_tree_server(registry, settings))

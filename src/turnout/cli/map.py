@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -30,10 +31,12 @@ def register(app: typer.Typer) -> None:
         strict: Annotated[bool, typer.Option("--strict", help="Hold the transform to the rules for imports.")] = False,
         config: Annotated[
             Path | None,
-            typer.Option(help="A file with mappings: a nats-server configuration, an account claim, YAML or JSON."),
+            typer.Option(help="A file with mappings: a route, a nats-server configuration, a claim, YAML or JSON."),
         ] = None,
         account: Annotated[str | None, typer.Option(help="With --config: whose mappings.")] = None,
-        cluster: Annotated[str | None, typer.Option(help="With --config: the cluster of the server.")] = None,
+        cluster: Annotated[
+            str | None, typer.Option(help="With --config: the cluster of the server; a route's own if not given.")
+        ] = None,
         stdin: Annotated[bool, typer.Option("--stdin", help="Read subjects from standard input, a line each.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
@@ -130,30 +133,49 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
     return not failed
 
 
-def _mappings(file: Path, account: str | None) -> dict[str, Any]:
-    """The mappings of a file: a claim, a route or a bare table in YAML or JSON, else a server's configuration."""
+def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | None]:
+    """The mappings of a file, and the cluster that it names itself.
+
+    It is a claim, a route or a bare table in YAML or JSON, else a server's configuration.
+    """
     from turnout.subjects import mappings_from_claim, mappings_from_file, mappings_in
 
     if file.suffix.lower() not in (".yaml", ".yml", ".json"):
-        return mappings_from_file(file, account)
-    import yaml
+        return mappings_from_file(file, account), None
+    from turnout.routes.yaml_text import YamlText, decoded
 
-    try:
-        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as failure:
-        raise ConfigError([Mistake(str(file), str(failure))]) from failure
+    what = f"{file} cannot be used"
+    written = YamlText.parse(decoded(file.read_bytes(), what=what), what=what)
+    loaded = written.value
+    if written.mistakes:
+        raise ConfigError(written.mistakes, what=what)
     if not isinstance(loaded, dict):
         raise ConfigError([Mistake(str(file), f"expected a block of mappings, found {loaded!r}")])
     if "accounts" in loaded:
-        return mappings_in(loaded, account)
+        return mappings_in(loaded, account), None
     if account is not None:
         raise ConfigError([Mistake("--account", f"{file} has no accounts")])
     if isinstance(loaded.get("nats"), dict):
-        return mappings_from_claim(loaded)
-    found = loaded.get("mappings", loaded)
-    if not isinstance(found, dict):
-        raise ConfigError([Mistake(str(file), f"expected a block of mappings, found {found!r}")])
-    return found
+        return mappings_from_claim(loaded), None
+    return _of_route(loaded, file) if "mappings" in loaded else (loaded, None)
+
+
+def _of_route(loaded: dict[str, Any], file: Path) -> tuple[dict[str, Any], str | None]:
+    """What a route says, be it whole or not: its mappings, in place or by the name of a file, and its cluster."""
+    from turnout.routes.includes import mappings_of
+    from turnout.routes.variables import Variables
+
+    variables = Variables(os.environ, file.parent)
+    cluster = variables.fill_in({"cluster": loaded.get("cluster")})["cluster"]
+    mappings = mappings_of(loaded["mappings"], file.parent)
+    wrong = [Mistake(".".join(map(str, path)), problem) for path, problem in variables.mistakes]
+    if not isinstance(mappings, dict):
+        wrong.append(Mistake(str(file), f"expected a block of mappings, found {mappings!r}"))
+    if not isinstance(cluster, str | None):
+        wrong.append(Mistake("cluster", f"expected a text, found {cluster!r}"))
+    if wrong:
+        raise ConfigError(wrong)
+    return mappings, cluster
 
 
 def _explain_table(
@@ -162,7 +184,9 @@ def _explain_table(
     from turnout.subjects import MappingTable
     from turnout.subjects.explain import explain
 
-    table = MappingTable.from_config(_mappings(file, account))
+    mappings, own = _mappings(file, account)
+    table = MappingTable.from_config(mappings)
+    cluster = own if cluster is None else cluster
     found = (explain(table, subject, cluster) for subject in subjects)
     if as_json:
         head = {"file": str(file), "account": account, "cluster": cluster, "mappings": len(table)}

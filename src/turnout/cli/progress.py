@@ -26,8 +26,12 @@ COUNT_LABELS = {
     "lost_by_weight": "lost by weight",
     "discarded": "failed, nowhere to go",
     "messages": "messages sent",
+    "undeliverable": "deliveries nobody could take",
+    "dropped_headers": "headers left out",
 }
 """What the counts are called, in the order in which people look at them."""
+
+_WHERE_NOT_ZERO = frozenset({"discarded", "undeliverable", "dropped_headers"})
 
 _PLAIN_EVERY_SECONDS = 5.0
 
@@ -120,7 +124,9 @@ def _rate(progress: Progress) -> float:
 def _shown(counts: Counts) -> list[tuple[str, int]]:
     """The counts worth a line: those that every route has, and others where they are not zero."""
     numbers = counts.as_dict()
-    return [(label, numbers[name]) for name, label in COUNT_LABELS.items() if numbers[name] or name != "discarded"]
+    return [
+        (label, numbers[name]) for name, label in COUNT_LABELS.items() if numbers[name] or name not in _WHERE_NOT_ZERO
+    ]
 
 
 def counts_table(title: str, counts: Counts) -> Table:

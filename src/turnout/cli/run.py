@@ -1,33 +1,30 @@
-"""``turnout run ROUTE`` and ``turnout check ROUTE``."""
+"""``turnout run ROUTE``."""
 
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
+from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, run_display, run_summary
-from turnout.errors import MissingExtraError, RouteError
+from turnout.cli.signals import stop_on_signals
+from turnout.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from turnout.routes import Route
     from turnout.spark.running.progress import Progress, RunResult
 
-__all__ = ["register", "result_json", "stop_on_signals"]
+__all__ = ["log_beside", "register", "result_json"]
 
 RouteFile = Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
 
     @app.command("run")
     def run(
@@ -45,34 +42,6 @@ def register(app: typer.Typer) -> None:
         form = "lines" if json_lines else "json" if as_json else "text"
         _run(route, once=once, master=master, checkpoint=checkpoint, spark_log=spark_log, form=form)
 
-    @app.command("check")
-    def check(route: RouteFile, as_json: AsJson = False) -> None:
-        """Read a route and say everything that is wrong with it, without running it."""
-        raise typer.Exit(_check(route, as_json=as_json))
-
-
-def _check(file: Path, *, as_json: bool) -> int:
-    from turnout.routes import Route
-
-    try:
-        route = Route.load(file)
-    except RouteError as wrong:
-        if as_json:
-            mistakes = [{"path": m.path, "problem": m.problem, "line": m.line} for m in wrong.mistakes]
-            typer.echo(json.dumps({"route": str(file), "valid": False, "mistakes": mistakes}, indent=1))
-        else:
-            typer.echo(str(wrong), err=True)
-        return WRONG_REQUEST
-    notes = (*route.notes, *route.errors.notes())
-    if as_json:
-        fine = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
-        typer.echo(json.dumps(fine, indent=1))
-    else:
-        typer.echo(f"{file}: route {route.name} is fine: {route.summary()}")
-        for note in notes:
-            typer.echo(f"note: {note}")
-    return DONE
-
 
 def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     from turnout.routes import Route
@@ -81,7 +50,6 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     try:
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.ends import look_ahead
-        from turnout.spark.running.job import checkpoint_of
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
     except ModuleNotFoundError as missing:
@@ -93,7 +61,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     screen = console(quiet=form != "text")
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
     look_ahead(loaded)
-    log = spark_log or Path(checkpoint_of(loaded)).parent / "spark.log" if "://" not in str(checkpoint) else spark_log
+    log = spark_log or log_beside(loaded, checkpoint)
     with (
         stop_on_signals() as stop,
         route_session(loaded, master=master, log=log) as spark,
@@ -121,6 +89,14 @@ def _print_progress(progress: Progress) -> None:
     typer.echo(json.dumps(line))
 
 
+def log_beside(route: Route, checkpoint: str | None) -> Path | None:
+    """Where Spark's own messages go: beside the checkpoint, if that lies on this machine."""
+    from turnout.spark.running.checkpoint import checkpoint_of, local_folder
+
+    folder = local_folder(str(checkpoint or checkpoint_of(route)))
+    return folder.parent / "spark.log" if folder else None
+
+
 def result_json(result: RunResult) -> dict[str, Any]:
     """The result as ``--json`` prints it."""
     return {
@@ -131,25 +107,3 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "batches": result.batches,
         "stopped": result.stopped,
     }
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, so that the work ends at a place from which it can go on.
-
-    A second signal does what it always did: a person who presses Ctrl-C twice does not want to wait.
-    """
-    stop = threading.Event()
-    usual: dict[int, Any] = {}
-
-    def request(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, usual[number])
-
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        usual[wanted] = signal.signal(wanted, request)
-    try:
-        yield stop
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnout.cli._store import StoreUrl, opened_store
-from turnout.cli.run import stop_on_signals
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
     from turnout.rpc.server import RpcServer
+    from turnout.subscriptions.service import KiwiTrees
 
 __all__ = ["serve", "serve_until_stopped"]
 
 
 def serve(
     store: StoreUrl = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, all]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
     workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
     metrics_port: Annotated[
@@ -33,16 +36,23 @@ def serve(
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="Authority of the clients' certificates. [API_TLS_CLIENT_CA]")
     ] = None,
+    tokens: Annotated[Path | None, typer.Option(help="tokens.yaml, or a token a line. [API_TOKENS_FILE]")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve without TLS to other machines. [API_INSECURE]")
+    ] = False,
+    allow_destinations: Annotated[
+        list[str] | None,
+        typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
-    from turnout.rpc.kiwi_tree import KiwiTreeClient
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
-    from turnout.subscriptions.service import KiwiTrees
 
+    given = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(
-        os.environ,
+        {**os.environ, **given},
         host=host,
         port=port,
         workers=workers,
@@ -50,8 +60,20 @@ def serve(
         tls_certificate=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
+        insecure=insecure or None,
         log_level=log_level,
+        allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
+    with _kiwi_trees() as trees, opened_store(store, create=True) as opened:
+        serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+
+
+@contextmanager
+def _kiwi_trees() -> Iterator[KiwiTrees | None]:
+    """The registries that the environment names, closed at the end of the block."""
+    from turnout.rpc.kiwi_tree import KiwiTreeClient
+    from turnout.subscriptions.service import KiwiTrees
+
     addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
     if any(addresses) and not all(addresses):
         raise SubscriptionInvalidError(
@@ -59,9 +81,7 @@ def serve(
         )
     registries = [KiwiTreeClient(address) for address in addresses if address]
     try:
-        with opened_store(store) as opened:
-            trees = KiwiTrees(*registries) if registries else None
-            serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
+        yield KiwiTrees(*registries) if registries else None
     finally:
         for registry in registries:
             registry.close()

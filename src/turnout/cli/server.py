@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli.run import stop_on_signals
+from turnout.cli.signals import stop_on_signals
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 __all__ = ["register"]

@@ -13,6 +13,7 @@ import typer
 
 from turnout.cli._store import StoreUrl, opened_store, store_url_of
 from turnout.cli.serve import serve
+from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands = typer.Typer(help="Store subscriptions, find them, and serve them over gRPC.", no_args_is_help=True)
-    for command in (serve, create, read, delete, search, match, explain, stats):
+    for command in (serve, token, create, read, delete, search, match, explain, stats):
         commands.command(command.__name__)(command)
     commands.command("import")(import_)
     commands.command("export")(export)
@@ -73,7 +74,7 @@ def create(
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
         wanted = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
         check(wanted)
-    with opened_store(store) as opened:
+    with opened_store(store, create=True) as opened:
         created = opened.create(wanted)
     typer.echo(json.dumps({"id": created}) if as_json else created)
 
@@ -207,7 +208,7 @@ def import_(
         if not as_json and sys.stderr.isatty():
             typer.echo(f"\r{done.created:,} stored", err=True, nl=False)
 
-    with opened_store(store) as opened, _reading(file) as lines:
+    with opened_store(store, create=True) as opened, _reading(file) as lines:
         done = import_lines(opened, lines, existing=existing, progress=progress)
     if as_json:
         typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))

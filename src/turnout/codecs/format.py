@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Self
@@ -12,9 +11,10 @@ from typing import Any, Self
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.reading import Reader
 from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
 from turnout.records.schema import Schema
 
-__all__ = ["ENTRY_POINT", "FORMATS", "Format", "plugins"]
+__all__ = ["ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
 
 ENTRY_POINT = "turnout.codecs"
 """The entry point group in which a package names its formats; each is a function of a `Format` that gives a codec."""
@@ -26,6 +26,9 @@ FORMATS: tuple[str, ...] = (
 
 _FLAGS = {"schemas.enable": "schemasEnable", "replace.null.with.default": "replaceNullWithDefault"}
 """Settings that are true or false, as JsonConverter and as a route file spells them; all are true if not given."""
+
+SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values())
+"""What a format of turnout's own may have beside its name."""
 
 
 @cache
@@ -84,7 +87,7 @@ class Format:
             if str(flag).lower() not in ("true", "false"):
                 mistakes.append(Mistake(f"{path}.{name}", f"expected true or false, found {flag!r}"))
         mistakes += [Mistake(f"{path}.schema", problem) for problem in _schema_problems(format_, schema)]
-        mistakes += [Mistake(f"{path}.{name}", "is not a setting of a format") for name in given]
+        mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in given]
         if mistakes:
             raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format")
         connect = format_ == "connect-json"
@@ -99,9 +102,12 @@ class Format:
 
 def _unknown(name: Any) -> str:
     known = (*FORMATS, *plugins())
-    near = get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"expected one of {', '.join(known)}, found {name!r}{hint}"
+    return f"expected one of {', '.join(known)}, found {name!r}{did_you_mean(str(name), known)}"
+
+
+def _unknown_setting(name: str) -> str:
+    guess = did_you_mean(name, ("format", *SETTINGS))
+    return f"is not a setting of a format{guess} (known here: format, {', '.join(SETTINGS)})"
 
 
 def _schema_problems(format_: str, schema: Any) -> list[str]:

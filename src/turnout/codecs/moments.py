@@ -114,6 +114,16 @@ def dates_as_text(column: Sequence[int | None]) -> list[str | None]:
 
 
 def _as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[str | None]:
+    different = set(column)
+    if 2 * len(different) > len(column):
+        return _each_as_text(column, unit, **options)
+    # Times of events that were written together are often the same.
+    moments = tuple(different)
+    texts = dict(zip(moments, _each_as_text(moments, unit, **options), strict=True))
+    return [texts[moment] for moment in column]
+
+
+def _each_as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[str | None]:
     numbers = np.fromiter((0 if one is None else one for one in column), np.int64, len(column))
     times = numbers.view(f"datetime64[{unit}]")
     texts: list[str | None] = np.datetime_as_string(times, **options).tolist()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from turnout.codecs.codec import Decoded
 from turnout.codecs.ddl import Declared
@@ -23,6 +23,7 @@ from turnout.codecs.nodes import (
     slow_node,
     struct_node,
 )
+from turnout.codecs.shapes import Shapes
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.schema import DIGITS
@@ -31,6 +32,10 @@ __all__ = ["Reader", "SchemalessReader"]
 
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 """What a strict reading raises: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
+
+_CHUNK: Final = 128
+"""Texts that are read before their values are put into columns: what was read is still in the processor's cache then,
+which makes it twice as fast as one pass for each (measured)."""
 
 
 class Reader:
@@ -85,8 +90,8 @@ class Reader:
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """The blocks of these payloads; a null has the schema, too."""
-        members, failed = _strictly(self._strict, texts)
-        blocks = self._blocks(np.delete(rows, failed) if failed else rows, members) if members else []
+        members, failed = ([], list(range(len(texts)))) if self._strict is None else self._strictly(self._strict, texts)
+        blocks = self._blocks(np.delete(rows, failed) if failed else rows, members)
         if not failed:
             return blocks, {}
         values, places, errors = [], [], {}
@@ -98,21 +103,31 @@ class Reader:
                 errors[int(rows[place])] = RecordError(f"the value is not of its schema: {misfit}")
         return blocks + (group(rows[places], self.schema, values) if values else []), errors
 
+    def _strictly(self, read: Callable[[bytes], Any], texts: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+        """What can be read strictly, by column where the schema is a struct; and the places of the others."""
+        if self._names is None:
+            members: list[Any] = []
+            return members, _read_all(read, texts, members)
+        columns: list[list[Any]] = [[] for _ in self._names]
+        failed: list[int] = []
+        for start in range(0, len(texts), _CHUNK):
+            members = []
+            failed += [start + place for place in _read_all(read, texts[start : start + _CHUNK], members)]
+            for column, values in zip(columns, zip(*map(astuple, members), strict=True), strict=False):
+                column.extend(values)
+        return columns, failed
+
     def _blocks(self, rows: Positions, members: list[Any]) -> list[Block]:
+        if not len(rows):
+            return []
         if self._names is not None:
-            return [Block.closed(rows, self.schema, members, self._open)]
+            columns = {
+                name: values if column is None else column(values)
+                for name, column, values in zip(self._names, self._columns, members, strict=True)
+            }
+            return [Block(rows, self.schema, columns=columns)]
         column = self._node.column
         return group(rows, self.schema, members if column is None else column(members))
-
-    def _open(self, members: list[Any]) -> dict[str, Sequence[Any]]:
-        names = self._names or ()
-        if not members or not names:
-            return dict.fromkeys(names, ())
-        columns = zip(*map(msgspec.structs.astuple, members), strict=True)
-        return {
-            name: found if column is None else column(found)
-            for name, column, found in zip(names, self._columns, columns, strict=True)
-        }
 
 
 class SchemalessReader:
@@ -123,18 +138,28 @@ class SchemalessReader:
 
     def read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """The blocks of these texts, objects by their shape."""
-        members, failed = _strictly(self._strict, texts)
-        if not failed:
-            return (group(rows, None, members) if members else []), {}
+        shapes = Shapes()
         errors: dict[int, RecordError] = {}
-        good = np.ones(len(rows), np.bool_)
-        for place in failed:
-            try:
-                members.insert(place - len(errors), read_schemaless(texts[place]))
-            except _UNREADABLE as failure:
-                errors[int(rows[place])] = RecordError(f"the value is not JSON: {failure}")
-                good[place] = False
-        return (group(rows[good], None, members) if members else []), errors
+        for start in range(0, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            members: list[Any] = []
+            failed = _read_all(self._strict, chunk, members)
+            wrong = _insert_slowly(chunk, failed, members) if failed else {}
+            errors |= {int(rows[start + place]): error for place, error in wrong.items()}
+            places = [start + place for place in range(len(chunk)) if place not in wrong]
+            shapes.add(places, members)
+        return shapes.blocks(rows), errors
+
+
+def _insert_slowly(texts: Sequence[bytes], failed: Sequence[int], members: list[Any]) -> dict[int, RecordError]:
+    """Read the texts at these places leniently, into their places; why some cannot be read."""
+    errors: dict[int, RecordError] = {}
+    for place in failed:
+        try:
+            members.insert(place - len(errors), read_schemaless(texts[place]))
+        except _UNREADABLE as failure:
+            errors[place] = RecordError(f"the value is not JSON: {failure}")
+    return errors
 
 
 def _checked(member: Any, check: Callable[[Any], Any]) -> Any:
@@ -145,22 +170,17 @@ def _checked(member: Any, check: Callable[[Any], Any]) -> Any:
     return member
 
 
-def _strictly(read: Callable[[bytes], Any] | None, texts: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-    """What can be read, and the places of the others."""
-    if read is None:
-        return [], list(range(len(texts)))
-    # Mostly all can be read; only where one cannot, each is tried by itself.
-    with suppress(*_UNREADABLE):
-        return list(map(read, texts)), []
-    members: list[Any] = []
+def _read_all(read: Callable[[bytes], Any], texts: Sequence[bytes], members: list[Any]) -> list[int]:
+    """Add to *members* what can be read; the places of the texts that cannot."""
     failed: list[int] = []
-    keep = members.append
-    for place, text in enumerate(texts):
+    left, before = iter(texts), len(members)
+    while len(members) - before + len(failed) < len(texts):
         try:
-            keep(read(text))
+            members.extend(map(read, left))
         except _UNREADABLE:
-            failed.append(place)
-    return members, failed
+            # What was read before it stays, and the iterator stands behind it.
+            failed.append(len(members) - before + len(failed))
+    return failed
 
 
 def _fields_of(schema: Schema, leaf: Leaf, declared: Declared | None, *, defaults: bool) -> dict[str, Node]:

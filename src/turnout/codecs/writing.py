@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import numpy as np
 
 from turnout.codecs.builtins import builtin_of, hook
 from turnout.codecs.forms import Form, json_form
 from turnout.codecs.nodes import field_names
 from turnout.errors import RecordError
-from turnout.records import Block, Schema, Struct
+from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.text import text_of
 
 __all__ = ["Written", "encode_json", "texts_of"]
@@ -27,9 +26,11 @@ _FEW: Final = 8
 """So many values are written as dicts: a class for their names would cost more than it gives."""
 
 _CHUNK: Final = 200
-"""Texts that are searched together: they should fit into the processor's cache."""
+"""Values that are written together: they should fit into the processor's cache."""
 
-_encode = msgspec.json.Encoder(enc_hook=hook, decimal_format="number").encode
+_encoder = msgspec.json.Encoder(enc_hook=hook, decimal_format="number")
+_encode = _encoder.encode
+_encode_lines = _encoder.encode_lines
 
 
 def encode_json(block: Block) -> Written:
@@ -52,13 +53,14 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
         values = _formed(block.values, form, errors)
         texts = _texts(values, errors)
         if form.free:
-            _again(texts, values.__getitem__, errors)
+            _odd_again(texts, {None: values}, values.__getitem__, errors)
         return texts, errors
     forms = _forms_of(block, form_of)
     columns = {name: _formed(column, forms[name], errors) for name, column in block.columns.items()}
     texts = _objects(len(block), columns, errors)
-    if any(form.free for form in forms.values()):
-        _again(texts, lambda place: {name: column[place] for name, column in columns.items()}, errors)
+    free = {name: column for name, column in columns.items() if forms[name].free}
+    if free:
+        _odd_again(texts, free, lambda place: {name: column[place] for name, column in columns.items()}, errors)
     return texts, errors
 
 
@@ -97,10 +99,19 @@ def _objects(count: int, columns: Mapping[Any, Sequence[Any]], errors: dict[int,
     kind = _outgoing(names) if count > _FEW else None
     if kind is not None:
         try:
-            return list(map(_encode, map(kind, *columns.values())))
+            return _lines(map(kind, *columns.values()))
         except _UNWRITABLE:
             pass
     return _texts([dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)], errors)
+
+
+def _lines(values: Iterator[Any]) -> list[bytes | None]:
+    """The text of each value; some at a time are written into one buffer, in which no text has a line's end."""
+    texts: list[bytes | None] = []
+    while chunk := list(islice(values, _CHUNK)):
+        texts += _encode_lines(chunk).split(b"\n")
+        texts.pop()  # The last line ends too.
+    return texts
 
 
 @lru_cache(maxsize=256)
@@ -112,6 +123,9 @@ def _outgoing(names: tuple[str, ...]) -> Any:
     own, rename = known
     return msgspec.defstruct("Written", own, rename=rename, gc=False)
 
+
+_PLAIN_TYPES: Final = frozenset({str, int, bool, type(None), Int8, Int16, Int32, BigInt, Moment, bytes})
+"""Types of values that msgspec writes as they should be written, whatever they are."""
 
 _UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
 
@@ -135,26 +149,19 @@ def _slowly(place: int, value: Any, errors: dict[int, RecordError]) -> bytes | N
         return None
 
 
-def _again(texts: list[bytes | None], value: Callable[[int], Any], errors: dict[int, RecordError]) -> None:
-    """Write those again that hold what msgspec writes, but not as it should: infinities, and structs in a map.
-
-    msgspec writes the former as null, and in the latter the attributes of a schema that are not there: of texts
-    without a null nothing else has to be looked at.
-    """
-    for start in range(0, len(texts), _CHUNK):
-        chunk = [text or b"" for text in islice(texts, start, start + _CHUNK)]
-        if not _has_nu(b"".join(chunk)):
-            continue
-        for place, text in enumerate(chunk, start):
-            if b"null" in text:
-                found = value(place)
-                if _is_odd(found):
-                    texts[place] = _slowly(place, found, errors)
-
-
-def _has_nu(text: bytes) -> bool:
-    letters = np.frombuffer(text, np.uint8)
-    return bool(((letters[:-1] == ord("n")) & (letters[1:] == ord("u"))).any())
+def _odd_again(
+    texts: list[bytes | None],
+    columns: Mapping[Any, Sequence[Any]],
+    value: Callable[[int], Any],
+    errors: dict[int, RecordError],
+) -> None:
+    """Write those again that hold what msgspec writes, but not as it should: infinities, and structs in a map."""
+    odd: set[int] = set()
+    for column in columns.values():
+        if not _PLAIN_TYPES.issuperset(map(type, column)):
+            odd.update(place for place, item in enumerate(column) if _is_odd(item))
+    for place in sorted(odd):
+        texts[place] = _slowly(place, value(place), errors)
 
 
 def _is_odd(value: Any) -> bool:

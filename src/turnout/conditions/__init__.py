@@ -1,5 +1,6 @@
 """Conditions over a message's metadata: the model, its text and JSON forms, and what they mean."""
 
+from turnout.conditions.blame import Blame, SeenLeaf, blame, true_leaves
 from turnout.conditions.build import all_of, any_of, between, cidr, compare, exists, kiwi, not_, one_of
 from turnout.conditions.codec import decode, encode
 from turnout.conditions.evaluate import evaluate
@@ -21,6 +22,7 @@ from turnout.conditions.model import (
 from turnout.conditions.text import format_condition, parse
 
 __all__ = [
+    "Blame",
     "Cidr",
     "Compare",
     "Condition",
@@ -31,9 +33,11 @@ __all__ = [
     "Leaf",
     "Logic",
     "Operator",
+    "SeenLeaf",
     "all_of",
     "any_of",
     "between",
+    "blame",
     "cidr",
     "compare",
     "decode",
@@ -48,5 +52,6 @@ __all__ = [
     "not_",
     "one_of",
     "parse",
+    "true_leaves",
     "with_ids",
 ]

@@ -16,6 +16,7 @@ from turnout.demo.ledger import Ledger, read_ledger
 from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
 from turnout.embedded import NatsServer
 from turnout.routes import Route
+from turnout.scratch import private_folder
 from turnout.spark.running.job import Progress, RunResult, run
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
@@ -99,7 +100,7 @@ class Demo:
     def __enter__(self) -> Self:
         """Start the server and make its streams."""
         shutil.rmtree(self.work, ignore_errors=True)
-        self.work.mkdir(parents=True)
+        private_folder(self.work)
         try:
             self.server.start()
             with Connection.open(self.server.url) as connection:

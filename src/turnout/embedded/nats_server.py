@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import ConnectionLostError, TurnoutError
+from turnout.scratch import append_privately, lasting_folder, private_file, private_folder, remove
 
 __all__ = ["NatsServer", "find_nats_server", "free_port"]
 
@@ -129,8 +129,7 @@ class NatsServer:
         if self._process is not None:
             return self
         if not self.work.name:
-            self.work = self._given_work or Path(tempfile.mkdtemp(prefix="turnout-nats-"))
-            self.work.mkdir(parents=True, exist_ok=True)
+            self.work = private_folder(self._given_work) if self._given_work else lasting_folder("nats")
         attempts = 1 if self._fixed_port or self.port else 5
         for attempt in range(attempts):
             port = self.port or free_port()
@@ -147,12 +146,12 @@ class NatsServer:
         command += ["-sd", self.work / "store"]
         if self._config is not None:
             path = self.work / "nats-server.conf"
-            path.write_text(self._config, encoding="utf-8")
+            private_file(path).write_text(self._config, encoding="utf-8")
             command += ["-c", path]
         if self._jetstream:
             command.append("-js")
         command += self._arguments
-        with self.log.open("ab") as log:
+        with append_privately(self.log) as log:
             # A session of its own: Ctrl-C at the terminal reaches the program first, which then stops the server.
             self._process = subprocess.Popen(
                 command,
@@ -231,4 +230,4 @@ class NatsServer:
 
     def _clean(self) -> None:
         if self._given_work is None and self.work.name:
-            shutil.rmtree(self.work, ignore_errors=True)
+            remove(self.work)

@@ -3,6 +3,7 @@
 from turnout.engine.counts import Counts
 from turnout.engine.messages import Messages
 from turnout.engine.program import Program, Result
+from turnout.engine.reading import pieces
 from turnout.records import Batch
 
-__all__ = ["Batch", "Counts", "Messages", "Program", "Result"]
+__all__ = ["Batch", "Counts", "Messages", "Program", "Result", "pieces"]

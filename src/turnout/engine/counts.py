@@ -10,7 +10,7 @@ __all__ = ["Counts"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records, but for *messages*.
+    """Numbers of records, but for the last three.
 
     Attributes:
         read: came from the source.
@@ -18,9 +18,12 @@ class Counts:
         lost_by_weight: dropped by mappings whose weights mean loss.
         unmatched: wanted by no subscription, and dropped for that.
         delivered: sent to the sink at least once.
-        dead_lettered: sent to the dead letter topic.
+        dead_lettered: sent to the dead letter topic, and nowhere else.
         discarded: failed where the route has no dead letter topic and tolerates failures.
         messages: messages that the sinks took for delivered records: one per destination.
+        undeliverable: deliveries that nobody could take, whatever became of the record's others: each is a dead letter
+            of its own, or discarded.
+        dropped_headers: headers that a sink could not carry, left out of their messages.
     """
 
     read: int = 0
@@ -31,6 +34,8 @@ class Counts:
     dead_lettered: int = 0
     discarded: int = 0
     messages: int = 0
+    undeliverable: int = 0
+    dropped_headers: int = 0
 
     @property
     def accounted(self) -> int:

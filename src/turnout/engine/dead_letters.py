@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from turnout.engine.headers import HeaderRules
+from turnout.engine.reading import Consumed
 from turnout.records import Failure, Headers
 from turnout.records.headers import ARROW
+from turnout.routes import Route
 
-__all__ = ["context_headers", "dead_headers"]
+if TYPE_CHECKING:
+    from turnout.engine.undelivered import Undelivered
+
+__all__ = ["DESTINATION", "LEFT_OUT", "SUBSCRIPTION", "context_headers", "dead_headers", "delivery_headers"]
+
+SUBSCRIPTION: Final = "__turnout.subscription"
+"""The header with the id of the subscription that a delivery was for."""
+
+DESTINATION: Final = "__turnout.destination"
+"""The header with the destination that a delivery could not reach, control characters escaped."""
+
+LEFT_OUT: Final = "__turnout.headers.left.out"
+"""The header that names those of the record's own that a dead letter could not be written with."""
+
+_LONGEST = 10_000
+"""How many characters of a text a header of ours holds."""
 
 
 def context_headers(
@@ -44,29 +62,71 @@ def context_headers(
 
 
 def dead_headers(
-    consumed: Any, rows: Sequence[int], failures: Mapping[int, Failure], *, name: str, context: bool
+    route: Route, rules: HeaderRules, consumed: Consumed, rows: Sequence[int], failures: Mapping[int, Failure]
 ) -> Any:
     """The headers of the dead letters of a batch, as Arrow lists.
 
     Args:
-        consumed: the record batch as it was read.
+        route: whose dead letters they are, and whether they say why.
+        rules: which headers can be written.
+        consumed: the records as they were read.
         rows: of the dead letters.
         failures: row → why.
-        name: the route's name.
-        context: whether to add the reason.
     """
-    chosen = consumed.take(pa.array(rows, pa.int64()))
+    return _headers(route, rules, consumed, rows, [failures.get(row) for row in rows], [()] * len(rows))
+
+
+def delivery_headers(route: Route, rules: HeaderRules, consumed: Consumed, undelivered: Sequence[Undelivered]) -> Any:
+    """The headers of dead letters that are one delivery each: subscription and destination beside the reason."""
+    more = [
+        [
+            *([(SUBSCRIPTION, one.subscription)] if one.subscription is not None else []),
+            (DESTINATION, one.destination),
+        ]
+        for one in undelivered
+    ]
+    rows = [one.row for one in undelivered]
+    return _headers(route, rules, consumed, rows, [one.failure for one in undelivered], more)
+
+
+def _headers(
+    route: Route,
+    rules: HeaderRules,
+    consumed: Consumed,
+    rows: Sequence[int],
+    failures: Sequence[Failure | None],
+    more: Sequence[Iterable[tuple[str, str]]],
+) -> Any:
+    """The headers that records came with, those left out that cannot be written, and behind them the reasons."""
+    chosen = consumed.batch.take(pa.array(rows, pa.int64()))
     names = chosen.schema.names
-    headers = Headers.of_arrow(chosen.column("headers")) if "headers" in names else Headers(len(rows))
-    if not context:
-        return headers.to_arrow(np.arange(len(rows)))
-    places = [chosen.column(part).to_pylist() if part in names else [None] * len(rows) for part in _PLACE]
-    for at, (row, topic, partition, offset) in enumerate(zip(rows, *places, strict=True)):
-        for header, text in context_headers(failures.get(row), topic, partition, offset, name=name):
-            headers.append(np.array([at], np.intp), header, None, [text])
-    headers_column = headers.to_arrow(np.arange(len(rows)))
+    column = Headers.of_arrow(chosen.column("headers")) if "headers" in names else Headers(len(rows))
+    everything = np.arange(len(rows))
+    arrow = column.to_arrow(everything)
+    bad = rules.unfit(arrow)
+    if bad is not None:
+        column = Headers.of_arrow(rules.without(arrow, bad))
+    if route.dead_letter is not None and route.dead_letter.context_headers:
+        places = [chosen.column(part).to_pylist() if part in names else [None] * len(rows) for part in _PLACE]
+        for at, (failure, topic, partition, offset) in enumerate(zip(failures, *places, strict=True)):
+            context = context_headers(failure, topic, partition, offset, name=route.name)
+            for header, text in (*context, *more[at]):
+                column.append(np.array([at], np.intp), header, None, [_on_one_line(text)])
+        for at, text in (rules.left_out(arrow, bad) if bad is not None else {}).items():
+            column.append(np.array([at], np.intp), LEFT_OUT, None, [_on_one_line(text)])
+    elif bad is None:
+        return arrow
+    headers_column = column.to_arrow(everything)
     assert headers_column.type.equals(ARROW)
     return headers_column
+
+
+def _on_one_line(text: str) -> str:
+    """A text that a header can hold in every sink: control characters escaped, and not endlessly long."""
+    line = text.encode("utf-8", "backslashreplace").decode()
+    if not line.isprintable():
+        line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 _PLACE = ("topic", "partition", "offset")

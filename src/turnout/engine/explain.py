@@ -1,179 +1,263 @@
-"""What a route does to one record, stage by stage: the engine that runs routes, looked at after each step."""
+"""What a route does with one record, from its bytes to its messages, and why: one run of the program, looked at."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
+from turnout.engine.mapped import Mapped, mapped_by
+from turnout.engine.metadata import texts_of
+from turnout.engine.program import Program
+from turnout.engine.reading import Consumed
+from turnout.engine.stages import StageReport, StageWatch
+from turnout.engine.trace import Outcome, Trace
+from turnout.errors import SubscriptionNotFoundError
+from turnout.records import Batch, Failure
+from turnout.records.text import text_of
+from turnout.subjects.draw_hash import draws_of
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
 
-from turnout.codecs import Format, codec_of
-from turnout.engine.reading import batch_of
-from turnout.errors import ConfigError, Mistake
-from turnout.records import FAILED, FILTERED, Batch, Record
-from turnout.records.headers import ARROW
-from turnout.records.text import iso_of, json_of, text_of
-from turnout.transforms.apply import ChainRunner, StageRunner
-from turnout.transforms.base import Errors
-from turnout.transforms.chain import Chain, Guard
-from turnout.transforms.predicates import Condition, texts_of
-
-__all__ = ["Answer", "StageReport", "explain", "record_batch"]
-
-_PARTS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
+__all__ = ["Asked", "Explanation", "LeafReport", "SentMessage", "Wanted", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What one predicate said.
+class LeafReport:
+    """A leaf of a condition, and what it saw.
 
     Attributes:
-        predicate: the predicate with its options.
-        negate: whether its answer was turned around.
-        holds: its own answer, before that.
-        saw: what it looked at, by name.
+        test: the leaf as text, its negation included.
+        value: the text under its key; None where there is none.
+        holds: whether the leaf is true.
     """
 
-    alias: str
-    predicate: str
-    negate: bool
+    test: str
+    key: str
+    value: str | None
     holds: bool
-    saw: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, seen: SeenLeaf) -> LeafReport:
+        """The report of a leaf."""
+        return cls(format_condition(seen.leaf), seen.leaf.key, seen.value, seen.holds)
 
 
 @dataclass(frozen=True, slots=True)
-class StageReport:
-    """One stage as it was for the record.
+class Wanted:
+    """A subscription that wants the record.
 
     Attributes:
-        outcome: ``applied``, ``not matched``, ``dropped``, ``failed``, or ``skipped`` after a failure or a drop.
-        error: why it failed.
+        leaves: those that are true, left to right.
     """
 
-    name: str
-    transform: str
-    answers: tuple[Answer, ...]
+    subscription: str
+    destinations: tuple[str, ...]
+    leaves: tuple[LeafReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The subscription that was asked about.
+
+    Attributes:
+        condition: as text.
+        wants: whether its condition is true; None where the record did not come as far as to be matched.
+        blame: the fewest leaves that would have to come out the other way for it to be true; None where no change of
+            leaves makes it true, or `wants` is None.
+        exact: whether it is known that no smaller set does.
+    """
+
+    subscription: str
+    condition: str
+    wants: bool | None
+    blame: tuple[LeafReport, ...] | None
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message that goes out.
+
+    Attributes:
+        sink: the sink's name; "" for a route's only one.
+        id: the ``Nats-Msg-Id``; None where the record's origin is unknown.
+        subscription: whose it is; None where no subscription asked for it.
+        dead_letter: whether it is the record as it came, set aside.
+    """
+
+    topic: str
+    sink: str
+    id: str | None
+    subscription: str | None
+    dead_letter: bool
+    key: str | None
+    value: str | None
+    headers: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What became of one record, and why.
+
+    Attributes:
+        record: as it was read.
+        stages: each transform, in order; before them the decoding, where it failed.
+        mapped: what the mappings did; None where there are none, or the record did not come so far.
+        metadata: what conditions saw, as far as some condition looks at it.
+        wanted: the subscriptions that want the record.
+        asked: the subscription that was asked about, if any.
+        outcome: the label of an `Outcome`.
+        failure: why it failed, where it did.
+        messages: what goes out for it.
+    """
+
+    record: Mapping[str, Any]
+    stages: tuple[StageReport, ...]
+    mapped: Mapped | None
+    metadata: Mapping[str, str]
+    wanted: tuple[Wanted, ...]
+    asked: Asked | None
     outcome: str
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-    error: str | None = None
+    failure: Failure | None
+    messages: tuple[SentMessage, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
 
 
-def record_batch(given: Mapping[str, Any]) -> Any:
-    """One record as a record batch.
+def explain(
+    program: Program,
+    record: Any,
+    index: Index | None = None,
+    subscriptions: Mapping[str, Subscription] | None = None,
+    *,
+    asked: str | None = None,
+) -> Explanation:
+    """What a route does with one record.
 
     Args:
-        given: ``topic``, ``partition``, ``offset``, ``key``, ``value``, ``headers`` (name → text), ``timestamp``
-            (ISO 8601); a key or value that is no text stands for its JSON.
+        program: the route's.
+        record: a record batch of one record, as it was read.
+        index: the subscriptions to match with; None for a route without any.
+        subscriptions: the same by id.
+        asked: the id of a subscription of which to say why it does not want the record.
 
     Raises:
-        ConfigError: when it has other parts, or no topic.
+        SubscriptionNotFoundError: there is no subscription *asked*.
     """
-    unknown = [name for name in given if name not in _PARTS]
-    mistakes = [Mistake(name, f"is no part of a record; there are {', '.join(_PARTS)}") for name in unknown]
-    if not isinstance(given.get("topic"), str):
-        mistakes.append(Mistake("topic", f"expected a text, found {given.get('topic')!r}"))
-    try:
-        moment = datetime.fromisoformat(given["timestamp"]) if given.get("timestamp") else None
-    except (TypeError, ValueError):
-        mistakes.append(Mistake("timestamp", f"expected ISO 8601, found {given['timestamp']!r}"))
-    if mistakes:
-        raise ConfigError(mistakes, what="bad record")
-    headers = [{"key": name, "value": str(text).encode()} for name, text in (given.get("headers") or {}).items()]
-    columns = {
-        "topic": pa.array([given["topic"]], pa.string()),
-        "partition": pa.array([given.get("partition", 0)], pa.int32()),
-        "offset": pa.array([given.get("offset", 0)], pa.int64()),
-        "key": pa.array([_bytes(given.get("key"))], pa.binary()),
-        "value": pa.array([_bytes(given.get("value"))], pa.binary()),
-        "headers": pa.array([headers], ARROW),
-        "timestamp": pa.array([moment], pa.timestamp("us", tz="UTC")),
-    }
-    return pa.RecordBatch.from_pydict(columns)
+    known = subscriptions or {}
+    if asked is not None and asked not in known:
+        raise SubscriptionNotFoundError(asked)
+    watch = _RecordWatch(program, index, known, asked)
+    trace = program.trace(record, index, watch)
+    return Explanation(
+        record=watch.read,
+        stages=tuple(watch.reports),
+        mapped=watch.mapping(trace.topics[0]),
+        metadata=watch.metadata,
+        wanted=tuple(_wanted(known[id_], watch.metadata) for id_ in watch.wanted),
+        asked=None if asked is None else _asked(known[asked], watch.metadata if watch.matched else None),
+        outcome=trace.outcome(0).label,
+        failure=trace.failures.get(0),
+        messages=tuple(_messages(program, trace)),
+    )
 
 
-def _bytes(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+class _RecordWatch(StageWatch):
+    """Looks at the only record of a batch at every step.
+
+    Attributes:
+        matched: whether the record came as far as to be matched.
+        metadata: what conditions saw then.
+        wanted: the ids of the subscriptions that want it.
+    """
+
+    def __init__(
+        self, program: Program, index: Index | None, subscriptions: Mapping[str, Subscription], asked: str | None
+    ) -> None:
+        super().__init__(program.route)
+        self._program = program
+        self._index = index
+        self._keys = set(index.keys) if index is not None else set()
+        self._keys |= _keys_of(subscriptions[asked].condition) if asked is not None else set()
+        self._topic = ""
+        self._published: tuple[str, float] | None = None
+        self.matched = False
+        self.metadata: Mapping[str, str] = {}
+        self.wanted: Sequence[str] = ()
+
+    def decoded(self, records: Batch, consumed: Consumed) -> None:
+        """Keep the topic of the draw."""
+        super().decoded(records, consumed)
+        self._topic = consumed.topics[0] or ""
+
+    def transformed(self, records: Batch) -> None:
+        """Keep what the mappings are about to see."""
+        if len(records.alive):
+            offset = None if records.offsets is None else records.offsets[0]
+            (draw,) = draws_of([self._topic], [records.partitions[0]], [offset])
+            self._published = (records.topics[0] or "", float(draw))
+
+    def mapped(self, records: Batch) -> None:
+        """See what conditions are about to see."""
+        alive = records.alive
+        if self._index is None or not len(alive) or records.topics[0] is None:
+            return
+        self.matched = True
+        columns = self._program.metadata.columns(records, alive, sorted(self._keys))
+        self.metadata = texts_of(columns, 0)
+        matches = self._index.match(columns, 1)
+        self.wanted = sorted(self._index.subscription_ids(matches.subscriptions).to_pylist())
+
+    def mapping(self, mapped: str | None) -> Mapped | None:
+        """What the mappings did."""
+        if self._published is None or not len(self._program.route.mappings):
+            return None
+        topic, draw = self._published
+        return mapped_by(self._program.route, topic, draw, mapped)
 
 
-def explain(chain: Chain, key: Format, value: Format, record: Any) -> Iterator[StageReport]:
-    """What each stage does to the only record of *record*, a batch as it was read."""
-    records, consumed = batch_of(record, codec_of(key), codec_of(value))
-    before = _as_read(consumed.topics, records, consumed.keys, consumed.values)
-    if records.failures:
-        failure = records.failures[0]
-        side, codec = ("key", key) if failure.stage == "KEY_CONVERTER" else ("value", value)
-        yield StageReport(side, codec.format, (), "failed", before, before, failure.message)
-    else:
-        before = _look(records)
-    for runner in ChainRunner(chain).stages:
-        dead = bool(records.outcomes[0])
-        answers = () if dead else tuple(_answer(guard, records) for guard in runner.stage.guards)
-        if not dead:
-            runner.apply(records)
-        outcome = "skipped" if dead else _outcome(runner, answers, records)
-        after = before if records.outcomes[0] else _look(records)
-        error = records.failures[0].message if outcome == "failed" else None
-        yield StageReport(runner.stage.name, runner.stage.transform.label, answers, outcome, before, after, error)
-        before = after
+def _keys_of(condition: Condition) -> set[str]:
+    return {leaf.key for leaf in leaves(condition)}
 
 
-def _outcome(runner: StageRunner, answers: tuple[Answer, ...], records: Batch) -> str:
-    if records.outcomes[0] == FAILED:
-        return "failed"
-    if records.outcomes[0] == FILTERED:
-        return "dropped"
-    if runner.noted:
-        return "not matched"
-    applies = all(answer.holds != answer.negate for answer in answers) != (runner.stage.negate and bool(answers))
-    return "applied" if applies else "not matched"
+def _wanted(subscription: Subscription, metadata: Mapping[str, str]) -> Wanted:
+    seen = true_leaves(subscription.condition, metadata)
+    return Wanted(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, seen)))
 
 
-def _answer(guard: Guard, records: Batch) -> Answer:
-    saw: dict[str, str | None] = {"topic": records.topics[0]}
-    if isinstance(guard.predicate, Condition):
-        saw = {key: texts_of(records, key)[0] for key in guard.predicate.keys}
-    errors: Errors = {}
-    holds = guard.predicate.test(records, errors)
-    return Answer(guard.alias, repr(guard.predicate), guard.negate, bool(np.asarray(holds)[0]), saw)
+def _asked(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:
+    text = format_condition(subscription.condition)
+    if metadata is None:
+        return Asked(subscription.id, text, None, None)
+    answer = blame(subscription.condition, metadata)
+    blamed = None if answer.leaves is None else tuple(map(LeafReport.of, answer.leaves))
+    return Asked(subscription.id, text, blamed == (), blamed, answer.exact)
 
 
-def _look(records: Batch) -> dict[str, Any]:
-    """The only record of a batch as plain JSON."""
-    return _shown(records.record(0))
+def _messages(program: Program, trace: Trace) -> list[SentMessage]:
+    if trace.outcome(0) is Outcome.STOPPED:
+        return []
+    messages = trace.messages
+    sinks = list(program.route.sinks)
+    keys, values, headers = (messages.column(name).to_pylist() for name in ("key", "value", "headers"))
+    columns = zip(
+        messages.topics.to_pylist(), messages.sinks.tolist(), messages.ids.to_pylist(),
+        trace.subscriptions.to_pylist(), keys, values, headers, strict=True,
+    )  # fmt: skip
+    return [
+        SentMessage(
+            topic, sinks[sink], id_, subscription, trace.is_letter(place), _text(key), _text(value),
+            tuple((header["key"], _text(header["value"])) for header in pairs or ()),
+        )
+        for place, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
+    ]  # fmt: skip
 
 
-def _shown(record: Record) -> dict[str, Any]:
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "key": text_of(record.key, record.key_schema),
-        "value": _plain(record.value)
-        if isinstance(record.value, bytes)
-        else json_of(record.value, record.value_schema),
-        "headers": [
-            [
-                header.name,
-                _plain(header.value) if isinstance(header.value, bytes) else text_of(header.value, header.schema),
-            ]
-            for header in record.headers
-        ],
-        "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
-    }
-
-
-def _plain(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "replace")
-
-
-def _as_read(topics: Any, records: Batch, keys: Any, values: Any) -> dict[str, Any]:
-    """The only record of a batch before anything was decoded."""
-    shown = _shown(records.record(0))
-    return {**shown, "topic": topics[0], "key": _plain(keys[0]), "value": _plain(values[0])}
+def _text(raw: bytes | None) -> str | None:
+    """Bytes as text; those that are none, with a mark in their place."""
+    text = text_of(raw)
+    return raw.decode("utf-8", "replace") if text is None and raw is not None else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from turnout.engine.reading import Consumed
@@ -21,16 +21,17 @@ _LONGEST: Final = 1000
 """How many characters of a key or a value are shown."""
 
 
-def stop_at(route: Route, failures: Mapping[int, Failure], consumed: Consumed) -> None:
-    """Raise for the first failed record of a batch, unless the route tolerates failures.
+def stop_at(route: Route, failures: Iterable[tuple[int, Failure]], consumed: Consumed) -> None:
+    """Raise for the first failure of a batch, unless the route tolerates failures.
 
     Raises:
         RunError: names the record's place, the stage and the reason.
     """
-    if route.errors.tolerance != "none" or not failures:
+    if route.errors.tolerance != "none":
         return
-    row = min(failures)
-    failure = failures[row]
+    row, failure = min(failures, key=lambda one: one[0], default=(0, None))
+    if failure is None:
+        return
     place = ", ".join(f"{name} {value}" for name, value in _place(consumed, row).items() if value is not None)
     raise RunError(f"{place}: {failure.stage}: {failure.class_name}: {failure.message}")
 
@@ -55,6 +56,7 @@ class FailureLog:
         self._policy = policy
         self._consumed = consumed
         self._failures: dict[int, Failure] = {}
+        self._deliveries: list[tuple[int, Failure]] = []
 
     def passed_over(self, noted: Mapping[int, Failure]) -> None:
         """Note failures of predicates that only left their stage out."""
@@ -67,16 +69,20 @@ class FailureLog:
         if self._policy.log:
             self._failures |= failures
 
+    def undelivered(self, failures: Sequence[tuple[int, Failure]]) -> None:
+        """Note deliveries that nobody could take: row and reason of each."""
+        if self._policy.log:
+            self._deliveries += failures
+
     def lines(self) -> list[dict[str, Any]]:
         """A dict for each failure: the record's place, stage, class, exception and message; the first `IN_FULL` whole.
 
         Of the others there is an empty dict each, to be counted.
         """
-        rows = sorted(self._failures)
-        return [self._line(row) for row in rows[:IN_FULL]] + [{} for _ in rows[IN_FULL:]]
+        failures = sorted([*self._failures.items(), *self._deliveries], key=lambda one: one[0])
+        return [self._line(*one) for one in failures[:IN_FULL]] + [{} for _ in failures[IN_FULL:]]
 
-    def _line(self, row: int) -> dict[str, Any]:
-        failure = self._failures[row]
+    def _line(self, row: int, failure: Failure) -> dict[str, Any]:
         place = {name: None if value is None else str(value) for name, value in _place(self._consumed, row).items()}
         line = {
             **place,

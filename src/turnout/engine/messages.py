@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.records import Headers
 from turnout.records.headers import ARROW
 
-__all__ = ["RECORDS", "Messages"]
+__all__ = ["RECORDS", "VALUE_LEFT_OUT", "Messages", "carried"]
 
 RECORDS: Final = pa.schema(
     [
@@ -24,6 +27,10 @@ RECORDS: Final = pa.schema(
     ]
 )
 """The columns of the records that messages carry: the value is encoded once, however many messages there are."""
+
+
+VALUE_LEFT_OUT: Final = "__turnout.value.left.out"
+"""The header of a dead letter that is too large with its value: how many bytes that has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,18 @@ class Messages:
     rows: NDArray[np.int64]
     records: Any
 
+    @classmethod
+    def none(cls) -> Messages:
+        """No messages."""
+        nothing = pa.array([], pa.string())
+        return cls(
+            nothing,
+            nothing,
+            np.zeros(0, np.int8),
+            np.zeros(0, np.int64),
+            pa.RecordBatch.from_pylist([], schema=RECORDS),
+        )
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -57,9 +76,51 @@ class Messages:
             self.topics.take(places), self.ids.take(places), self.sinks[chosen], self.rows[chosen], self.records
         )
 
+    def joined(self, others: Messages) -> Messages:
+        """These and others behind them."""
+        return Messages(
+            pa.concat_arrays([self.topics, others.topics]),
+            pa.concat_arrays([self.ids, others.ids]),
+            np.concatenate([self.sinks, others.sinks]),
+            np.concatenate([self.rows, others.rows + self.records.num_rows]),
+            pa.concat_batches([self.records, others.records]),
+        )
+
+    def emptied(self, places: NDArray[np.int64]) -> Messages:
+        """Those at some places without their values, which are too large; a header says how large each was."""
+        rows = pa.array(self.rows[places])
+        records = self.records.take(rows)
+        headers = Headers.of_arrow(records.column("headers"))
+        everything = np.arange(len(places))
+        sizes = pc.fill_null(pc.binary_length(records.column("value")), 0).to_pylist()
+        headers.append(everything, VALUE_LEFT_OUT, None, [str(size) for size in sizes])
+        records = records.set_column(0, RECORDS.field("value"), pa.nulls(len(places), pa.binary()))
+        records = records.set_column(1, RECORDS.field("headers"), headers.to_arrow(everything))
+        chosen = pa.array(places)
+        return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], everything, records)
+
     def column(self, name: str) -> Any:
         """A column of the records, with an entry for each message."""
         column = self.records.column(name)
         if len(self.rows) == len(column) and bool((self.rows == np.arange(len(self.rows))).all()):
             return column
         return column.take(pa.array(self.rows))
+
+
+def carried(batch: Any, rows: Sequence[int], values: Any, headers: Any, keys: Any) -> Any:
+    """The columns of `RECORDS` of some records.
+
+    Args:
+        batch: the record batch as it was read, which has their places.
+        rows: of the records.
+        values: as they are sent, one for each of *rows*.
+        headers: likewise.
+        keys: likewise.
+    """
+    columns = {"value": values, "headers": headers, "key": keys}
+    source = pa.array(rows, pa.int64())
+    for name in ("partition", "offset", "timestamp"):
+        kind = RECORDS.field(name).type
+        known = name in batch.schema.names
+        columns[name] = batch.column(name).take(source).cast(kind) if known else pa.nulls(len(source), kind)
+    return pa.RecordBatch.from_arrays([columns[name] for name in RECORDS.names], schema=RECORDS)

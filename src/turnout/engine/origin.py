@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.subjects.draw_hash import chained
-from turnout.subscriptions.index import Deliveries, Index
 
-__all__ = ["IdSuffixes", "dead_suffix", "origins", "suffix"]
+__all__ = ["dead_suffix", "origins", "suffix"]
 
 
 def origins(batch: Any) -> Any:
@@ -39,42 +37,6 @@ def suffix(*parts: str) -> str:
     return f":{chained(*parts):X}"
 
 
-def dead_suffix(route: str) -> str:
-    """The suffix of a dead letter's id."""
-    return suffix(route, "dead")
-
-
-class IdSuffixes:
-    """The suffixes of one index's deliveries, each made when a subscription's destination is first delivered to.
-
-    Args:
-        route: the route's name.
-        index: whose numbers are used.
-    """
-
-    def __init__(self, route: str, index: Index) -> None:
-        self._seed = chained(route)
-        self._index = index
-        self._texts: dict[int, str] = {}
-
-    def of(self, deliveries: Deliveries) -> Any:
-        """The suffix of each delivery, as Arrow text."""
-        pairs, first, places = np.unique(
-            (deliveries.subscriptions << 32) | deliveries.destinations, return_index=True, return_inverse=True
-        )
-        if len(self._texts) > _REMEMBERED:
-            self._texts.clear()
-        known = self._texts
-        numbers = pairs.tolist()
-        missing = [at for at, number in enumerate(numbers) if number not in known]
-        if missing:
-            some = first[missing]
-            ids = self._index.subscription_ids(deliveries.subscriptions[some]).to_pylist()
-            destinations = self._index.destinations(deliveries.destinations[some]).to_pylist()
-            for at, subscription_id, destination in zip(missing, ids, destinations, strict=True):
-                known[numbers[at]] = f":{chained(subscription_id, destination, seed=self._seed):X}"
-        return pa.array([known[number] for number in numbers], pa.string()).take(pa.array(places))
-
-
-_REMEMBERED = 1_000_000
-"""How many suffixes are remembered; beyond them all are forgotten."""
+def dead_suffix(route: str, *delivery: str) -> str:
+    """The suffix of a dead letter's id; of one delivery's, it has the subscription and the destination in it."""
+    return suffix(route, "dead", *delivery)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from turnout.records.block import Positions
 from turnout.records.schema import Schema
 from turnout.records.text import text_of
 
-__all__ = ["ARROW", "Header", "Headers"]
+__all__ = ["ARROW", "Header", "Headers", "has_match"]
 
 ARROW = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
@@ -192,6 +193,15 @@ class Headers:
         np.cumsum(np.bincount(owner, minlength=len(rows)), out=offsets[1:])
         pairs = pa.StructArray.from_arrays([name, value], fields=list(ARROW.value_type))
         return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
+
+
+def has_match(pattern: re.Pattern[bytes], values: Any) -> bool:
+    """Whether a pattern of a single byte is found in any value of a binary array: one look at all bytes."""
+    data = values.buffers()[2] if len(values) else None
+    if data is None:
+        return False
+    ends = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    return pattern.search(memoryview(data)[ends[0] : ends[-1]]) is not None
 
 
 def _ascending(numbers: NDArray[np.int64]) -> bool:

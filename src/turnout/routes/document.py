@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from turnout.routes.endpoints import Part, Sink, Source
+from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
 __all__ = ["RouteDocument"]
 
-_INTERVAL = re.compile(r"\d+(\.\d+)?\s*(milliseconds?|ms|seconds?|s|minutes?|m|hours?|h)", re.IGNORECASE)
+_POLICYS = {"predicates": "failed_predicates"}
+"""Names in an ``errors`` block that `ErrorPolicy` has another one for."""
 _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")
 
 
@@ -24,7 +27,7 @@ class SubscriptionsPart(Part):
         metadata: the name a condition uses → the value path it stands for.
     """
 
-    store: str
+    store: StoreUrl
     metadata: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("metadata")
@@ -56,21 +59,20 @@ class ErrorsPart(Part):
         log: say failed records on the log: stage, class, message and place.
         log_messages: say their keys and values too.
         predicates: ``fail`` (Kafka as released) or ``not-matched`` (the draft of KIP-585).
+        bad_headers: what a header that NATS cannot carry does to its record: ``deadLetter``, or ``drop``: the header
+            is left out and counted.
     """
 
     tolerance: Literal["none", "all"] = "none"
     log: bool = False
     log_messages: bool = False
     predicates: Literal["fail", "not-matched"] = "fail"
+    bad_headers: Literal["deadLetter", "drop"] = "deadLetter"
 
-    def policy(self) -> ErrorPolicy:
-        """The same as a chain knows it."""
-        return ErrorPolicy(
-            tolerance=self.tolerance,
-            log=self.log,
-            log_messages=self.log_messages,
-            failed_predicates=self.predicates,
-        )
+    def policy(self, base: ErrorPolicy) -> ErrorPolicy:
+        """The policy of a connector's own properties, with what the route says put over it."""
+        said = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
+        return replace(base, **said)
 
 
 class TriggerPart(Part):
@@ -89,9 +91,7 @@ class TriggerPart(Part):
     @field_validator("processing_time")
     @classmethod
     def _interval(cls, text: str | None) -> str | None:
-        if text is not None and not _INTERVAL.fullmatch(text.strip()):
-            raise ValueError('expected an interval like "1 second" or "500 milliseconds"')
-        return text
+        return text if text is None else interval(text)
 
     @model_validator(mode="after")
     def _one_choice(self) -> TriggerPart:
@@ -119,6 +119,7 @@ class RouteDocument(Part):
     trigger: TriggerPart = Field(default_factory=TriggerPart)
     checkpoint: str | None = None
     spark: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    tests: Any = Field(None, description="the route's tests, read by turnout.history; a run passes over them")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> RouteDocument:

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.alias_generators import to_camel
+
+from turnout.routes.values import (
+    Brokers,
+    Filters,
+    JavaPattern,
+    KafkaStart,
+    KafkaTopics,
+    NatsServers,
+    Prefix,
+    StreamName,
+    StreamNames,
+    StreamStart,
+)
+from turnout.secrets import is_secret, masked_url
+from turnout.subscriptions.destinations import check_pattern
 
 __all__ = ["FORMATS", "SECRETS", "Endpoint", "Part", "Sink", "Source"]
 
@@ -32,11 +48,25 @@ class Endpoint(Part):
     renamed: ClassVar[dict[str, str]] = {}
     """Keys that Spark knows by another name."""
 
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What a printed endpoint shows: no secret."""
+        for name, value in super().__repr_args__():
+            secret = name is not None and is_secret(name) and value is not None
+            yield name, "***" if secret else masked_url(value) if isinstance(value, str) else value
+
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
+
+
+class _Sink(Endpoint):
+    """What every sink has beside its format's options."""
+
+    allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
+        None, description="patterns of the destinations that may be reached; null for all that are not protected"
+    )
 
 
 def _option(value: object) -> str:
@@ -51,7 +81,7 @@ class _Nats(Endpoint):
     """How to reach a nats-server; see docs/nats.md for each option."""
 
     format: Literal["nats"]
-    servers: Names = Field(description="nats://host:port, or a list of them")
+    servers: NatsServers = Field(description="nats://host:port, or a list of them")
     user: str | None = None
     password: str | None = None
     token: str | None = None
@@ -65,9 +95,9 @@ class _Nats(Endpoint):
     tls_key: str | None = None
     tls_hostname: str | None = None
     tls_insecure: bool | None = None
-    api_prefix: str | None = None
-    domain: str | None = None
-    inbox_prefix: str | None = None
+    api_prefix: Prefix = None
+    domain: StreamName = None
+    inbox_prefix: Prefix = None
     timeout: float | None = Field(None, gt=0, description="seconds to wait for one answer")
     connect_timeout: float | None = Field(None, gt=0, description="seconds")
     reconnect_timeout: float | None = Field(None, gt=0, description="seconds to keep trying")
@@ -77,34 +107,59 @@ class _Nats(Endpoint):
     def _one_way_in(self) -> _Nats:
         if self.api_prefix is not None and self.domain is not None:
             raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
+        given = [name for name in _WAYS_IN if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(map(to_camel, given))} exclude each other: one way to log in is enough")
+        for name, other in (("password", "user"), ("tls_key", "tls_cert")):
+            if getattr(self, name) is not None and getattr(self, other) is None:
+                raise ValueError(f"{to_camel(name)} needs {to_camel(other)} beside it")
         return self
+
+
+_WAYS_IN = ("user", "token", "nkey_seed", "nkey_seed_file", "credentials")
 
 
 class NatsSource(_Nats):
     """A JetStream stream, read in sequence order."""
 
-    stream: Names = Field(description="the name of the stream, or a list of names")
-    start: str | int | dict[str, int] = Field(
+    stream: StreamNames = Field(description="the name of the stream, or a list of names")
+    start: StreamStart = Field(
         "earliest", description="earliest, latest, a sequence, an ISO time, or a sequence for each stream"
     )
-    filter_subject: Names | None = None
+    filter_subject: Filters = None
     max_records_per_trigger: int | None = Field(None, gt=0)
     max_bytes_per_trigger: int | None = Field(None, gt=0)
     partitions: int | None = Field(None, gt=0, description="tasks that read at the same time, at most")
     fail_on_data_loss: bool | None = None
     poll_wait: int | None = Field(None, gt=0, description="seconds to wait at the server for the next message")
-    ack_consumer: str | None = Field(None, description="acknowledge what is committed, as this durable consumer")
+    ack_consumer: StreamName = Field(None, description="acknowledge what is committed, as this durable consumer")
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
+    @model_validator(mode="after")
+    def _start_fits(self) -> NatsSource:
+        if isinstance(self.start, dict):
+            streams = self.stream.split(",") if isinstance(self.stream, str) else self.stream
+            names = {name.strip() for name in streams}
+            if names != set(self.start):
+                given = ", ".join(self.start) or "none"
+                raise ValueError(
+                    f"start: found sequences for {given}, expected one for each of {', '.join(sorted(names))}"
+                )
+        return self
 
-class NatsSink(_Nats):
+
+class NatsSink(_Nats, _Sink):
     """JetStream: every message is acknowledged before a micro-batch counts as done."""
 
-    stream: str | None = Field(None, description="the stream that must take the messages; null for any")
+    stream: StreamName = Field(None, description="the stream that must take the messages; null for any")
     window: int | None = Field(None, gt=0, le=10_000, description="messages in flight per task")
     message_id: Literal["origin", "none"] | None = Field(
         None, description="origin: an id from where the record came from, so that nothing is stored twice; none: no id"
+    )
+
+    forward_headers: list[str] | None = Field(
+        None, description="names of headers that instruct the server and go on all the same: Nats-TTL"
     )
 
     def options(self) -> dict[str, str]:
@@ -116,7 +171,7 @@ class _Kafka(Endpoint):
     """How to reach a Kafka cluster; anything the client knows goes under ``options`` as ``kafka.…``."""
 
     format: Literal["kafka"]
-    servers: Names = Field(description="host:port, or a list of them")
+    servers: Brokers = Field(description="host:port, or a list of them")
     options_: dict[str, str | int | bool] = Field(default_factory=dict, alias="options")
 
     renamed: ClassVar[dict[str, str]] = {"servers": "kafka.bootstrap.servers"}
@@ -125,9 +180,9 @@ class _Kafka(Endpoint):
 class KafkaSource(_Kafka):
     """Kafka topics, through Spark's own connector."""
 
-    topics: Names | None = Field(None, description="topics to read")
-    topic_pattern: str | None = Field(None, description="or a Java regular expression of topics")
-    start: str | dict[str, Any] = Field("earliest", description="earliest, latest or offsets by topic and partition")
+    topics: KafkaTopics = Field(None, description="topics to read")
+    topic_pattern: JavaPattern = Field(None, description="or a Java regular expression of topics")
+    start: KafkaStart = Field("earliest", description="earliest, latest or offsets by topic and partition")
     end: str | dict[str, Any] | None = None
     max_records_per_trigger: int | None = Field(None, gt=0)
     fail_on_data_loss: bool | None = None
@@ -148,7 +203,7 @@ class KafkaSource(_Kafka):
         return self
 
 
-class KafkaSink(_Kafka):
+class KafkaSink(_Kafka, _Sink):
     """Kafka topics: at least once, as Spark's connector is."""
 
 
@@ -171,7 +226,7 @@ class FileSource(_Files):
         return {key: value for key, value in super().options().items() if key not in ("stream", "path")}
 
 
-class FileSink(_Files):
+class FileSink(_Files, _Sink):
     """Files, appended to; a micro-batch that is done again writes its rows again."""
 
     partition_by: Names | None = None

@@ -2,73 +2,70 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
+from turnout.routes.connector import Connector
 from turnout.subjects import mappings_from_file
 
-__all__ = ["mappings_of", "properties", "transforms_of"]
+__all__ = ["mappings_of", "transforms_of"]
+
+_OF_FILE = ("file", "account")
 
 
-def transforms_of(given: Any, folder: Path) -> list[Any] | dict[str, str]:
+def transforms_of(given: Any, folder: Path) -> list[Any] | Connector:
     """The ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
 
     Raises:
-        ConfigError: when it is none of these, or the file is not JSON.
+        ConfigError: when it is none of these, or the file has no transforms.
         OSError: when the file cannot be read.
     """
     if isinstance(given, list):
         return given
     if isinstance(given, dict):
-        return {str(key): _text(value) for key, value in given.items()}
+        return Connector.in_place(given)
     if isinstance(given, str):
-        return _connector(folder / given)
+        return Connector.read(folder / given)
     raise ConfigError([Mistake("", f"found {given!r}, expected a list, a block or the name of a connector's file")])
 
 
-def _connector(file: Path) -> dict[str, str]:
-    text = file.read_text(encoding="utf-8")
-    if file.suffix != ".json":
-        return properties(text)
-    try:
-        loaded = json.loads(text)
-    except json.JSONDecodeError as failure:
-        raise ConfigError([Mistake("", f"{file}: not JSON: {failure.msg}", failure.lineno)]) from failure
-    # {"name": …, "config": {…}} is what Connect's REST interface takes; a bare object is its config.
-    config = loaded.get("config", loaded) if isinstance(loaded, dict) else None
-    if not isinstance(config, dict):
-        raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
-    return {str(key): _text(value) for key, value in config.items()}
-
-
-def properties(text: str) -> dict[str, str]:
-    """The entries of a Java properties file: ``#`` and ``!`` comments, ``=`` or ``:``, continued lines."""
-    entries: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.strip()
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-            continue
-        pending = ""
-        cut = min((at for at in (line.find("="), line.find(":")) if at >= 0), default=len(line))
-        entries[line[:cut].strip()] = line[cut + 1 :].strip().replace("\\\\", "\\")
-    return entries
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def mappings_of(given: Any, folder: Path) -> Any:
-    """The ``mappings`` of a route: in place, or the name of a nats-server configuration file.
+    """The ``mappings`` of a route: in place, or those of a nats-server configuration file.
+
+    A file is named as a text, or as ``{file: nats-server.conf, account: ORDERS}`` for the mappings of one account.
 
     Raises:
         OSError: when the file cannot be read.
-        ConfigError: when it is not a nats-server configuration.
+        ConfigSyntaxError: when it is not a nats-server configuration.
+        ConfigError: when it has no mappings, or no such account.
     """
-    return mappings_from_file(folder / given) if isinstance(given, str) else given
+    if isinstance(given, str):
+        return mappings_from_file(folder / given)
+    if not _names_a_file(given, folder):
+        return given
+    wrong = [mistake for name, value in given.items() if (mistake := _wrong(str(name), value))]
+    if "file" not in given:
+        wrong.append(Mistake("file", "is required and missing"))
+    if wrong:
+        raise ConfigError(wrong)
+    return mappings_from_file(folder / given["file"], given.get("account"))
+
+
+def _names_a_file(given: Any, folder: Path) -> bool:
+    """Whether a block is ``{file: …, account: …}`` and no mappings of subjects of these names.
+
+    Two entries at most, and one of them is the name of a file that is there, or both names are as they should be.
+    """
+    if not isinstance(given, Mapping) or not 1 <= len(given) <= len(_OF_FILE):
+        return False
+    files = [value for value in given.values() if isinstance(value, str) and (folder / value).is_file()]
+    return bool(files) or set(given) == set(_OF_FILE)
+
+
+def _wrong(name: str, value: object) -> Mistake | None:
+    if name not in _OF_FILE:
+        return Mistake(name, f"unknown name{did_you_mean(name, _OF_FILE)} (known here: {', '.join(_OF_FILE)})")
+    return None if isinstance(value, str) else Mistake(name, f"found {value!r}, expected a text")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
@@ -10,11 +9,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from turnout.errors import Mistake
+from turnout.guesses import did_you_mean, nearest
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
 from turnout.routes.places import Path, dotted, line_of
+from turnout.secrets import is_secret, masked_url
 
-__all__ = ["did_you_mean", "from_validation"]
+__all__ = ["from_validation", "shown"]
 
 _EXPECTED = {
     "string_type": "text",
@@ -26,29 +27,47 @@ _EXPECTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "dict_type": "a block of names and values",
+    "mapping_type": "a block of names and values",
     "list_type": "a list",
     "model_type": "a block of names and values",
     "model_attributes_type": "a block of names and values",
 }
 
 
-def from_validation(failure: ValidationError, document: object, lines: dict[Path, int]) -> Iterator[Mistake]:
-    """Every mistake that pydantic found, in the author's words and without repetitions."""
-    seen: set[tuple[str, str]] = set()
+def from_validation(
+    failure: ValidationError, document: object, lines: dict[Path, int], model: type[BaseModel] = RouteDocument
+) -> Iterator[Mistake]:
+    """Every mistake that pydantic found in a document of *model*, in the author's words and without repetitions."""
+    seen: dict[Path, list[str]] = {}
     for error in failure.errors(include_url=False):
-        path = _authors_path(error["loc"], document)
-        problem = _problem(error, path, document)
-        place = dotted(path)
-        if (place, problem) not in seen:
-            seen.add((place, problem))
-            yield Mistake(place, problem, line_of(lines, path))
+        where = _authors_path(error["loc"], document)
+        for path, problem in _parts(where, _problem(error, where, document, model), document):
+            problems = seen.setdefault(path, [])
+            if problem not in problems:
+                problems.append(problem)
+    for path, problems in seen.items():
+        for problem in _together(problems):
+            yield Mistake(dotted(path), problem, line_of(lines, path))
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """``; did you mean "x"?`` where something near is known, else nothing."""
-    lowered = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
-    return f'; did you mean "{lowered[near[0]]}"?' if near else ""
+def _together(problems: Sequence[str]) -> Iterator[str]:
+    """What was found and each of the types that it could have had, as one problem."""
+    expected: dict[str, list[str]] = {}
+    for problem in problems:
+        found, cut, type_ = problem.partition(", expected ")
+        expected.setdefault(found, []).extend([type_] if cut else [])
+    for found, types in expected.items():
+        yield f"{found}, expected {' or '.join(types)}" if types else found
+
+
+def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, str]]:
+    """What is wrong with the whole, under the key that each part of it begins with."""
+    if path or not isinstance(document, dict):
+        yield path, problem
+        return
+    for part in problem.split("; "):
+        name, colon, rest = part.partition(": ")
+        yield ((name,), rest) if colon and name in document else ((), part)
 
 
 def _authors_path(loc: Sequence[str | int], document: object) -> Path:
@@ -69,10 +88,10 @@ def _authors_path(loc: Sequence[str | int], document: object) -> Path:
 _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[str,any]", "list[any]"})
 
 
-def _problem(error: ErrorDetails, path: Path, document: object) -> str:
+def _problem(error: ErrorDetails, path: Path, document: object, model: type[BaseModel]) -> str:
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _names_at(path[:-1], document)
+        known = _names_at(path[:-1], document, model)
         return f"unknown name{did_you_mean(str(path[-1]), known)} (known here: {', '.join(known)})"
     if kind == "missing":
         return "is required and missing"
@@ -80,22 +99,26 @@ def _problem(error: ErrorDetails, path: Path, document: object) -> str:
         return _wrong_format(given)
     if kind == "value_error":
         return str(context["error"])
-    found = f"found {_shown(given, path)}, expected "
+    if kind == "invalid_key":
+        return f"found {path[-1]!r}, expected a name: put it in quotes"
+    found = f"found {shown(given, path)}, expected "
     if kind == "literal_error":
         return found + str(context["expected"]) + _near_literal(given, str(context["expected"]))
     if kind in _EXPECTED:
         return found + _EXPECTED[kind]
-    message = error["msg"]
-    return found + message[0].lower() + message[1:].removeprefix("nput should be ")
+    message = error["msg"].removeprefix("Input should be ")
+    return found + message[0].lower() + message[1:]
 
 
 def _wrong_format(given: object) -> str:
     name = given.get("format") if isinstance(given, dict) else None
     expected = ", ".join(FORMATS)
     if not isinstance(given, dict):
-        return f"found {given!r}, expected a block with a format"
+        return f"found {masked_url(repr(given))}, expected a block with a format"
     if name is None:
-        return f"format is required and missing, one of {expected}"
+        near = next((key for key in map(str, given) if nearest(key, ["format"], 0.7)), None)
+        guess = f'; found {near!r}, did you mean "format"?' if near else ""
+        return f"format is required and missing, one of {expected}{guess}"
     return f"format: found {name!r}, expected one of {expected}{did_you_mean(str(name), FORMATS)}"
 
 
@@ -104,16 +127,17 @@ def _near_literal(given: object, expected: str) -> str:
     return did_you_mean(given, known) if isinstance(given, str) else ""
 
 
-def _shown(given: object, path: Path) -> str:
-    if SECRETS.intersection(str(step) for step in path):
+def shown(given: object, path: Path) -> str:
+    """A value for an error: short, without passwords; not at all where its place has the name of a secret."""
+    if any(str(step) in SECRETS or is_secret(str(step)) for step in path):
         return "a value that is not shown"
-    text = repr(given)
+    text = masked_url(repr(given))
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _names_at(path: Path, document: object) -> list[str]:
+def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
     """The keys that may stand in the block at *path*."""
-    model: Any = RouteDocument
+    model: Any = top
     here: Any = document
     for step in path:
         here = here[step]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import yaml
 
-__all__ = ["Path", "dotted", "line_of", "lines_of"]
+__all__ = ["Path", "dotted", "line_of", "walk"]
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
@@ -25,22 +25,17 @@ def dotted(path: Path) -> str:
     return text
 
 
-def lines_of(text: str) -> dict[Path, int]:
-    """The line, from 1, on which each path of a YAML text begins."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    return dict(_walk(root, ())) if root is not None else {}
-
-
-def _walk(node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
+def walk(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """Each path below a composed node with the line, from 1, on which it begins."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             below = (*path, str(key.value))
             yield below, key.start_mark.line + 1
-            yield from _walk(value, below)
+            yield from walk(value, below)
     elif isinstance(node, yaml.SequenceNode):
         for position, value in enumerate(node.value):
             yield (*path, position), value.start_mark.line + 1
-            yield from _walk(value, (*path, position))
+            yield from walk(value, (*path, position))
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int | None:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any, Self, TypeVar
+from typing import Self
 
-import yaml
-from pydantic import ValidationError
-
-from turnout.codecs import Converters, Format, converters_of
-from turnout.errors import ConfigError, Mistake, RouteError
-from turnout.routes.document import DeadLetterPart, RouteDocument, SubscriptionsPart, TriggerPart
+from turnout.codecs import Format
+from turnout.errors import Mistake, RouteError
+from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Endpoint
-from turnout.routes.includes import mappings_of, transforms_of
-from turnout.routes.mistakes import from_validation
-from turnout.routes.places import Path, dotted, line_of, lines_of
-from turnout.routes.variables import fill_in
-from turnout.subjects import MappingTable, MappingTableError
+from turnout.routes.reader import DEFAULT_SINK, RouteReader
+from turnout.routes.variables import Variables
+from turnout.routes.yaml_text import YamlText, decoded
+from turnout.secrets import masked_url
+from turnout.subjects import MappingTable
 from turnout.transforms import Chain, ErrorPolicy
 
 __all__ = ["DEFAULT_SINK", "Route"]
-
-DEFAULT_SINK = ""
-"""The name of a route's only sink, where it was given as ``sink:``."""
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +39,11 @@ class Route:
         sinks: name → sink. The first is where destinations without a sink's name go.
         dead_letter: where failing records go; None drops them, counted.
         trigger: when micro-batches start.
-        checkpoint: the folder of the run's progress; None is one beside the file.
+        checkpoint: the folder of the run's progress, absolute, or its URL; None is one beside the file.
         spark: more Spark properties for the session.
         file: where the route was read from, None for text.
         notes: what a connector's file asks for and has no effect here, a sentence for each.
+        reads: sink name → patterns of the subjects there that the route itself reads; known once servers are asked.
     """
 
     name: str
@@ -69,6 +62,7 @@ class Route:
     spark: Mapping[str, str] = field(default_factory=dict)
     file: FilePath | None = None
     notes: tuple[str, ...] = ()
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def errors(self) -> ErrorPolicy:
@@ -88,7 +82,8 @@ class Route:
             FileNotFoundError: when there is no such file.
         """
         file = FilePath(path)
-        return cls.parse(file.read_text(encoding="utf-8"), variables, file=file)
+        text = decoded(file.read_bytes(), what=f"{file} cannot be used")
+        return cls.parse(text, variables, file=file)
 
     @classmethod
     def parse(cls, text: str, variables: Mapping[str, str] | None = None, *, file: FilePath | None = None) -> Self:
@@ -98,20 +93,20 @@ class Route:
             RouteError: lists every mistake.
         """
         what = f"{file or 'the route'} cannot be used"
-        try:
-            loaded = yaml.safe_load(text)
-            lines = lines_of(text)
-        except yaml.YAMLError as failure:
-            raise RouteError([_yaml_mistake(failure)], what=what) from failure
-        if not isinstance(loaded, dict):
-            raise RouteError([Mistake("", f"found {type(loaded).__name__}, expected a block of names and values")])
-        document, unset = fill_in(loaded, os.environ if variables is None else variables)
-        reader = _Reader(document, lines, (file or FilePath()).parent)
-        for place, name in unset:
-            reader.add(place, f"the variable {name} is not set: set it, or write ${{{name}:-a default}}")
+        written = YamlText.parse(text, what=what)
+        if not isinstance(written.value, dict):
+            found = type(written.value).__name__
+            raise RouteError([Mistake("", f"found {found}, expected a block of names and values")], what=what)
+        folder = (file or FilePath()).parent
+        values = Variables(os.environ if variables is None else variables, folder)
+        reader = RouteReader(values.fill_in(written.value), written.lines, folder)
+        reader.mistakes += written.mistakes
+        for place, problem in values.mistakes:
+            reader.add(place, problem)
         route = reader.read(cls)
         if route is None or reader.mistakes:
-            raise RouteError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=what)
+            mistakes = [replace(one, problem=values.masked(masked_url(one.problem))) for one in reader.mistakes]
+            raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=what)
         return replace(route, file=file)
 
     def summary(self) -> str:
@@ -123,122 +118,3 @@ class Route:
             "subscriptions" if self.subscriptions else "no subscriptions",
         ]
         return f"{self.source.format} → {' → '.join(steps)} → {kinds}"
-
-
-def _yaml_mistake(failure: yaml.YAMLError) -> Mistake:
-    mark = getattr(failure, "problem_mark", None)
-    problem = getattr(failure, "problem", None) or str(failure)
-    return Mistake("", f"not YAML: {problem}", mark.line + 1 if mark else None)
-
-
-class _Reader:
-    """Reads every part of one document and collects what is wrong with each, instead of stopping at the first."""
-
-    def __init__(self, document: Mapping[str, Any], lines: dict[Path, int], folder: FilePath) -> None:
-        self.document = document
-        self.lines = lines
-        self.folder = folder
-        self.mistakes: list[Mistake] = []
-        self.notes: list[str] = []
-
-    def add(self, path: Path, problem: str) -> None:
-        """Note a mistake at *path*."""
-        self.mistakes.append(Mistake(dotted(path), problem, line_of(self.lines, path)))
-
-    def read(self, kind: Callable[..., Made]) -> Made | None:
-        """The route, or None when some part cannot be read."""
-        checked = self._checked()
-        converters = self._converters()
-        key = self._format("key", converters.key)
-        value = self._format("value", converters.value)
-        chain = self._part("transforms", self._chain, default=[])
-        table = self._part("mappings", lambda given: MappingTable.from_config(mappings_of(given, self.folder)), {})
-        if checked is None or key is None or value is None or chain is None or table is None:
-            return None
-        return kind(
-            name=checked.name,
-            source=checked.source,
-            key=key,
-            value=value,
-            chain=replace(chain, errors=checked.errors.policy()) if checked.errors else chain,
-            mappings=table,
-            sinks=checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink},
-            cluster=checked.cluster,
-            subscriptions=checked.subscriptions,
-            unmatched=checked.unmatched or "drop",
-            dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
-            trigger=checked.trigger,
-            checkpoint=checked.checkpoint,
-            spark={name: str(setting) for name, setting in checked.spark.items()},
-            notes=tuple(self.notes),
-        )
-
-    def _checked(self) -> RouteDocument | None:
-        try:
-            return RouteDocument.model_validate(self.document)
-        except ValidationError as failure:
-            self.mistakes += from_validation(failure, self.document, self.lines)
-            return None
-
-    def _format(self, side: str, of_connector: Format | None) -> Format | None:
-        """How keys or values are read: what the route says, else the converter of a connector's file, else as bytes."""
-        if self.document.get(side) is None and of_connector is not None:
-            return of_connector
-        return self._part(side, lambda given: Format.from_config(given, path=side), default={"format": "raw"})
-
-    def _converters(self) -> Converters:
-        """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""
-        try:
-            transforms = transforms_of(self.document.get("transforms") or [], self.folder)
-        except (ConfigError, OSError):
-            # Said where the chain is read.
-            return Converters(None, None)
-        if isinstance(transforms, list):
-            return Converters(None, None)
-        converters = converters_of(transforms)
-        for mistake in converters.mistakes:
-            side = mistake.path.partition(".")[0]
-            overridden = self.document.get(side) is not None
-            if mistake.path in ("key.converter", "value.converter") and not overridden:
-                self.add(("transforms", mistake.path), f"{mistake.problem}; or say it by {side}: in the route")
-            elif not overridden:
-                self.notes.append(str(mistake))
-        return converters
-
-    def _chain(self, given: Any) -> Chain:
-        transforms = transforms_of(given, self.folder)
-        return Chain.from_route(transforms) if isinstance(transforms, list) else Chain.from_config(transforms)
-
-    def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
-        """One part by its own package's reader; its mistakes are placed under *key*."""
-        given = self.document.get(key)
-        try:
-            return read(default if given is None else given)
-        except (ConfigError, MappingTableError) as failure:
-            self.mistakes += [
-                replace(mistake, path=_under(key, mistake.path), line=mistake.line or self._line(key, mistake.path))
-                for mistake in failure.mistakes
-            ]
-        except OSError as failure:
-            self.add((key,), f"{failure.filename}: {failure.strerror}")
-        return None
-
-    def _line(self, key: str, inner: str) -> int | None:
-        """The line of a place that its package named as text."""
-        wanted = _under(key, inner)
-        near = [path for path in self.lines if wanted.startswith(dotted(path))]
-        return self.lines[max(near, key=len)] if near else None
-
-
-def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:
-    """The dead letter that a connector's own properties ask for."""
-    if not policy.dead_letter_topic:
-        return None
-    wanted = {"topic": policy.dead_letter_topic, "contextHeaders": policy.dead_letter_headers}
-    return DeadLetterPart.model_validate(wanted)
-
-
-def _under(key: str, inner: str) -> str:
-    if not inner or inner == key or inner.startswith((f"{key}.", f"{key}[")):
-        return inner or key
-    return f"{key}{inner}" if inner.startswith("[") else f"{key}.{inner}"

@@ -1,14 +1,17 @@
-"""``${NAME}`` and ``${NAME:-otherwise}`` in the parts of a route that depend on where it runs."""
+"""``${NAME}``, ``${NAME:-otherwise}`` and ``${file:…}`` in the parts of a route that depend on where it runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
 
+from turnout.guesses import did_you_mean
 from turnout.routes.places import Path
+from turnout.routes.properties import properties
 
-__all__ = ["PLACES", "UnsetVariable", "fill_in"]
+__all__ = ["PLACES", "Variables"]
 
 PLACES = ("source", "sink", "sinks", "subscriptions", "cluster", "checkpoint", "spark")
 """The top-level keys in which variables are filled in.
@@ -16,56 +19,134 @@ PLACES = ("source", "sink", "sinks", "subscriptions", "cluster", "checkpoint", "
 Not in ``transforms`` and ``mappings``: ``${topic}`` belongs to TimestampRouter there.
 """
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPARKS_OWN = re.compile(r"\$\{(?:env:|system:|spark\.|hive)")
+"""What Spark fills in itself."""
+_FILE = "file:"
+_DEEPEST = 16
+_LARGEST_FILE = 1 << 20
 
 
-class UnsetVariable(str):
-    """What a text became in which a variable was not set: the text as it stood, and the name."""
-
-    __slots__ = ("name",)
-    name: str
-
-    def __new__(cls, text: str, name: str) -> Self:
-        """Keep *text* and remember *name*."""
-        made = super().__new__(cls, text)
-        made.name = name
-        return made
+class _UnusableError(ValueError):
+    """Raised when a ``${…}`` cannot be filled in; the message says why."""
 
 
-def fill_in(document: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[dict[str, Any], list[tuple[Path, str]]]:
-    """The document with its variables filled in, and the (path, name) of those that are not set."""
-    unset: list[tuple[Path, str]] = []
-    filled = dict(document)
-    for key in PLACES:
-        if key in filled:
-            filled[key] = _fill(filled[key], variables)
-            unset += [((key, *path), name) for path, name in _unset(filled[key])]
-    return filled, unset
+class Variables:
+    """Fills in what a route leaves open, and remembers what is wrong and what must not be shown.
+
+    Args:
+        values: what names stand for.
+        folder: where the names of files start from.
+
+    Attributes:
+        mistakes: path and problem of each text that cannot be filled in.
+        secrets: what came from files, as Connect's FileConfigProvider takes secrets from files.
+    """
+
+    def __init__(self, values: Mapping[str, str], folder: FilePath) -> None:
+        self.values = values
+        self.folder = folder
+        self.mistakes: list[tuple[Path, str]] = []
+        self.secrets: set[str] = set()
+
+    def fill_in(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The document with its variables filled in; what cannot be filled in stays as it stands."""
+        return {key: self._fill(value, (key,)) if key in PLACES else value for key, value in document.items()}
+
+    def _fill(self, value: Any, path: Path) -> Any:
+        if isinstance(value, str):
+            return self._filled(value, path)
+        if isinstance(value, dict):
+            return {key: self._fill(below, (*path, str(key))) for key, below in value.items()}
+        if isinstance(value, list):
+            return [self._fill(below, (*path, position)) for position, below in enumerate(value)]
+        return value
+
+    def _filled(self, text: str, path: Path) -> str:
+        try:
+            return self._text(text)
+        except _UnusableError as failure:
+            self.mistakes.append((path, str(failure)))
+            return text
+
+    def _text(self, text: str, depth: int = 0) -> str:
+        if depth > _DEEPEST:
+            raise _UnusableError(f"more than {_DEEPEST} variables stand inside one another")
+        parts = []
+        at = 0
+        while (begin := text.find("${", at)) >= 0:
+            end = _closing(text, begin)
+            own = _SPARKS_OWN.match(text, begin)
+            parts += [text[at:begin], text[begin:end] if own else self._value(text[begin + 2 : end - 1], depth)]
+            at = end
+        return "".join([*parts, text[at:]])
+
+    def _value(self, inside: str, depth: int) -> str:
+        """What stands for one ``${…}``."""
+        if inside.startswith(_FILE):
+            return self._of_file(self._text(inside.removeprefix(_FILE), depth + 1))
+        name, otherwise, default = inside.partition(":-")
+        if not _NAME.fullmatch(name):
+            raise _UnusableError(
+                f"found {_head(inside)}, expected ${{NAME}}, ${{NAME:-a default}} or ${{file:path:key}}"
+            )
+        value = self.values.get(name)
+        if otherwise:
+            return value or self._text(default, depth + 1)
+        if value is None:
+            raise _UnusableError(f"the variable {name} is not set: set it, or write ${{{name}:-a default}}")
+        return value
+
+    def _of_file(self, place: str) -> str:
+        """A whole file without the line end behind it, or one key of a properties file (KIP-297)."""
+        whole = self.folder / place
+        name, colon, key = place.rpartition(":")
+        if whole.is_file() or not colon:
+            return self._secret(_read(whole).rstrip("\r\n"))
+        entries, _twice = properties(_read(self.folder / name))
+        if key not in entries:
+            raise _UnusableError(f"the file {str(self.folder / name)!r} has no key {key!r}{did_you_mean(key, entries)}")
+        return self._secret(entries[key])
+
+    def _secret(self, text: str) -> str:
+        if text:
+            self.secrets.add(text)
+        return text
+
+    def masked(self, text: str) -> str:
+        """*text* without anything that came from a file."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            for form in (secret, repr(secret)[1:-1]):
+                text = text.replace(form, "***")
+        return text
 
 
-def _fill(value: Any, variables: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return _fill_text(value, variables)
-    if isinstance(value, dict):
-        return {key: _fill(below, variables) for key, below in value.items()}
-    if isinstance(value, list):
-        return [_fill(below, variables) for below in value]
-    return value
+def _closing(text: str, begin: int) -> int:
+    """The place behind the brace that closes the ``${`` at *begin*; a default may hold variables of its own."""
+    depth = 0
+    for found in re.compile(r"\$\{|\}").finditer(text, begin):
+        depth += 1 if found[0] == "${" else -1
+        if not depth:
+            return found.end()
+    raise _UnusableError(f"the {_head(text[begin + 2 :])!r} is never closed")
 
 
-def _fill_text(text: str, variables: Mapping[str, str]) -> str:
-    for found in _VARIABLE.finditer(text):
-        if found[1] not in variables and found[2] is None:
-            return UnsetVariable(text, found[1])
-    return _VARIABLE.sub(lambda found: variables.get(found[1]) or found[2] or "", text)
+def _head(inside: str) -> str:
+    """What a variable begins with; what comes behind its name may be a password."""
+    name = re.match(r"\w*", inside)
+    assert name is not None
+    return f"${{{name[0]}…"
 
 
-def _unset(value: Any) -> Iterator[tuple[Path, str]]:
-    if isinstance(value, UnsetVariable):
-        yield (), value.name
-    elif isinstance(value, dict):
-        for key, below in value.items():
-            yield from (((str(key), *path), name) for path, name in _unset(below))
-    elif isinstance(value, list):
-        for position, below in enumerate(value):
-            yield from (((position, *path), name) for path, name in _unset(below))
+def _read(file: FilePath) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_LARGEST_FILE + 1)
+    except OSError as failure:
+        raise _UnusableError(f"the file {str(file)!r} cannot be read: {failure.strerror}") from None
+    if len(content) > _LARGEST_FILE:
+        raise _UnusableError(f"the file {str(file)!r} has more than {_LARGEST_FILE:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _UnusableError(f"the file {str(file)!r} is no text in UTF-8") from None

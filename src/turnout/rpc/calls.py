@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,22 +14,13 @@ import grpc
 import structlog
 
 from turnout.errors import TurnoutError
+from turnout.rpc.caller import OPEN, TENANT_KEY, Call, Caller
 from turnout.rpc.metrics import Metrics
+from turnout.rpc.refusal import RefusedError
 from turnout.rpc.status import ID_KEY, id_of, status_of
+from turnout.rpc.tokens import Tokens
 
-__all__ = ["Calls", "RefusedError", "logger"]
-
-_OPEN = ("grpc.health.v1.Health",)
-"""Services that need no token: a load balancer has none."""
-
-
-class RefusedError(Exception):
-    """Raised inside a call to end it with a status that no turnout error has."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(details)
-        self.code = code
-        self.details = details
+__all__ = ["Calls", "logger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +46,15 @@ def logger(level: str = "info") -> Any:
 
 
 class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Wraps every method: the token, errors to status codes, a line in the log, the metrics."""
+    """Wraps every method: who calls, errors to status codes, a line in the log, the metrics.
 
-    def __init__(self, *, log: Any, metrics: Metrics, tokens: tuple[str, ...] = ()) -> None:
+    Each method gets a `Call` in place of gRPC's context, with the caller whose subscriptions it is about.
+    """
+
+    def __init__(self, *, log: Any, metrics: Metrics, tokens: Tokens) -> None:
         self._log = log
         self._metrics = metrics
-        self._tokens = tuple(_digest(token) for token in tokens)
+        self._tokens = tokens
         self._handlers: dict[str, Any] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
@@ -77,21 +69,31 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
             found = self._handlers[call.method] = _wrapped(handler, partial(_Ending, self, service, method))
         return found
 
-    def admits(self, service: str, metadata: Any) -> bool:
-        """Whether a call with this metadata has a token, where one is needed."""
-        if not self._tokens or service in _OPEN:
-            return True
-        written = next((pair.value for pair in metadata or () if pair.key == "authorization"), "")
-        scheme, _, token = written.partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        found = _digest(token.strip())
-        return any(hmac.compare_digest(found, known) for known in self._tokens)
+    def caller(self, service: str, method: str, metadata: Any) -> Caller:
+        """Who calls, by the metadata of the call.
 
-    def note(self, service: str, method: str, code: str, seconds: float, peer: str, problem: object) -> None:
+        Raises:
+            RefusedError: nobody known, who is known has no right to the method, or names a tenant of others.
+        """
+        if service in OPEN:
+            return Caller()
+        written = {pair.key: pair.value for pair in metadata or ()}
+        caller = self._bearer(written.get("authorization", "")) if self._tokens else Caller()
+        caller.admit(service, method)
+        return caller.acting_for(written.get(TENANT_KEY, ""))
+
+    def _bearer(self, authorization: str) -> Caller:
+        scheme, _, token = authorization.partition(" ")
+        caller = self._tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+        if caller is None:
+            raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "this service needs a bearer token that it knows")
+        return caller
+
+    def note(self, ended: Ended, problem: object) -> None:
         """Count the call and log it: failures of ours with their trace, refusals as warnings."""
-        self._metrics.ended(service, method, code, seconds)
-        facts = {"service": service, "method": method, "code": code, "ms": round(seconds * 1e3, 3), "peer": peer}
+        code = ended.code
+        self._metrics.ended(ended.service, ended.method, code, ended.seconds)
+        facts = ended.facts()
         if code == "OK":
             self._log.debug("call", **facts)
         elif code in ("INTERNAL", "UNKNOWN"):
@@ -104,6 +106,27 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
         return self._metrics.running(service, method)
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A call that is over, as the log tells it."""
+
+    service: str
+    method: str
+    code: str
+    seconds: float
+    peer: str
+    tenant: str | None
+
+    def facts(self) -> dict[str, object]:
+        """What a line of the log has."""
+        whose = {} if self.tenant is None else {"tenant": self.tenant}
+        milliseconds = round(self.seconds * 1e3, 3)
+        return {"service": self.service, "method": self.method, "code": self.code, "ms": milliseconds} | {
+            "peer": self.peer,
+            **whose,
+        }
+
+
 class _Ending:
     """A context manager around one call that turns whatever it raises into a status."""
 
@@ -114,19 +137,20 @@ class _Ending:
         self._request = request
         self._running = calls.running(service, method)
         self._begun = 0.0
+        self._caller = Caller()
 
     def __enter__(self) -> None:
         self._begun = time.perf_counter()
         self._running.__enter__()
 
-    def admit(self) -> None:
-        """Refuse who has no token, what is no message, and what nobody waits for any more."""
-        if not self._calls.admits(self._names[0], self._context.invocation_metadata()):
-            raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "this service needs a bearer token that it knows")
+    def admit(self) -> Call:
+        """Refuse who may not, what is no message, and what nobody waits for any more; the call with its caller."""
+        self._caller = self._calls.caller(*self._names, self._context.invocation_metadata())
         check_message(self._request)
         left = self._context.time_remaining()
         if left is not None and left <= 0:
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the work began")
+        return Call(self._context, self._caller)
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
@@ -137,7 +161,8 @@ class _Ending:
         code, details, about = _verdict(None if gone else problem)
         shown = grpc.StatusCode.CANCELLED if gone else code
         seconds = time.perf_counter() - self._begun
-        self._calls.note(*self._names, shown.name, seconds, self._context.peer(), problem)
+        ended = Ended(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
+        self._calls.note(ended, problem)
         if problem is None or gone:
             return
         if about is not None:
@@ -179,14 +204,14 @@ def _wrapped(handler: Any, end: Callable[[Any, Any], _Ending]) -> Any:
     def single(request: Any, context: Any) -> Any:
         ending = end(context, None if handler.request_streaming else request)
         with ending:
-            ending.admit()
-            return behaviour(_checked(request) if handler.request_streaming else request, context)
+            call = ending.admit()
+            return behaviour(_checked(request) if handler.request_streaming else request, call)
 
     def streaming(request: Any, context: Any) -> Iterator[Any]:
         ending = end(context, None if handler.request_streaming else request)
         with ending:
-            ending.admit()
-            yield from behaviour(_checked(request) if handler.request_streaming else request, context)
+            call = ending.admit()
+            yield from behaviour(_checked(request) if handler.request_streaming else request, call)
 
     make = {
         (False, False): grpc.unary_unary_rpc_method_handler,
@@ -218,7 +243,3 @@ def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], A
             return _Malformed(f"{type(problem).__name__}: {problem}")
 
     return read
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()

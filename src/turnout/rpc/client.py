@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl
@@ -11,14 +11,29 @@ from urllib.parse import parse_qsl
 import grpc
 
 from turnout.conditions import Condition, Explanation, Group
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.rpc.caller import TENANT_KEY
 from turnout.rpc.convert import condition_from, data_from, subscription_from, subscription_to
+from turnout.rpc.loopback import host_of, is_loopback
 from turnout.rpc.parts import changes_of
 from turnout.rpc.status import translated
+from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceStub
-from turnout.subscriptions import MAX_LIMIT, Changes, ConditionMatch, Match, Page, Snapshot, StoreBase, Subscription
+from turnout.secrets import masked_url
+from turnout.subscriptions import (
+    MAX_LIMIT,
+    Changes,
+    ConditionMatch,
+    Match,
+    Page,
+    Snapshot,
+    Store,
+    StoreBase,
+    Subscription,
+)
+from turnout.subscriptions.tenants import check_tenant
 
 __all__ = ["Channel", "MatchingClient", "RemoteStore"]
 
@@ -32,16 +47,28 @@ class Channel:
         ca: the authority of the server's certificate (PEM); no TLS without one.
         certificate: the client's own certificate, where the server wants one (PEM).
         key: its private key (PEM).
-        token: a bearer token. Without TLS whoever listens on the way can read it.
+        token: a bearer token.
         timeout: seconds for a call; none for watching.
+        tenant: for whom calls are made, where the token, or the want of one, gives the whole store.
+        insecure: let a token go to another machine without TLS, where whoever listens on the way can read it.
+
+    Raises:
+        ConfigError: the token would go to another machine without TLS.
     """
 
     address: str
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     timeout: float = 30.0
+    tenant: str | None = None
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token and self.ca is None and not self.insecure and not is_loopback(host_of(self.address)):
+            problem = f"a token for {self.address} would travel in the clear: add ca=…, or say insecure=true"
+            raise ConfigError([Mistake("store", problem)])
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -53,7 +80,10 @@ class Channel:
         address, _, query = url.removeprefix("grpc://").partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
         values: dict[str, Any] = {}
-        mistakes = [] if address.rstrip("/") else [f"{url!r} names no host: expected grpc://host:port"]
+        shown = masked_url(url)
+        mistakes = [] if address.rstrip("/") else [f"{shown!r} names no host: expected grpc://host:port"]
+        if "@" in address:
+            mistakes.append(f"{shown!r} has user and password; the service knows tokens: token-file=…")
         for name, written in options.items():
             if name not in _OPTIONS:
                 mistakes.append(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")
@@ -79,10 +109,18 @@ class Channel:
         )
         return grpc.secure_channel(self.address, credentials, options=options)
 
-    def call(self, *, endless: bool = False) -> dict[str, Any]:
-        """The keyword arguments that every call needs."""
-        metadata = (("authorization", f"Bearer {self.token}"),) if self.token else None
-        return {"timeout": None if endless else self.timeout, "metadata": metadata}
+    def call(self, *, endless: bool = False, more: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """The keyword arguments that every call needs, with *more* metadata."""
+        metadata = [*more, ("authorization", f"Bearer {self.token}")] if self.token else [*more]
+        if self.tenant:
+            metadata.append((TENANT_KEY, self.tenant))
+        return {"timeout": None if endless else self.timeout, "metadata": metadata or None}
+
+
+def _truth(written: str) -> bool:
+    if written not in ("true", "false"):
+        raise ValueError(f"expected true or false, found {written!r}")
+    return written == "true"
 
 
 def _file(written: str) -> Path:
@@ -97,18 +135,33 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "key": ("key", _file),
     "token-file": ("token", lambda written: Path(written).read_text("utf-8").strip()),
     "timeout": ("timeout", float),
+    "tenant": ("tenant", check_tenant),
+    "insecure": ("insecure", _truth),
 }
 """What a URL may say: the field it sets, and how it is read. A token itself has no place in a URL."""
 
 
 class RemoteStore(StoreBase):
-    """A `Store` that is a subscriptions service. Its rules for new subscriptions apply."""
+    """A `Store` that is a subscriptions service. Its rules for new subscriptions apply.
 
-    def __init__(self, channel: Channel) -> None:
+    Args:
+        channel: where the service is.
+        beside: another store of the same service, whose connection is shared, and stays open.
+    """
+
+    def __init__(self, channel: Channel, *, beside: RemoteStore | None = None) -> None:
         self._options = channel
-        self._channel = channel.open()
+        self._owner = beside is None
+        self._channel: Any = channel.open() if beside is None else beside._channel  # noqa: SLF001
         self._service: Any = ServiceStub(self._channel)
         self._storage: Any = StorageStub(self._channel)
+
+    def for_tenant(self, name: str) -> Store:
+        """See `Store.for_tenant`. The service lets only those choose a tenant who may see its whole store."""
+        if self._options.tenant not in (None, name):
+            check_tenant(name)
+            raise SubscriptionInvalidError(f"this is the store of the tenant {self._options.tenant!r}, not of {name!r}")
+        return RemoteStore(replace(self._options, tenant=check_tenant(name)), beside=self)
 
     @classmethod
     def open(cls, url: str) -> RemoteStore:
@@ -117,7 +170,8 @@ class RemoteStore(StoreBase):
 
     def close(self) -> None:
         """See `Store.close`."""
-        self._channel.close()
+        if self._owner:
+            self._channel.close()
 
     def create(self, subscription: Subscription) -> str:
         """See `Store.create`."""
@@ -128,7 +182,9 @@ class RemoteStore(StoreBase):
         # What the caller's iterable raises is raised here: inside gRPC's thread it would end as "unknown".
         messages = [subscription_to(subscription) for subscription in subscriptions]
         with translated():
-            response = self._storage.CreateMany(iter(messages), **self._options.call())
+            response = self._storage.CreateMany(
+                iter(messages), **self._options.call(more=((COUNT_KEY, f"{len(messages)}"),))
+            )
         return list(response.ids)
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name

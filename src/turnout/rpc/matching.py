@@ -4,102 +4,121 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import grpc
 
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
-from turnout.rpc.calls import RefusedError
+from turnout.rpc.bounds import MAX_EXPLAINED, MessageBounds, Places, is_large
+from turnout.rpc.caller import Call, Right
 from turnout.rpc.convert import data_to
 from turnout.rpc.parts import changes_parts
+from turnout.rpc.refusal import RefusedError
+from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1.matching_pb2_grpc import MatchingServicer as _Servicer
-from turnout.subscriptions.live import LiveMatcher
-from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions import Match as Wanted
 
 __all__ = ["MatchingServicer"]
 
 
 class MatchingServicer(_Servicer):
-    """Matches against an index that keeps up with the store.
+    """Matches against indexes that keep up with the store.
 
     Args:
-        service: for the subscriptions that are explained.
-        live: the index.
+        tenants: whose indexes they are.
+        bounds: what a message may be like.
         max_streams: streams that may be open at once; each holds a thread, and other calls need some too.
+        max_large: large messages that may be matched at once, for the same reason.
         stopping: set when the server shuts down, so that those who watch are let go.
     """
 
     def __init__(
-        self, service: SubscriptionService, live: LiveMatcher, *, max_streams: int, stopping: threading.Event
+        self,
+        tenants: Tenants,
+        *,
+        bounds: MessageBounds,
+        max_streams: int,
+        max_large: int,
+        stopping: threading.Event,
     ) -> None:
-        self._service = service
-        self._live = live
-        self._streams = threading.BoundedSemaphore(max_streams)
+        self._tenants = tenants
+        self._bounds = bounds
+        self._streams = Places(max_streams, "too many streams are open; API_WORKERS sets how many may be")
+        self._large = Places(max_large, "too many large messages are being matched: try again, or send less of them")
         self._stopping = stopping
 
-    def Match(self, request: pb.MatchRequest, context: Any) -> pb.MatchResponse:  # noqa: ARG002, N802
+    def Match(self, request: pb.MatchRequest, context: Call) -> pb.MatchResponse:  # noqa: N802
         """One message."""
+        return self._match(request, context, self._large)
+
+    def _match(self, request: pb.MatchRequest, context: Call, large: AbstractContextManager[None]) -> pb.MatchResponse:
         metadata = dict(request.metadata)
-        found = self._live.match(metadata)
-        response = pb.MatchResponse(revision=self._live.revision, tag=request.tag)
-        for match in found:
-            one = response.matches.add(
-                subscription_id=match.subscription_id,
-                destinations=match.destinations,
-                condition_ids=match.leaf_ids,
-            )
+        self._bounds.check(metadata)
+        if request.explain:
+            context.caller.demand(Right.READ)
+        with large if is_large(metadata) else nullcontext():
+            live = self._tenants.live(context.caller)
+            matches = live.match(metadata)
+            response = pb.MatchResponse(revision=live.revision, tag=request.tag)
+            for match in matches:
+                response.matches.add(
+                    subscription_id=match.subscription_id,
+                    destinations=match.destinations,
+                    condition_ids=match.leaf_ids,
+                )
             if request.explain:
-                condition = self._service.read(match.subscription_id).condition
-                one.explanation.CopyFrom(_explanation(condition, metadata))
+                self._explain(response, matches, metadata, context)
         return response
 
+    def _explain(
+        self, response: pb.MatchResponse, matches: list[Wanted], metadata: dict[str, str], context: Call
+    ) -> None:
+        """Add to each match why it is one."""
+        if len(matches) > MAX_EXPLAINED:
+            raise RefusedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{len(matches)} subscriptions match: at most {MAX_EXPLAINED} are explained at once",
+            )
+        service = self._tenants.service(context.caller)
+        for one, match in zip(response.matches, matches, strict=True):
+            condition = service.read(match.subscription_id).condition
+            one.explanation.CopyFrom(_explanation(condition, metadata))
+
     def MatchStream(  # noqa: N802
-        self, request_iterator: Iterable[pb.MatchRequest], context: Any
+        self, request_iterator: Iterable[pb.MatchRequest], context: Call
     ) -> Iterator[pb.MatchResponse]:
         """Message after message."""
-        with _Place(self._streams):
+        with self._streams:
             for request in request_iterator:
-                yield self.Match(request, context)
+                yield self._match(request, context, self._large.patiently())
 
-    def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:  # noqa: ARG002, N802
+    def Explain(self, request: pb.ExplainRequest, context: Call) -> pb.ExplainResponse:  # noqa: N802
         """Why, down to the leaf."""
-        subscription = self._service.read(request.subscription_id)
-        explanation = _explanation(subscription.condition, dict(request.metadata))
+        metadata = dict(request.metadata)
+        self._bounds.check(metadata)
+        subscription = self._tenants.service(context.caller).read(request.subscription_id)
+        with self._large if is_large(metadata) else nullcontext():
+            explanation = _explanation(subscription.condition, metadata)
         return pb.ExplainResponse(
             matched=explanation.holds,
             explanation=explanation,
             condition=data_to(subscription).route.condition,
         )
 
-    def Watch(self, request: pb.WatchRequest, context: Any) -> Iterator[pb.Changes]:  # noqa: N802
+    def Watch(self, request: pb.WatchRequest, context: Call) -> Iterator[pb.Changes]:  # noqa: N802
         """Changes as they come."""
 
         def going() -> bool:
             return context.is_active() and not self._stopping.is_set()
 
-        with _Place(self._streams):
-            for changes in self._live.follow(request.since, going=going):
+        live = self._tenants.live(context.caller)
+        with self._streams:
+            for changes in live.follow(request.since, going=going):
                 yield from changes_parts(changes)
         if self._stopping.is_set():
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, "the server is shutting down: watch again from here")
-
-
-class _Place:
-    """One of the places for streams, for as long as the block lasts."""
-
-    def __init__(self, places: threading.BoundedSemaphore) -> None:
-        self._places = places
-
-    def __enter__(self) -> None:
-        if not self._places.acquire(blocking=False):
-            raise RefusedError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams are open; API_WORKERS sets how many may be"
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._places.release()
 
 
 def _explanation(condition: Condition, metadata: dict[str, str]) -> pb.Explanation:

@@ -51,9 +51,9 @@ class Metrics:
         """Offer a number that is read when Prometheus asks."""
         Gauge(name, doc, registry=self.registry).set_function(read)
 
-    def serve(self, port: int, host: str = "") -> int:
-        """Answer Prometheus on this port, or on a free one for 0, and give the port."""
-        self._served = start_http_server(port, addr=host or "0.0.0.0", registry=self.registry)  # noqa: S104
+    def serve(self, port: int, host: str) -> int:
+        """Answer Prometheus on this address and port, or on a free one for 0, and give the port."""
+        self._served = start_http_server(port, addr=host, registry=self.registry)
         return int(self._served[0].server_port)
 
     def close(self) -> None:

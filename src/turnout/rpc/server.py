@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.rpc.bounds import MessageBounds
 from turnout.rpc.calls import Calls, logger
 from turnout.rpc.kiwi_tree import KiwiTreeServicer
 from turnout.rpc.matching import MatchingServicer
@@ -20,10 +21,13 @@ from turnout.rpc.metrics import Metrics
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.storage import StorageServicer
 from turnout.rpc.subscriptions import SubscriptionsServicer
+from turnout.rpc.tenants import Tenants
+from turnout.rpc.tokens import Tokens
 from turnout.rpc.v1 import kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.live import LiveMatcher
-from turnout.subscriptions.service import KiwiTrees, SubscriptionService
+from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 
 __all__ = ["RpcServer", "kiwi_tree_server", "subscriptions_server"]
@@ -52,10 +56,10 @@ class RpcServer:
         self._names: list[str] = []
         self._health = health.HealthServicer()
         self._checker = threading.Thread(target=self._keep_checking, name="turnout-health", daemon=True)
-        self._pool = ThreadPoolExecutor(settings.workers, thread_name_prefix="turnout-rpc")
+        self._pool = ThreadPoolExecutor(settings.workers + settings.large, thread_name_prefix="turnout-rpc")
         self._server = grpc.server(
             self._pool,
-            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=settings.tokens)],
+            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=Tokens(settings.tokens))],
             maximum_concurrent_rpcs=settings.max_calls,
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -78,8 +82,9 @@ class RpcServer:
         Raises:
             ConfigError: the address cannot be listened on, or the certificates cannot be read.
         """
-        names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, self._server)
+        if self.settings.reflection:
+            names = [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(names, self._server)
         address = f"{self.settings.host}:{self.settings.port}"
         try:
             credentials = self._credentials()
@@ -91,12 +96,19 @@ class RpcServer:
         except (RuntimeError, OSError, ValueError) as failure:
             raise ConfigError([Mistake("API_PORT", f"cannot listen on {address}: {failure}")]) from failure
         if self.settings.metrics_port is not None:
-            self.metrics_port = self.metrics.serve(self.settings.metrics_port)
+            self.metrics_port = self._serve_metrics(self.settings.metrics_port)
         self._server.start()
         self._say_health()
         self._checker.start()
         self.log.info("serving", port=self.port, services=self._names, metrics_port=self.metrics_port)
         return self
+
+    def _serve_metrics(self, port: int) -> int:
+        host = self.settings.host
+        try:
+            return self.metrics.serve(port, host.strip("[]"))
+        except OSError as failure:
+            raise ConfigError([Mistake("API_METRICS_PORT", f"cannot listen on {host}:{port}: {failure}")]) from failure
 
     def _credentials(self) -> Any:
         if self.settings.tls_certificate is None or self.settings.tls_key is None:
@@ -161,27 +173,36 @@ def subscriptions_server(
     It reads everything in the store first, to index it; unless it is given *live*, an index of the store.
     """
     server = RpcServer(settings, check=store.revision)
-    service = SubscriptionService(store, kiwi_trees=kiwi_trees, max_page=settings.max_page)
-    live = live or LiveMatcher(store)
-    # A quarter of the threads always stays for short calls.
-    streams = max(1, settings.workers * 3 // 4)
+    rights = Rights.of(settings.allow_destinations)
+    tenants = Tenants(
+        store,
+        settings.tenants(),
+        kiwi_trees=kiwi_trees,
+        max_page=settings.max_page,
+        rights=rights,
+        whole=live,
+    )
+    matching = MatchingServicer(
+        tenants,
+        bounds=MessageBounds(value=settings.max_value),
+        # A quarter of the threads always stays for short calls.
+        max_streams=max(1, settings.workers * 3 // 4),
+        max_large=settings.large,
+        stopping=server.stopping,
+    )
     server.add(
         "subscriptions.Service",
         subscriptions_pb2_grpc.add_ServiceServicer_to_server,
-        SubscriptionsServicer(service, live.changed),
+        SubscriptionsServicer(tenants),
     )
-    server.add(
-        "turnout.subscriptions.v1.Matching",
-        matching_pb2_grpc.add_MatchingServicer_to_server,
-        MatchingServicer(service, live, max_streams=streams, stopping=server.stopping),
-    )
+    server.add("turnout.subscriptions.v1.Matching", matching_pb2_grpc.add_MatchingServicer_to_server, matching)
     server.add(
         "turnout.subscriptions.v1.Storage",
         matching_pb2_grpc.add_StorageServicer_to_server,
-        StorageServicer(service, live.changed),
+        StorageServicer(tenants),
     )
-    server.metrics.watch("turnout_subscriptions", "Subscriptions in the index.", lambda: len(live.matcher))
-    server.metrics.watch("turnout_revision", "The store's revision that the index is at.", lambda: live.revision)
+    server.metrics.watch("turnout_subscriptions", "Subscriptions in the index.", tenants.indexed)
+    server.metrics.watch("turnout_revision", "The store's revision that the index is at.", tenants.revision)
     return server
 
 

@@ -8,30 +8,41 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
+from turnout.rpc.loopback import is_loopback
+from turnout.rpc.tokens import Token, read_tokens
+from turnout.subscriptions.destinations import check_pattern
 
 __all__ = ["OPTIONS", "Option", "ServerSettings"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Everything about a server but what it serves."""
+    """Everything about a server but what it serves.
 
-    host: str = "[::]"
+    Off loopback there is TLS or an explicit *insecure*, and no token without TLS: whoever listens on the way could
+    use it.
+    """
+
+    host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 16
     max_page: int = 1_000
     max_message_bytes: int = 4 << 20
+    max_value: int = 65_536
     max_calls: int = 1_000
     grace_seconds: float = 10.0
     metrics_port: int | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
-    tokens: tuple[str, ...] = field(default=(), repr=False)
+    tokens: tuple[Token, ...] = field(default=(), repr=False)
+    insecure: bool = False
+    reflection: bool = True
     log_level: str = "info"
+    allow_destinations: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        mistakes = []
+        mistakes: list[Mistake] = []
         if (self.tls_certificate is None) != (self.tls_key is None):
             mistakes.append(Mistake("API_TLS_CERT, API_TLS_KEY", "TLS needs both, one was given"))
         if self.tls_client_ca is not None and self.tls_certificate is None:
@@ -39,12 +50,33 @@ class ServerSettings:
         paths = (self.tls_certificate, self.tls_key, self.tls_client_ca)
         missing = (path for path in paths if path is not None and not path.is_file())
         mistakes += [Mistake("TLS", f"there is no file {str(path)!r}") for path in missing]
+        if self.tls_certificate is None and not is_loopback(self.host):
+            mistakes += self._in_the_open()
         if self.workers < _FEWEST_WORKERS:
             mistakes.append(Mistake("API_WORKERS", f"expected {_FEWEST_WORKERS} or more, found {self.workers}"))
         if self.log_level not in _LEVELS:
             mistakes.append(Mistake("LOG_LEVEL", f"expected one of {', '.join(_LEVELS)}, found {self.log_level!r}"))
         if mistakes:
             raise ConfigError(mistakes, what="bad server settings")
+
+    def _in_the_open(self) -> list[Mistake]:
+        """What is wrong with an address that others reach, without TLS."""
+        cure = "give --tls-cert and --tls-key (API_TLS_CERT, API_TLS_KEY)"
+        if not self.insecure:
+            risk = "would serve in the clear to other machines"
+            return [Mistake("API_HOST", f"{self.host} {risk}: {cure}, or --insecure (API_INSECURE=true)")]
+        if self.tokens:
+            return [Mistake("API_TOKENS_FILE", f"tokens without TLS can be read by others on the way: {cure}")]
+        return []
+
+    @property
+    def large(self) -> int:
+        """How many large messages are matched at once, on threads beside the *workers*."""
+        return max(1, self.workers // 4)
+
+    def tenants(self) -> set[str | None]:
+        """The tenants that there are tokens for; None, the whole store, where some token or nobody has none."""
+        return {token.caller.tenant for token in self.tokens} or {None}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], **given: Any) -> Self:
@@ -54,13 +86,15 @@ class ServerSettings:
             ConfigError: lists every variable that cannot be read.
         """
         values: dict[str, Any] = {}
-        mistakes = []
+        mistakes: list[Mistake] = []
         for option in OPTIONS:
             written = environment.get(option.variable, "")
             if option.field is None or not written:
                 continue
             try:
                 values[option.field] = option.read(written)
+            except ConfigError as problem:
+                mistakes += problem.mistakes
             except (ValueError, OSError) as problem:
                 mistakes.append(Mistake(option.variable, f"{problem}" or f"cannot read {written!r}"))
         if mistakes:
@@ -113,8 +147,19 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _tokens(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in Path(text).read_text("utf-8").splitlines() if line.strip())
+def _truth(text: str) -> bool:
+    truth = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower())
+    if truth is None:
+        raise ValueError(f"expected true or false, found {text!r}")
+    return truth
+
+
+def _tokens(text: str) -> tuple[Token, ...]:
+    return read_tokens(Path(text))
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    return tuple(check_pattern(pattern.strip()) for pattern in text.split(",") if pattern.strip())
 
 
 OPTIONS = (
@@ -124,17 +169,26 @@ OPTIONS = (
     Option("DB_TABLE_NAME", "collection name (MongoDB)"),
     Option("API_KIWI_TREE_COMPLETE_URI", "kiwi-tree service for patterns of whole values; none: the embedded index"),
     Option("API_KIWI_TREE_PARTIAL_URI", "kiwi-tree service for patterns of lexemes; none: the embedded index"),
-    Option("API_HOST", "address to listen on", "host"),
+    Option("API_HOST", "address to listen on, also for metrics; loopback if not given", "host"),
     Option("API_WORKERS", "threads that answer calls", "workers", _positive),
     Option("API_MAX_PAGE", "largest page of a search", "max_page", _positive),
     Option("API_MAX_MESSAGE_BYTES", "largest request", "max_message_bytes", _positive),
+    Option("API_MAX_VALUE", "characters of one value of a message that is matched", "max_value", _positive),
     Option("API_MAX_CALLS", "calls at once; more are refused with RESOURCE_EXHAUSTED", "max_calls", _positive),
     Option("API_GRACE_SECONDS", "time for running calls at shutdown", "grace_seconds", _seconds),
     Option("API_METRICS_PORT", "HTTP port of the Prometheus metrics; none: no metrics", "metrics_port", _port),
     Option("API_TLS_CERT", "certificate chain (PEM)", "tls_certificate", Path),
     Option("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
     Option("API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path),
-    Option("API_TOKENS_FILE", "file with accepted bearer tokens, one a line", "tokens", _tokens),
+    Option("API_TOKENS_FILE", "accepted bearer tokens: tokens.yaml, or one a line", "tokens", _tokens),
+    Option("API_INSECURE", "true: serve without TLS to other machines, and without tokens", "insecure", _truth),
+    Option("API_REFLECTION", "false: no server reflection", "reflection", _truth),
+    Option(
+        "API_ALLOW_DESTINATIONS",
+        "subjects that destinations may be, wildcards allowed, with commas; none: all but $…, _INBOX.…",
+        "allow_destinations",
+        _patterns,
+    ),
     Option("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
 )
 """Every variable that a server reads; the first six are the original's."""

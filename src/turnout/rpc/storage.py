@@ -2,51 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
+import grpc
+
+from turnout.rpc.bounds import MAX_BULK, MAX_BULK_BYTES
+from turnout.rpc.caller import Call
 from turnout.rpc.convert import subscription_from
 from turnout.rpc.parts import batches, changes_parts
+from turnout.rpc.refusal import RefusedError
+from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
-from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions import Subscription
 
-__all__ = ["StorageServicer"]
+__all__ = ["COUNT_KEY", "StorageServicer"]
+
+COUNT_KEY = "turnout-count"
+"""The metadata by which a client says how many subscriptions its stream has. To gRPC for Python a stream that breaks
+off may look like one that ends; by this number it is told from one."""
 
 
 class StorageServicer(_Servicer):
-    """Translates between the wire and the store; *changed* is called after each change."""
+    """Translates between the wire and what the caller sees of the store."""
 
-    def __init__(self, service: SubscriptionService, changed: Callable[[], None]) -> None:
-        self._service = service
-        self._changed = changed
+    def __init__(self, tenants: Tenants) -> None:
+        self._tenants = tenants
 
     def CreateMany(  # noqa: N802
-        self,
-        request_iterator: Iterable[subscriptions_pb2.Subscription],
-        context: Any,  # noqa: ARG002
+        self, request_iterator: Iterable[subscriptions_pb2.Subscription], context: Call
     ) -> pb.CreateManyResponse:
         """All or none. A stream that its caller breaks off raises here, before anything is stored."""
-        ids = self._service.create_many([subscription_from(message) for message in request_iterator])
+        subscriptions = list(_bounded(request_iterator))
+        _check_count(context, len(subscriptions))
+        context.caller.check_destinations(subscriptions)
+        ids = self._tenants.service(context.caller).create_many(subscriptions)
         if ids:
-            self._changed()
+            self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)
 
-    def Revision(self, request: pb.RevisionRequest, context: Any) -> pb.RevisionResponse:  # noqa: ARG002, N802
+    def Revision(self, request: pb.RevisionRequest, context: Call) -> pb.RevisionResponse:  # noqa: ARG002, N802
         """The present revision."""
-        return pb.RevisionResponse(revision=self._service.store.revision())
+        return pb.RevisionResponse(revision=self._tenants.service(context.caller).store.revision())
 
-    def GetChanges(self, request: pb.ChangesRequest, context: Any) -> Iterator[pb.Changes]:  # noqa: ARG002, N802
+    def GetChanges(self, request: pb.ChangesRequest, context: Call) -> Iterator[pb.Changes]:  # noqa: N802
         """What happened after a revision."""
-        yield from changes_parts(self._service.store.changes(request.since))
+        yield from changes_parts(self._tenants.service(context.caller).store.changes(request.since))
 
     def GetSnapshot(  # noqa: N802
         self,
         request: pb.SnapshotRequest,  # noqa: ARG002
-        context: Any,  # noqa: ARG002
+        context: Call,
     ) -> Iterator[pb.SnapshotPart]:
         """Everything."""
-        snapshot = self._service.store.snapshot()
+        snapshot = self._tenants.service(context.caller).store.snapshot()
         for batch in batches(snapshot.subscriptions):
             yield pb.SnapshotPart(revision=snapshot.revision, subscriptions=batch)
+
+
+def _check_count(context: Call, count: int) -> None:
+    """Refuse a stream that has ended before its time."""
+    announced = dict(context.invocation_metadata() or ()).get(COUNT_KEY, f"{count}")
+    if announced != f"{count}":
+        raise RefusedError(grpc.StatusCode.ABORTED, f"the stream broke off: {count} of {announced} subscriptions came")
+
+
+def _bounded(messages: Iterable[subscriptions_pb2.Subscription]) -> Iterator[Subscription]:
+    """The subscriptions of a stream, which ends where it gets too long to be held."""
+    size = 0
+    for number, message in enumerate(messages):
+        size += message.ByteSize()
+        if number >= MAX_BULK or size > MAX_BULK_BYTES:
+            raise RefusedError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"a bulk has at most {MAX_BULK} subscriptions and {MAX_BULK_BYTES} bytes: send it in parts",
+            )
+        yield subscription_from(message)

@@ -2,53 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from google.protobuf.empty_pb2 import Empty
 
 from turnout.errors import SubscriptionInvalidError
+from turnout.rpc.bounds import MAX_SEARCHED
+from turnout.rpc.caller import Call
 from turnout.rpc.convert import data_from, data_to, subscription_to
+from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceServicer
-from turnout.subscriptions.service import SubscriptionService
 
 __all__ = ["SubscriptionsServicer"]
 
 
 class SubscriptionsServicer(ServiceServicer):
-    """Translates between the wire and the use cases; *changed* is called after each change."""
+    """Translates between the wire and the use cases, on what the caller sees."""
 
-    def __init__(self, service: SubscriptionService, changed: Callable[[], None]) -> None:
-        self._service = service
-        self._changed = changed
+    def __init__(self, tenants: Tenants) -> None:
+        self._tenants = tenants
 
-    def Create(self, request: pb.SubscriptionDataInput, context: Any) -> pb.CreateResponse:  # noqa: ARG002, N802
+    def Create(self, request: pb.SubscriptionDataInput, context: Call) -> pb.CreateResponse:  # noqa: N802
         """Validate and store."""
-        created = self._service.create(data_from(request))
-        self._changed()
+        subscription = data_from(request)
+        context.caller.check_destinations([subscription])
+        created = self._tenants.service(context.caller).create(subscription)
+        self._tenants.changed()
         return pb.CreateResponse(id=created)
 
-    def Read(self, request: pb.ReadRequest, context: Any) -> pb.SubscriptionDataOutput:  # noqa: ARG002, N802
+    def Read(self, request: pb.ReadRequest, context: Call) -> pb.SubscriptionDataOutput:  # noqa: N802
         """One by its id."""
-        return data_to(self._service.read(request.id))
+        return data_to(self._tenants.service(context.caller).read(request.id))
 
-    def Delete(self, request: pb.DeleteRequest, context: Any) -> Empty:  # noqa: ARG002, N802
+    def Delete(self, request: pb.DeleteRequest, context: Call) -> Empty:  # noqa: N802
         """Forget one."""
-        self._service.delete(request.id)
-        self._changed()
+        self._tenants.service(context.caller).delete(request.id)
+        self._tenants.changed()
         return Empty()
 
     def SearchByCondition(  # noqa: N802
-        self,
-        request: pb.SearchByConditionRequest,
-        context: Any,  # noqa: ARG002
+        self, request: pb.SearchByConditionRequest, context: Call
     ) -> pb.SearchByConditionResponse:
         """Those that contain a leaf."""
         if request.WhichOneof("condition") is None:
             raise SubscriptionInvalidError("a query is missing; there is kiwiConditionQuery")
         query = request.kiwiConditionQuery
-        page = self._service.search_by_condition(
+        page = self._tenants.service(context.caller).search_by_condition(
             query.key, query.pattern, query.partial, limit=request.limit, cursor=request.cursor
         )
         response = pb.SearchByConditionResponse(cursor=page.cursor)
@@ -63,10 +61,13 @@ class SubscriptionsServicer(ServiceServicer):
         return response
 
     def SearchByMetadata(  # noqa: N802
-        self,
-        request: pb.SearchByMetadataRequest,
-        context: Any,  # noqa: ARG002
+        self, request: pb.SearchByMetadataRequest, context: Call
     ) -> pb.SearchByMetadataResponse:
         """Those whose metadata has every pair."""
-        page = self._service.search_by_metadata(dict(request.metadata), limit=request.limit, cursor=request.cursor)
+        if len(request.metadata) > MAX_SEARCHED:
+            raise SubscriptionInvalidError(
+                f"metadata: {len(request.metadata)} pairs, a search takes at most {MAX_SEARCHED}"
+            )
+        service = self._tenants.service(context.caller)
+        page = service.search_by_metadata(dict(request.metadata), limit=request.limit, cursor=request.cursor)
         return pb.SearchByMetadataResponse(page=map(subscription_to, page.items), cursor=page.cursor)

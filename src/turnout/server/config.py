@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
 from turnout.routes.endpoints import Part
-from turnout.routes.mistakes import did_you_mean
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
 

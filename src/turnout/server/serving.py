@@ -21,6 +21,7 @@ from turnout.server.config import ServerConfig
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_server, registries
 from turnout.server.health import Health
+from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.recorder import Recorder
 from turnout.server.rest.parts import Parts, Subscriptions
@@ -130,7 +131,10 @@ class Server:
         metrics.watch(self.routes.entries, survey.lag)
         store = subscriptions.service.store.revision if subscriptions else None
         health = Health(self.runner, survey, store)
-        self.parts = Parts(self.routes, state, events, survey, metrics, health, subscriptions)
+        matchers = self._resources.enter_context(Matchers())
+        if subscriptions is not None and self.config.store is not None:
+            matchers.know(self.config.store, subscriptions.live)
+        self.parts = Parts(self.routes, state, events, survey, metrics, health, subscriptions, matchers)
         app = guarded(
             build_app(self.parts),
             authenticator=authenticator,

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import base64
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.server.offsets import Start
-from turnout.wire import Connection, ConnectionOptions, stream_info
-from turnout.wire.headers import parse
+from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stored_message, stream_info
 
 __all__ = [
     "StreamEnd",
     "address_of",
     "knock",
-    "message",
+    "last_records",
     "oldest",
     "opened",
+    "record_at",
     "resolved",
     "seconds_since",
     "stream_ends",
     "streams_of",
+    "with_stream",
 ]
 
 _SECONDS = 3.0
@@ -134,30 +136,36 @@ def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any]
     return stored
 
 
-def message(source: NatsSource, stream: str, sequence: int) -> Mapping[str, Any]:
-    """A message of a stream as `turnout.engine.explain.record_batch` takes a record.
+def record_at(source: NatsSource, stream: str, sequence: int) -> Any:
+    """A message of a stream as a record batch, as a run reads it.
 
     Raises:
         StreamError: there is no such message, or no such stream.
         ConnectionLostError: the server is away.
     """
     with opened(source) as connection:
-        stored = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})["message"]
-    headers = parse(base64.b64decode(stored.get("hdrs", ""))) if stored.get("hdrs") else ()
-    texts = {name: _text(value) for name, value in headers}
-    return {
-        "topic": stored["subject"],
-        "partition": 0,
-        "offset": stored["seq"],
-        "key": texts.get("Nats-Msg-Id"),
-        "value": base64.b64decode(stored.get("data", "")).decode("utf-8", "replace"),
-        "headers": texts,
-        "timestamp": _moment(stored).isoformat(),
-    }
+        return with_stream(stored_message(connection, stream, sequence), stream)
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def last_records(source: NatsSource, count: int) -> Iterator[Any]:
+    """The last *count* sequences of each stream of the source as record batches, in order.
+
+    Raises:
+        StreamError: a stream is not there.
+        ConnectionLostError: the server is away.
+    """
+    filters = source.filter_subject
+    subjects = () if filters is None else (filters,) if isinstance(filters, str) else tuple(filters)
+    with opened(source) as connection:
+        for stream, end in stream_ends(connection, source).items():
+            places = Range(stream, max(end.first, end.next - count), end.next, subjects)
+            for batch in PullReader(connection, places).batches() if places.start < places.end else ():
+                yield with_stream(batch, stream)
+
+
+def with_stream(batch: Any, stream: str) -> Any:
+    """The batch with the name of the stream that it is from, for the ids of messages."""
+    return batch.append_column("stream", pa.array([stream] * len(batch), pa.string()))
 
 
 def seconds_since(stored: Mapping[str, Any], now: float) -> float:

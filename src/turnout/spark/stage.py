@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from turnout.engine.counts import Counts
@@ -23,11 +20,10 @@ from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.spark.formats.nats.packed import unpack
-from turnout.spark.formats.nats.sink import NOT_FORWARDED, SinkOptions
+from turnout.spark.formats.nats.sink import SinkOptions
 from turnout.spark.index.place import IndexPlace
+from turnout.spark.publishing import Publishers
 from turnout.spark.workers.garbage import without_collections
-from turnout.wire import Connection, Publisher
-from turnout.wire.packing import header_lines, id_lines
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
@@ -145,15 +141,14 @@ class Stage:
         """Publish to NATS, and give the task's counts when every message is acknowledged.
 
         Raises:
-            RunError: a record failed, and the route tolerates no failures.
-            StreamError: a message was refused; what was stored stays, and a retry with ids does no harm.
+            RunError: a record failed, or a message was refused, and the route tolerates no failures.
+            StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
         tally = _Tally()
-        with without_collections(), _Publishers(self.sinks, self.with_ids) as publishers:
+        with without_collections(), Publishers(self.sinks, self.with_ids) as publishers:
             for result in self._results(batches):
-                tally.add(result)
-                publishers.publish(result.messages)
-            publishers.flush()
+                tally.add(result, *publishers.publish(result))
+            tally.add(*publishers.flush())
         yield tally.rows()
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -175,15 +170,17 @@ class Stage:
         yield _Tally().rows()
 
     def _results(self, batches: Iterable[Any]) -> Iterator[Result]:
+        from turnout.engine import pieces
+
         program = self._program()
         for batch, revision in self._records(batches):
-            place = self.index
-            if place is None:
-                yield program.run(batch, None)
-                continue
-            if revision is None:
-                raise StreamError("records came without the revision of the subscriptions to match them with")
-            yield program.run(batch, place.open(revision))
+            index = None
+            if self.index is not None:
+                if revision is None:
+                    raise StreamError("records came without the revision of the subscriptions to match them with")
+                index = self.index.open(revision)
+            for piece in pieces(batch):
+                yield program.run(piece, index)
 
     def _records(self, batches: Iterable[Any]) -> Iterator[tuple[Any, int | None]]:
         for batch in batches:
@@ -203,66 +200,6 @@ class Stage:
                 del _programs[next(iter(_programs))]
             program = _programs[self.key] = Program.of(cloudpickle.loads(self.route))
         return program
-
-
-class _Publishers:
-    """A publisher for each NATS sink that messages go to, opened with the first of them."""
-
-    def __init__(self, sinks: tuple[SinkOptions | None, ...], with_ids: tuple[bool, ...]) -> None:
-        self._sinks = sinks
-        self._with_ids = with_ids
-        self._open: dict[int, Publisher] = {}
-        self._connections = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._connections.close()
-
-    def publish(self, messages: Messages) -> None:
-        """Send messages, each to its sink."""
-        if not len(messages):
-            return
-        if len(self._sinks) == 1:
-            self._send(0, messages)
-            return
-        for place in np.unique(messages.sinks).tolist():
-            self._send(place, messages.of_sink(place))
-
-    def flush(self) -> None:
-        """Wait for every acknowledgement."""
-        for publisher in self._open.values():
-            publisher.flush()
-
-    def _send(self, place: int, messages: Messages) -> None:
-        if messages.topics.null_count:
-            raise StreamError("a message has no topic: there is no subject to publish it on", code=400)
-        values = messages.column("value").fill_null(b"")
-        lines = _lines(messages, with_ids=self._with_ids[place])
-        self._publisher(place).publish_columns(messages.topics, values, lines)
-
-    def _publisher(self, place: int) -> Publisher:
-        publisher = self._open.get(place)
-        if publisher is None:
-            options = self._sinks[place]
-            assert options is not None, "messages for another sink than NATS are rows"
-            connection = self._connections.enter_context(Connection(options.connection))
-            # A task may begin while the server restarts: it waits as long as a task that is under way.
-            connection.reconnect()
-            publisher = self._open[place] = Publisher(connection, options.window, options.stream)
-        return publisher
-
-
-def _lines(messages: Messages, *, with_ids: bool) -> Any:
-    """The header lines of each message, None where there are none; those of a record's headers are made once."""
-    parts = [id_lines(messages.ids)] if with_ids and messages.ids.null_count < len(messages) else []
-    headers = messages.records.column("headers")
-    if headers.null_count < len(headers):
-        parts.append(header_lines(headers, NOT_FORWARDED).take(pa.array(messages.rows)))
-    if len(parts) == 2:
-        return pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))
-    return parts[0] if parts else None
 
 
 def _message_rows(messages: Messages) -> Any:
@@ -288,13 +225,14 @@ class _Tally:
         self._failures = 0
         self._shown: list[Mapping[str, Any]] = []
 
-    def add(self, result: Result) -> None:
-        """Count a batch."""
-        self._counts += result.counts
-        self._failures += len(result.failures)
-        # Beyond the first of a batch failures are empty: they only count.
-        shown = [failure for failure in result.failures[:IN_FULL] if failure]
-        self._shown += shown[: IN_FULL - len(self._shown)]
+    def add(self, *results: Result) -> None:
+        """Count batches, and what has changed in batches that were counted."""
+        for result in results:
+            self._counts += result.counts
+            self._failures += len(result.failures)
+            # Beyond the first of a batch failures are empty: they only count.
+            shown = [failure for failure in result.failures[:IN_FULL] if failure]
+            self._shown += shown[: IN_FULL - len(self._shown)]
 
     def rows(self) -> Any:
         """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""

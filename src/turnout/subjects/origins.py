@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.guesses import did_you_mean
 from turnout.subjects.errors import BadDestinationError, BadSourceError, MappingEntryError, MappingTableError
 from turnout.subjects.server_config import load_config
 from turnout.subjects.tokens import FULL, check_subject
@@ -29,10 +30,25 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
 
     Raises:
         ConfigSyntaxError: when the file cannot be read as a configuration.
-        ConfigError: when there is no such account, or a block is not one.
+        ConfigError: when there is no such account, a block is not one, or there are no mappings where they are looked
+            for.
         FileNotFoundError: when there is no such file.
     """
-    return mappings_in(load_config(path), account)
+    config = load_config(path)
+    mappings = mappings_in(config, account)
+    if not mappings:
+        raise ConfigError([Mistake("", f"{path} has no mappings {_elsewhere(config, account)}")])
+    return mappings
+
+
+def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
+    """Where mappings were looked for in vain, and where there are some."""
+    accounts = _accounts(config)
+    holders = [name for name, holder in accounts.items() if isinstance(holder, Mapping) and _blocks(holder, "")]
+    if not holders:
+        return "in it" if account is None else f"in the account {account!r}, nor in any other"
+    here = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
+    return f"{here}; these accounts have some: {', '.join(holders)}"
 
 
 def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[str, Any]:
@@ -43,11 +59,17 @@ def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[s
     """
     if account is None or account == GLOBAL:
         return _blocks(config, "")
-    accounts: Any = next((value for key, value in config.items() if key.lower() == "accounts"), {})
-    if not isinstance(accounts, Mapping) or not isinstance(accounts.get(account), Mapping):
-        known = ", ".join(accounts) if isinstance(accounts, Mapping) and accounts else "none"
-        raise ConfigError([Mistake("accounts", f"there is no account {account!r}; there are: {known}")])
+    accounts = _accounts(config)
+    if not isinstance(accounts.get(account), Mapping):
+        known = ", ".join(accounts) or "none"
+        problem = f"there is no account {account!r}; there are: {known}{did_you_mean(account, accounts)}"
+        raise ConfigError([Mistake("accounts", problem)])
     return _blocks(accounts[account], f"accounts.{account}.")
+
+
+def _accounts(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = next((value for key, value in config.items() if key.lower() == "accounts"), {})
+    return found if isinstance(found, Mapping) else {}
 
 
 def _blocks(holder: Mapping[str, Any], path: str) -> dict[str, Any]:

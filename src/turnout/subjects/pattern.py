@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard
 
-__all__ = ["collide", "covers_tokens", "is_subset", "matches", "subscriptions_under"]
+__all__ = ["collide", "common", "covers_tokens", "is_subset", "matches", "subscriptions_under"]
 
 
 def matches(pattern: str, subject: str) -> bool:
@@ -85,6 +85,25 @@ def collide(one: str, other: str) -> bool:
     if len(shorter) < len(longer) and FULL not in shorter:
         return False
     return all(_could_be_equal(a, b) for a, b in zip(first, second, strict=False))
+
+
+def common(one: str, other: str) -> str | None:
+    """The filter of exactly those subjects that match both filters; None where there are none.
+
+    >>> common("in.*.a", "in.b.>")
+    'in.b.a'
+    """
+    first, second = one.split("."), other.split(".")
+    tokens: list[str] = []
+    for index, (a, b) in enumerate(zip(first, second, strict=False)):
+        if a == FULL:
+            return ".".join([*tokens, *second[index:]])
+        if b == FULL:
+            return ".".join([*tokens, *first[index:]])
+        if PARTIAL not in (a, b) and a != b:
+            return None
+        tokens.append(b if a == PARTIAL else a)
+    return ".".join(tokens) if len(first) == len(second) else None
 
 
 def subscriptions_under(subscriptions: Iterable[str], subject: str) -> list[str]:

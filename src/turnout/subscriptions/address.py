@@ -1,11 +1,22 @@
-"""The store's URL from the original's environment variables."""
+"""What a store's URL says before any store is opened."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import quote, urlsplit, urlunsplit
+from importlib.metadata import entry_points
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-__all__ = ["store_url"]
+from turnout.errors import ConfigError
+from turnout.guesses import did_you_mean
+from turnout.secrets import masked_url
+from turnout.subscriptions.stores._sqlite_file import SqliteAddress
+
+__all__ = ["beside", "existing", "store_url", "url_problem"]
+
+_SQLITE = "sqlite:///"
+_FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
+"""Fields of the queries of ``grpc://`` and ``mongodb://`` that name a file."""
 
 
 def store_url(environment: Mapping[str, str], default: str) -> str:
@@ -20,3 +31,56 @@ def store_url(environment: Mapping[str, str], default: str) -> str:
         query = "&".join(filter(None, (query, f"table={quote(table)}")))
     path = f"/{quote(name)}" if name else parts.path or "/"
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a store's URL, as far as it can be said without the store; None if nothing."""
+    schemes = sorted({entry.name for entry in entry_points(group="turnout.stores")})
+    scheme, found, _ = url.partition("://")
+    # What follows a plus sign, as in mongodb+srv, is the driver's business.
+    if not found or scheme.partition("+")[0] not in schemes:
+        known = ", ".join(f"{name}://" for name in schemes)
+        guess = did_you_mean(scheme.partition(":")[0], schemes)
+        return f"no store is named {masked_url(url)!r}; expected one of {known}{guess}"
+    if scheme == "sqlite":
+        try:
+            SqliteAddress.parse(url)
+        except ConfigError as failure:
+            return masked_url("; ".join(mistake.problem for mistake in failure.mistakes))
+    return None
+
+
+def beside(url: str, folder: Path) -> str:
+    """The URL with the whole names of its files, which start from *folder*: SQLite's own, and certificates.
+
+    >>> beside("sqlite:///subscriptions.db?timeout=5", Path("/routes"))
+    'sqlite:////routes/subscriptions.db?timeout=5'
+    >>> beside("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
+    'grpc://host:1?ca=/routes/ca.pem&timeout=5'
+    """
+    if url.startswith(_SQLITE):
+        path, mark, query = url.removeprefix(_SQLITE).partition("?")
+        return f"{_SQLITE}{_whole(path, folder)}{mark}{query}"
+    place, mark, query = url.partition("?")
+    fields = [field.partition("=") for field in query.split("&")]
+    named = [
+        f"{name}{sign}{_whole(value, folder) if name in _FILES and value else value}" for name, sign, value in fields
+    ]
+    return f"{place}{mark}{'&'.join(named)}"
+
+
+def _whole(path: str, folder: Path) -> str:
+    return quote(str((folder / unquote(path)).absolute()))
+
+
+def existing(url: str) -> str:
+    """The URL that opens a store only where there is one: who reads from a mistyped path should not get an empty store.
+
+    >>> existing("sqlite:///subscriptions.db")
+    'sqlite:///subscriptions.db?mode=rw'
+    """
+    if not url.startswith(_SQLITE):
+        return url
+    _, mark, query = url.partition("?")
+    names = [field.partition("=")[0] for field in query.split("&")]
+    return url if "mode" in names else f"{url}{'&' if mark else '?'}mode=rw"

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
+from turnout.scratch import private_file
 
 __all__ = ["KiwiTree", "PairNotFoundError", "PatternRegistry"]
 
@@ -75,7 +76,9 @@ class KiwiTree:
         self._clock = clock
         self._lock = threading.Lock()
         self._locked: dict[tuple[str, str], float] = {}
-        self._pairs = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        self._pairs = sqlite3.connect(
+            private_file(path) if path else ":memory:", isolation_level=None, check_same_thread=False
+        )
         self._pairs.execute("PRAGMA journal_mode = wal")
         self._pairs.execute(
             "CREATE TABLE IF NOT EXISTS pair (key TEXT, pattern TEXT, PRIMARY KEY (key, pattern)) WITHOUT ROWID"

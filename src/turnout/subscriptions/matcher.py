@@ -166,6 +166,12 @@ class Matcher:
                     own.append(answer.of(message))
         return matches
 
+    def index(self) -> Index:
+        """Everything that is in the matcher now, as an index of its own."""
+        with self._lock:
+            self._settle()
+            return self._index_of(self._state.layers)
+
     def _index_of(self, layers: tuple[_Layer, ...]) -> Index:
         known, index = self._index
         if known is not layers:

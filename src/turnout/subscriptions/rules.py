@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from turnout.conditions import Condition, Group, leaves
+from turnout.conditions import Condition, Group, Kiwi, leaves
+from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.errors import SubscriptionInvalidError
+from turnout.subscriptions.destinations import problems_of
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["MAX_LEAVES", "MAX_NESTING", "RULES", "check"]
+__all__ = ["MAX_DESTINATIONS", "MAX_LEAVES", "MAX_NESTING", "MAX_PATTERN", "MAX_STARS", "MAX_TEXT", "RULES", "check"]
 
 MAX_LEAVES = 1_000
 """Leaves of one condition. The original has no bound; a message's verification must have one."""
@@ -20,22 +22,39 @@ MAX_LEAVES = 1_000
 MAX_NESTING = 40
 """Groups inside groups. Protobuf parsers stop at 100 nested messages, and an answer needs two for each group."""
 
+MAX_PATTERN = 1_024
+"""Characters of a leaf's pattern."""
+
+MAX_STARS = 16
+"""Stars of a leaf's pattern: each is one more search in a message's value."""
+
+MAX_DESTINATIONS = 100
+"""Destinations of one subscription: a message is sent once to each."""
+
+MAX_TEXT = 65_536
+"""Characters of a subscription's texts, all together: id, destinations, metadata, keys and patterns."""
+
 
 def _destinations(subscription: Subscription) -> Iterator[str]:
     if not subscription.destinations:
         yield "route.destinations: at least one destination is needed"
-    for number, destination in enumerate(subscription.destinations):
-        if not destination.strip():
-            yield f"route.destinations[{number}]: a destination cannot be blank"
+    if len(subscription.destinations) > MAX_DESTINATIONS:
+        count = len(subscription.destinations)
+        yield f"route.destinations: {count} destinations, at most {MAX_DESTINATIONS} are taken"
+    yield from problems_of(subscription)
 
 
 def _is_unicode(subscription: Subscription) -> Iterator[str]:
-    """JSON can say half of a surrogate pair; no store and no wire can take it. Conditions refuse it themselves."""
-    texts = [subscription.id, *subscription.destinations, *subscription.metadata, *subscription.metadata.values()]
+    """JSON can say half of a surrogate pair; no store and no wire takes it. Conditions, destinations refuse it too."""
     # Nearly all text is ASCII, which is known without looking at it.
-    for text in texts:
+    for text in _texts(subscription):
         if not text.isascii() and _SURROGATE.search(text):
             yield f"{text!r} has half of a surrogate pair: that is no Unicode text"
+
+
+def _texts(subscription: Subscription) -> list[str]:
+    """Its texts but for those of the condition."""
+    return [subscription.id, *subscription.destinations, *subscription.metadata, *subscription.metadata.values()]
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -48,13 +67,28 @@ def _root_is_not_negated(subscription: Subscription) -> Iterator[str]:
 
 def _size(subscription: Subscription) -> Iterator[str]:
     condition = subscription.condition
-    if not isinstance(condition, Group):
-        return
-    if condition.depth > MAX_NESTING:
+    if isinstance(condition, Group) and condition.depth > MAX_NESTING:
         yield f"route.condition: groups nest {condition.depth} deep, at most {MAX_NESTING} are taken"
-    count = sum(1 for _ in leaves(condition))
+    count, size = 0, sum(map(len, _texts(subscription)))
+    for leaf in leaves(condition):
+        count += 1
+        size += len(leaf.key)
+        if isinstance(leaf, Kiwi):
+            size += len(leaf.pattern)
+            yield from _pattern(leaf)
     if count > MAX_LEAVES:
         yield f"route.condition: {count} leaves, at most {MAX_LEAVES} are taken"
+    if size > MAX_TEXT:
+        yield f"{size} characters in all its texts, at most {MAX_TEXT} are taken"
+
+
+def _pattern(leaf: Kiwi) -> Iterator[str]:
+    pattern = leaf.pattern
+    if len(pattern) > MAX_PATTERN:
+        yield f"route.condition: a pattern of {len(pattern)} characters, at most {MAX_PATTERN} are taken"
+    # Only where there are many is it worth telling them from escaped ones, which are text.
+    if pattern.count("*") > MAX_STARS and (stars := parse_pattern(pattern).count(ANY)) > MAX_STARS:
+        yield f"route.condition: {stars} stars in the pattern {pattern[:40]!r}, at most {MAX_STARS} are taken"
 
 
 def _groups(subscription: Subscription) -> Iterator[str]:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
+from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.store import Store
 
 __all__ = ["DEFAULT_LIMIT", "KiwiTrees", "SubscriptionService"]
+
+_USUAL = Rights()
 
 DEFAULT_LIMIT = 100
 """The page size for callers who give none: a limit of 0 in the original meant all of them."""
@@ -42,12 +45,24 @@ class SubscriptionService:
         store: where subscriptions are kept.
         kiwi_trees: the registries to keep in step with the store, as the original did.
         max_page: the largest page; a larger limit is taken as this one.
+        everybodys: where all subscriptions are whose patterns the registries hold, if *store* is only a tenant's.
+        rights: which destinations callers may name.
     """
 
-    def __init__(self, store: Store, *, kiwi_trees: KiwiTrees | None = None, max_page: int = 1_000) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        kiwi_trees: KiwiTrees | None = None,
+        max_page: int = 1_000,
+        everybodys: Store | None = None,
+        rights: Rights = _USUAL,
+    ) -> None:
         self.store = store
+        self._everybodys = store if everybodys is None else everybodys
         self._kiwi_trees = kiwi_trees
         self._max_page = max_page
+        self._rights = rights
 
     def create(self, subscription: Subscription) -> str:
         """Store a new subscription under an id of its own.
@@ -65,6 +80,7 @@ class SubscriptionService:
         for number, subscription in enumerate(new):
             try:
                 check(subscription)
+                self._check_rights(subscription)
             except SubscriptionInvalidError as problem:
                 if len(new) == 1:
                     raise
@@ -72,6 +88,11 @@ class SubscriptionService:
         if self._kiwi_trees is None:
             return self.store.create_many(new)
         return self._create_registered(new, self._kiwi_trees)
+
+    def _check_rights(self, subscription: Subscription) -> None:
+        refusals = list(self._rights.refusals_of(subscription))
+        if refusals:
+            raise SubscriptionInvalidError("; ".join(refusals))
 
     def _create_registered(self, new: list[Subscription], trees: KiwiTrees) -> list[str]:
         """Store with the pairs registered: a pair too many in a registry is harmless, one too few is not."""
@@ -117,7 +138,7 @@ class SubscriptionService:
             # Another delete is at work on the pair, or the registry is away: a pair too many is harmless.
             return
         try:
-            if not self.store.search_by_condition(leaf.key, leaf.pattern, leaf.partial, limit=1).items:
+            if not self._everybodys.search_by_condition(leaf.key, leaf.pattern, leaf.partial, limit=1).items:
                 with contextlib.suppress(PairNotFoundError):
                     registry.delete(leaf.key, leaf.pattern)
         finally:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from turnout.errors import ConfigError, Mistake
+from turnout.subscriptions.address import url_problem
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
@@ -38,6 +39,7 @@ class Store(Closeable, Protocol):
 
         Raises:
             SubscriptionExistsError: its id is taken.
+            SubscriptionInvalidError: nothing can be published to one of its destinations.
         """
         ...
 
@@ -93,6 +95,14 @@ class Store(Closeable, Protocol):
         """Everything, in the order of ids, with the revision it belongs to."""
         ...
 
+    def for_tenant(self, name: str) -> Store:
+        """The store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
+
+        Raises:
+            SubscriptionInvalidError: no tenant can have that name.
+        """
+        ...
+
 
 class StoreBase:
     """What stores have in common beside the protocol: ``with`` closes them."""
@@ -119,12 +129,10 @@ def open_store(url: str) -> Store:
         ConfigError: no store has that scheme.
         MissingExtraError: the store's driver is not installed.
     """
-    scheme, found, _ = url.partition("://")
-    stores = {entry.name: entry for entry in entry_points(group="turnout.stores")}
-    # What follows a plus sign, as in mongodb+srv, is the driver's business.
-    entry = stores.get(scheme.partition("+")[0]) if found else None
-    if entry is None:
-        known = ", ".join(f"{name}://" for name in sorted(stores))
-        raise ConfigError([Mistake("store", f"no store is named {url!r}; expected one of {known}")])
+    problem = url_problem(url)
+    if problem:
+        raise ConfigError([Mistake("store", problem)])
+    scheme = url.partition("://")[0].partition("+")[0]
+    entry = next(entry for entry in entry_points(group="turnout.stores") if entry.name == scheme)
     opener: Callable[[str], Store] = entry.load()
     return opener(url)

@@ -3,6 +3,7 @@
 from turnout.records.schema import Field, Schema
 from turnout.transforms.base import Errors, Mask, Predicate, Side, Step, Transform
 from turnout.transforms.chain import Chain, ChainMistake, Guard, Stage
+from turnout.transforms.named_fields import unknown_fields
 from turnout.transforms.options import REQUIRED, Option
 from turnout.transforms.policy import ErrorPolicy
 
@@ -22,4 +23,5 @@ __all__ = [
     "Stage",
     "Step",
     "Transform",
+    "unknown_fields",
 ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,19 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
-__all__ = ["REPLACE_NULL", "Errors", "Mask", "Predicate", "Run", "Side", "Step", "Transform", "unchanged"]
+__all__ = [
+    "REPLACE_NULL",
+    "Errors",
+    "Mask",
+    "NamedField",
+    "Predicate",
+    "Run",
+    "Side",
+    "Step",
+    "Transform",
+    "flat_fields",
+    "unchanged",
+]
 
 Errors: TypeAlias = dict[int, RecordError]
 """What went wrong: place in the block (of a step), or row of the batch (of everything else) → why."""
@@ -31,6 +43,20 @@ class Side(StrEnum):
 
     KEY = "Key"
     VALUE = "Value"
+
+
+class NamedField(NamedTuple):
+    """A field that an option names.
+
+    Attributes:
+        option: the option's name.
+        side: whether it is one of the key or of the value.
+        path: the steps to it.
+    """
+
+    option: str
+    side: Side
+    path: tuple[str, ...]
 
 
 REPLACE_NULL = Option(
@@ -97,6 +123,14 @@ class Transform:
         """
         raise NotImplementedError(f"{type(self).__name__} has a side and no plan")
 
+    def doubts(self) -> Iterator[OptionError]:
+        """What Connect takes, and what would fail for every record or never do anything: a mistake in a route."""
+        yield from ()
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """The fields of the key or value that the options name, so that a mistyped one is found before the run."""
+        yield from ()
+
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Change these records, all of them alive, in place; gives the rows of those that cannot be handled."""
         raise NotImplementedError(f"{type(self).__name__} takes whole records and has no apply")
@@ -117,12 +151,21 @@ class Transform:
         return f"{self.class_name()}${self.side}" if self.sided else self.class_name()
 
 
+def flat_fields(option: str, side: Side, names: Iterable[str]) -> Iterator[NamedField]:
+    """Fields that an option names without paths."""
+    return (NamedField(option, side, (name,)) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """A configured predicate: true or false of a record as the stages before have left it."""
 
     options: ClassVar[tuple[Option, ...]] = ()
     summary: ClassVar[str] = ""
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """The fields of the key or value that the options name."""
+        yield from ()
 
     @classmethod
     def from_options(cls, options: Options) -> Self:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.schema import LOGICAL
-from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, unchanged
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.casting import caster, keeps
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -76,6 +76,10 @@ class Cast(Transform):
             return cls(side=side, whole=parts[0][0].lower(), replace_null_with_default=replace)
         fields = {name: type_.lower() for name, type_ in parts}
         return cls(side=side, fields=tuple(fields.items()), replace_null_with_default=replace)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        return flat_fields("spec", self.side, (name for name, _ in self.fields))
 
     def plan(self, shape: Shape) -> Step:
         """Null stays as it is; anything else is cast as a whole, or in the fields that are named."""

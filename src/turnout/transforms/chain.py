@@ -10,7 +10,7 @@ from turnout.errors import ConfigError, Mistake, RecordError
 from turnout.records import ALIVE, Batch, Failure, Record
 from turnout.transforms.apply import ChainRunner
 from turnout.transforms.base import Predicate, Transform
-from turnout.transforms.options import OptionError, Phase, parse_options
+from turnout.transforms.options import Option, OptionError, Phase, parse_options, unknown_options
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 from turnout.transforms.policy import ErrorPolicy
 from turnout.transforms.properties import connector_properties, read_properties, sink_mistakes
@@ -32,21 +32,27 @@ class ChainMistake(Mistake):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A predicate, and whether its answer is turned around."""
+    """A predicate, and whether its answer is turned around; *place* stands before its options in the configuration."""
 
     alias: str
     predicate: Predicate
     negate: bool = False
+    place: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A transform that is applied where all guards hold; `negate` turns their common answer around."""
+    """A transform that is applied where all guards hold; `negate` turns their common answer around.
+
+    Attributes:
+        place: what stands before the names of its options in the configuration.
+    """
 
     name: str
     transform: Transform
     guards: tuple[Guard, ...] = ()
     negate: bool = False
+    place: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,10 @@ class Chain:
         return cls(stages, errors or ErrorPolicy())
 
 
+_OF_A_STAGE = ("name", "type", "predicate", "negate")
+_OF_A_PREDICATE = ("type", "negate")
+
+
 class _Builder:
     """Makes values of specs and collects what is wrong."""
 
@@ -168,14 +178,14 @@ class _Builder:
     def stages(self, specs: Sequence[StageSpec]) -> tuple[Stage, ...]:
         built = [(spec, self._transform(spec), self._guards(spec)) for spec in specs]
         return tuple(
-            Stage(spec.alias, transform, guards, negate=spec.negate)
+            Stage(spec.alias, transform, guards, spec.negate, spec.prefix)
             for spec, transform, guards in built
             if transform is not None
         )
 
     def _guards(self, spec: StageSpec) -> tuple[Guard, ...]:
         built = [(guard, self.predicate(guard)) for guard in spec.predicates]
-        return tuple(Guard(g.alias, predicate, g.negate) for g, predicate in built if predicate is not None)
+        return tuple(Guard(g.alias, predicate, g.negate, g.prefix) for g, predicate in built if predicate is not None)
 
     def _transform(self, spec: StageSpec) -> Transform | None:
         if spec.type is None:
@@ -186,15 +196,27 @@ class _Builder:
         except UnknownNameError as error:
             self.mistakes.append(ChainMistake(spec.type_path, str(error)))
             return None
-        values, wrong = parse_options(found.kind.options, spec.options)
-        self._note(spec.prefix, wrong)
-        if wrong:
+        values = self._values(spec, found.kind.options, _OF_A_STAGE)
+        if values is None:
             return None
         try:
-            return found.kind.from_options(values, found.side)
+            transform = found.kind.from_options(values, found.side)
         except OptionError as mistake:
             self._note(spec.prefix, [mistake])
             return None
+        if not self.strict:
+            self._note(spec.prefix, list(transform.doubts()))
+        return transform
+
+    def _values(
+        self, spec: StageSpec | PredicateSpec, options: Sequence[Option], more: Sequence[str]
+    ) -> dict[str, Any] | None:
+        """The parsed options; None where one is wrong. One that nobody knows is, but to a Connect worker."""
+        values, wrong = parse_options(options, spec.options)
+        if not self.strict:
+            wrong += unknown_options(options, spec.options, more)
+        self._note(spec.prefix, wrong)
+        return None if wrong else values
 
     def predicate(self, spec: PredicateSpec) -> Predicate | None:
         if spec.type is None:
@@ -205,9 +227,8 @@ class _Builder:
         except UnknownNameError as error:
             self.mistakes.append(ChainMistake(spec.type_path, str(error)))
             return None
-        values, wrong = parse_options(kind.options, spec.options)
-        self._note(spec.prefix, wrong)
-        if wrong:
+        values = self._values(spec, kind.options, _OF_A_PREDICATE)
+        if values is None:
             return None
         try:
             return kind.from_options(values)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from turnout.transforms.options import RawOptions
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["condition_spec", "if_specs", "inline_spec"]
+__all__ = ["condition_spec", "if_specs", "inline_spec", "without_predicates"]
 
 _RENAMED = {"regex": "pattern"}
 """``TopicMatches`` of the first draft calls its pattern ``regex``."""
@@ -48,6 +48,16 @@ def condition_spec(alias: str, prefix: str, options: RawOptions) -> list[Predica
     path = f"{prefix}condition"
     given = _renamed(_below(options, "condition."))
     return [PredicateSpec(alias, path, f"{path}.", type_ and type_.strip(), given)]
+
+
+def without_predicates(options: RawOptions) -> dict[str, str | None]:
+    """The options of a transform without those that `inline_spec` and `condition_spec` read."""
+    draft = "condition" in options
+    return {
+        name: value
+        for name, value in options.items()
+        if not name.startswith("?") and not (draft and (name == "condition" or name.startswith("condition.")))
+    }
 
 
 def if_specs(alias: str, prefix: str, options: RawOptions) -> list[StageSpec]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -10,7 +10,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape, group
 from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY
-from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake, unchanged
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -57,6 +57,11 @@ class ExtractField(Transform):
         except PathError as error:
             raise mistake("field", str(error)) from None
         return cls(side, field, path, options["replace.null.with.default"])
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        if self.path:
+            yield NamedField("field", self.side, self.path)
 
     def plan(self, shape: Shape) -> Step:
         """Looks the path up in the schema, if there is one, so that it fails for nulls too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, ClassVar, Self
@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
-from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, mistake
 from turnout.transforms.checks import non_empty_list, one_of
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -44,6 +44,10 @@ class HeaderFrom(Transform):
             counts = f"{len(options['headers'])} headers for {len(options['fields'])} fields"
             raise mistake("headers", f"expected one header for each field, found {counts}")
         return super(HeaderFrom, cls).from_options(options, side)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        return flat_fields("fields", self.side, self.fields)
 
     def plan(self, shape: Shape) -> Step:
         """Append the headers; to move the fields takes them out as well. A null key or value fails."""

@@ -170,6 +170,8 @@ def _schemaless(insertion: Insertion, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _moments(values: Sequence[Any]) -> list[Moment | None]:
-    if None in values:
-        return [None if value is None else Moment(value) for value in values]
-    return list(map(Moment, values))
+    different = set(values)
+    if 2 * len(different) > len(values) and None not in different:
+        return list(map(Moment, values))
+    moments = {value: None if value is None else Moment(value) for value in different}
+    return list(map(moments.__getitem__, values))

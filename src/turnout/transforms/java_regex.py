@@ -85,6 +85,14 @@ class JavaRegex:
         parts = [part if isinstance(part, str) else found.group(part) or "" for part in self._parts(replacement)]
         return "".join([text[: found.start()], *parts, text[found.end() :]])
 
+    def check_replacement(self, replacement: str) -> None:
+        """Do nothing if `replaced` can use the replacement.
+
+        Raises:
+            RecordError: when it names a group that the pattern does not have, or ends in the middle of something.
+        """
+        self._parts(replacement)
+
     def _bounded(self, find: Callable[..., Any], text: str) -> Any:
         if len(text) > LONGEST:
             raise RecordError(f"a text of {len(text)} characters is too long to be matched: more than {LONGEST}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from turnout.records import Batch, Block, Schema, Shape
-from turnout.transforms.base import REPLACE_NULL, Errors, Step, Transform
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Step, Transform, flat_fields
 from turnout.transforms.checks import non_empty, non_empty_list
 from turnout.transforms.masks import FieldMask
 from turnout.transforms.options import Option
@@ -31,6 +31,10 @@ class MaskField(Transform):
     fields: tuple[str, ...] = ()
     replacement: str | None = None
     replace_null_with_default: bool = True
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        return flat_fields("fields", self.side, self.fields)
 
     def plan(self, shape: Shape) -> Step:
         """FieldMask the named fields; a null key or value fails, a null field stays null."""

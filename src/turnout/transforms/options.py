@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from turnout.guesses import did_you_mean
+
 __all__ = [
     "REQUIRED",
     "Kind",
@@ -17,6 +19,7 @@ __all__ = [
     "RawOptions",
     "option_text",
     "parse_options",
+    "unknown_options",
 ]
 
 Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
@@ -135,3 +138,22 @@ def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[st
         except OptionError as mistake:
             mistakes.append(mistake)
     return values, mistakes
+
+
+def unknown_options(options: Sequence[Option], given: RawOptions, more: Sequence[str]) -> list[OptionError]:
+    """A mistake for each name that no option has.
+
+    A Connect worker leaves such names alone, so that a transform with a mistyped option does less than it was meant to.
+
+    Args:
+        options: those that there are.
+        given: what was written, ``type`` among it or not.
+        more: names that are read before the options are.
+    """
+    names = [option.name for option in options]
+    listed = ", ".join(names) or "no options"
+    return [
+        OptionError(name, f"unknown option{did_you_mean(name, [*names, *more])} (known here: {listed})")
+        for name in given
+        if name not in names and name != "type"
+    ]

@@ -26,6 +26,7 @@ class ErrorPolicy:
             ``not-matched``: the stage is left out and the failure logged, whatever ``negate`` says; a Filter filters
             the record (KIP-585's draft).
         dead_letter_topic: where failed records go, empty for nowhere.
+        bad_headers: whether a header that a sink cannot carry makes its record fail, or is left out and counted.
     """
 
     tolerance: Literal["none", "all"] = "none"
@@ -37,6 +38,7 @@ class ErrorPolicy:
     dead_letter_replication: int = _REPLICATION
     dead_letter_headers: bool = False
     failed_predicates: str = "fail"
+    bad_headers: Literal["deadLetter", "drop"] = "deadLetter"
 
     @classmethod
     def from_options(cls, options: Options) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -17,8 +17,8 @@ from turnout.conditions.model import Group, Logic
 from turnout.errors import ConditionError, RecordError
 from turnout.records import ALIVE, Batch
 from turnout.records.paths import PathError, parse_path, texts_at
-from turnout.subjects import matches
-from turnout.transforms.base import Errors, Mask, Predicate
+from turnout.subjects import is_valid, matches
+from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.checks import java_regex, non_empty
 from turnout.transforms.java_regex import JavaRegex
 from turnout.transforms.options import Option, OptionError, Options
@@ -35,6 +35,10 @@ __all__ = [
 
 def _pattern(value: str | None) -> str | None:
     return non_empty(value) or java_regex(value)
+
+
+def _subject_filter(value: str | None) -> str | None:
+    return None if value is not None and is_valid(value) else "expected a NATS subject filter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class SubjectMatches(Predicate):
 
     summary: ClassVar[str] = "True where the topic matches a NATS subject filter with * and >."
     options: ClassVar[tuple[Option, ...]] = (
-        Option("subject", "STRING", "The filter.", check=non_empty, valid="a NATS subject filter"),
+        Option("subject", "STRING", "The filter.", check=_subject_filter, valid="a NATS subject filter"),
     )
 
     subject: str = ""
@@ -150,6 +154,11 @@ class Condition(Predicate):
         except PathError as error:
             raise OptionError("when", f"expected a condition: {error}") from None
         return cls(tree, keys)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """Those of the keys that are paths."""
+        places = [_side_and_path(key) for key in self.keys]
+        yield from (NamedField("when", Side(side.capitalize()), path) for side, path in filter(None, places) if path)
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
         """Reads each key's texts once, and tests each leaf on each distinct text."""
@@ -233,8 +242,9 @@ def decode_condition(text: str | None) -> ConditionTree:
     """
     try:
         found = yaml.safe_load(text or "")
-    except yaml.YAMLError as error:
-        raise ConditionError(f"neither JSON nor YAML: {error}", text=text or "") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConditionError(f"neither JSON nor YAML: {problem}", text=text or "") from None
     return decode(_long_form(found))
 
 

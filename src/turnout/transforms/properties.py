@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.transforms.checks import java_regex
-from turnout.transforms.draft import condition_spec, if_specs, inline_spec
+from turnout.transforms.draft import condition_spec, if_specs, inline_spec, without_predicates
 from turnout.transforms.options import OptionError, RawOptions, option_text
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
@@ -94,6 +94,7 @@ class _Properties:
         if not self.strict:
             spec.predicates += inline_spec(alias, prefix, options)
             spec.predicates += condition_spec(alias, prefix, options)
+            spec.options = without_predicates(options)
         self._guards(spec)
         return [spec]
 

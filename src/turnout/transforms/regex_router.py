@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import java_regex
 from turnout.transforms.java_regex import JavaRegex
-from turnout.transforms.options import Option
+from turnout.transforms.options import Option, OptionError
 from turnout.transforms.topics import ByTopic, route
 
 __all__ = ["RegexRouter"]
@@ -36,6 +37,14 @@ class RegexRouter(Transform):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.side, self.regex, self.replacement)
+
+    def doubts(self) -> Iterator[OptionError]:
+        """Connect finds a group that is not there with the first topic that matches."""
+        try:
+            JavaRegex.of(self.regex).check_replacement(self.replacement)
+        except RecordError as error:
+            problem = f"expected a replacement for {self.regex!r}, found {self.replacement!r}: {error}"
+            yield OptionError("replacement", problem)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Give these records their new topics."""

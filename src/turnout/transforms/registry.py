@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
+from turnout.guesses import did_you_mean
 from turnout.transforms.base import Predicate, Side, Transform
 from turnout.transforms.cast import Cast
 from turnout.transforms.drop_headers import DropHeaders
@@ -136,7 +137,8 @@ def find_transform(name: str, *, strict: bool = False) -> Found:
     if kind.sided and not side:
         raise UnknownNameError(f"{name!r} is abstract: did you mean {simple}$Key or {simple}$Value?")
     if side not in (("Key", "Value") if kind.sided else ("",)):
-        raise UnknownNameError(f"no class {name!r}: {simple} has no ${side}")
+        guess = did_you_mean(side, ("Key", "Value")) if kind.sided else ""
+        raise UnknownNameError(f"no class {name!r}: {simple} has no ${side}{guess}")
     return Found(kind, Side(side) if side else Side.VALUE)
 
 

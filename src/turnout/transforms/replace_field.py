@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from turnout.errors import RecordError
 from turnout.records import Block, Field, Schema, Shape
-from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, unchanged
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.java_map import in_hash_order
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -79,6 +79,12 @@ class ReplaceField(Transform):
         """
         renames = dict(self.renames)
         return {renames[old]: old for old in in_hash_order(renames)}.get(name, name)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        yield from flat_fields("exclude", self.side, self.exclude)
+        yield from flat_fields("include", self.side, self.include)
+        yield from flat_fields("renames", self.side, (old for old, _ in self.renames))
 
     def plan(self, shape: Shape) -> Step:
         """Names alone are looked at, once for each schema or shape."""

@@ -6,7 +6,7 @@ predicate leaves both what was there before and what it makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -20,7 +20,7 @@ from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.chain import Chain
 from turnout.transforms.filter import Filter
 
-__all__ = ["ChainSchemas", "common_schema", "schemas_after"]
+__all__ = ["ChainSchemas", "State", "common_schema", "schemas_after", "states_through"]
 
 _MOST = 200
 """How many pairs of shapes are followed; with more of them than that, anything is thought possible."""
@@ -42,7 +42,7 @@ class ChainSchemas:
     values: frozenset[Schema | None]
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """The shapes of a record's key and value; what a schemaless object has in it is not known."""
 
     key: Shape
@@ -57,15 +57,25 @@ def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> Cha
         key: the schema of all keys before it, some of which may be null; None for schemaless ones.
         value: that of all values.
     """
-    states = {_State(one, other) for one in _shapes(key) for other in _shapes(value)}
-    for stage in chain.stages:
-        if isinstance(stage.transform, Filter):
-            continue
-        after = {result for state in states for result in _after(stage.transform, state)}
-        states = states | after if stage.guards else after
-        if len(states) > _MOST:
-            return ChainSchemas(frozenset([None]), frozenset([None]))
+    followed = states_through(chain, key, value)
+    if len(followed) <= len(chain.stages):
+        return ChainSchemas(frozenset([None]), frozenset([None]))
+    states = followed[-1]
     return ChainSchemas(_schemas(state.key for state in states), _schemas(state.value for state in states))
+
+
+def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[State]]:
+    """What can reach each stage, and at the end what can come out; shorter where there are too many to be followed."""
+    states = frozenset(State(one, other) for one in _shapes(key) for other in _shapes(value))
+    followed = [states]
+    for stage in chain.stages:
+        if not isinstance(stage.transform, Filter):
+            after = frozenset(result for state in states for result in _after(stage.transform, state))
+            states = states | after if stage.guards else after
+            if len(states) > _MOST:
+                break
+        followed.append(states)
+    return followed
 
 
 def _shapes(schema: Schema | None) -> tuple[Shape, Shape]:
@@ -78,7 +88,7 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
     return frozenset(shape.schema for shape in shapes if shape.kind != "null")
 
 
-def _after(transform: Transform, state: _State) -> set[_State]:
+def _after(transform: Transform, state: State) -> set[State]:
     """What the transform makes of records of these shapes; nothing where it fails for all of them."""
     if not transform.sided:
         return _whole(transform, state)
@@ -108,7 +118,7 @@ def _seen(before: Shape, block: Block) -> set[Shape]:
     return set(_shapes(block.schema))
 
 
-def _whole(transform: Transform, state: _State) -> set[_State]:
+def _whole(transform: Transform, state: State) -> set[State]:
     batch = _batch(state)
     try:
         errors: Errors = transform.apply(batch, _ROWS)
@@ -119,7 +129,7 @@ def _whole(transform: Transform, state: _State) -> set[_State]:
     if errors and "null" in (state.key.kind, state.value.kind):
         return set()
     keys = _seen_side(state.key, batch.key)
-    return {_State(key, value) for key in keys for value in _seen_side(state.value, batch.value)}
+    return {State(key, value) for key in keys for value in _seen_side(state.value, batch.value)}
 
 
 def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
@@ -133,7 +143,7 @@ def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
 # --- made-up records --------------------------------------------------------------------------------------------------
 
 
-def _batch(state: _State) -> Batch:
+def _batch(state: State) -> Batch:
     return Batch(["topic"], [0], [0], [0], [_block(state.key)], [_block(state.value)], Headers(1))
 
 

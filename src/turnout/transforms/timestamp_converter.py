@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from turnout.records import Batch, Block, Field, Schema, Shape
-from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform, mistake, unchanged
+from turnout.transforms.base import (
+    REPLACE_NULL,
+    Errors,
+    NamedField,
+    Side,
+    Step,
+    Transform,
+    flat_fields,
+    mistake,
+    unchanged,
+)
 from turnout.transforms.checks import one_of
 from turnout.transforms.java_time import JavaTimeError, parse_java_time
 from turnout.transforms.options import Option, Options
@@ -64,6 +74,10 @@ class TimestampConverter(Transform):
         except JavaTimeError as error:
             raise mistake("format", f"expected a pattern of java.text.SimpleDateFormat: {error}") from None
         return super(TimestampConverter, cls).from_options({**options, "format": pattern}, side)
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        return flat_fields("field", self.side, [self.field] if self.field else [])
 
     def plan(self, shape: Shape) -> Step:
         """Convert the whole, or the one field; null stays null, and has the converted schema where it has one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -10,9 +10,9 @@ from typing import ClassVar
 from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
-from turnout.transforms.java_time import JavaTimeError
+from turnout.transforms.java_time import JavaTimeError, parse_java_time
 from turnout.transforms.java_time_print import time_printer, time_unit
-from turnout.transforms.options import Option
+from turnout.transforms.options import Option, OptionError
 from turnout.transforms.storing import NULL_POINTER
 
 __all__ = ["TimestampRouter"]
@@ -37,6 +37,13 @@ class TimestampRouter(Transform):
 
     topic_format: str = "${topic}-${timestamp}"
     timestamp_format: str = "yyyyMMdd"
+
+    def doubts(self) -> Iterator[OptionError]:
+        """Connect finds a bad pattern with the first record."""
+        try:
+            parse_java_time(self.timestamp_format)
+        except JavaTimeError as error:
+            yield OptionError("timestamp.format", f"expected a pattern of java.text.SimpleDateFormat: {error}")
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Topics change by distinct topic and distinct text of the time."""

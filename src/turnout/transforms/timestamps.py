@@ -9,7 +9,7 @@ from typing import Any
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
-from turnout.transforms.java_calendar import DAY
+from turnout.transforms.java_calendar import DAY, wrapped
 from turnout.transforms.java_time_parse import time_parser
 from turnout.transforms.java_time_print import time_printer
 from turnout.transforms.storing import NULL_POINTER
@@ -102,7 +102,8 @@ class Conversion:
                 precision = self.precision
                 return lambda millis: _to_unix(millis, precision)
             case "Date":
-                return lambda millis: Moment(millis - millis % DAY)
+                # Java's calendar has 64 bits: the first day begins before they do.
+                return lambda millis: Moment(wrapped(millis - millis % DAY, 64))
             case "Time":
                 return lambda millis: Moment(millis % DAY)
         return Moment

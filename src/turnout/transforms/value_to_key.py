@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema
-from turnout.transforms.base import REPLACE_NULL, Errors, Transform
+from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Transform, flat_fields
 from turnout.transforms.checks import non_empty_list
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
@@ -34,6 +35,10 @@ class ValueToKey(Transform):
 
     fields: tuple[str, ...] = ()
     replace_null_with_default: bool = True
+
+    def named_fields(self) -> Iterator[NamedField]:
+        """See `Transform.named_fields`."""
+        return flat_fields("fields", Side.VALUE, self.fields)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Put new keys in the place of those of these records; the values stay."""

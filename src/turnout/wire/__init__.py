@@ -8,9 +8,10 @@ from turnout.wire.acknowledger import Acknowledger
 from turnout.wire.connection import Connection, Message
 from turnout.wire.direct import DirectReader
 from turnout.wire.options import ConnectionOptions
-from turnout.wire.publisher import Published, Publisher
+from turnout.wire.publisher import TOO_LARGE, Published, Publisher
 from turnout.wire.pull import PullReader, Range
 from turnout.wire.sample import sample
+from turnout.wire.stored import stored_message
 from turnout.wire.streams import (
     create_consumer,
     create_stream,
@@ -18,10 +19,12 @@ from turnout.wire.streams import (
     delete_stream,
     purge_stream,
     stream_info,
+    streams_of,
     subject_counts,
 )
 
 __all__ = [
+    "TOO_LARGE",
     "Acknowledger",
     "Connection",
     "ConnectionOptions",
@@ -37,6 +40,8 @@ __all__ = [
     "delete_stream",
     "purge_stream",
     "sample",
+    "stored_message",
     "stream_info",
+    "streams_of",
     "subject_counts",
 ]

@@ -8,35 +8,92 @@ that none is sent again that was acknowledged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.errors import StreamError
 from turnout.wire.packing import numbered, pack
 
-__all__ = ["Chunk", "Counted", "Messages", "Numbered"]
+__all__ = ["TOO_LARGE", "Chunk", "Counted", "Messages", "Numbered", "Refused", "small_enough"]
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+TOO_LARGE: Final = 413
+"""The code of the error for a message that is larger than the server takes."""
+
+Refused = Callable[[int, StreamError], None]
+"""Takes note of a message, by its place, that will never be stored, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Subjects, payloads and header lines (None where there are none) as Arrow arrays of one length."""
+    """Messages that are sent together.
+
+    Attributes:
+        subjects: as an Arrow array, like the next two, of one length.
+        payloads: of the messages.
+        lines: their header lines; None where there are none.
+        refused: what to call for a message that will never be stored; None where that is an error.
+        places: what to call it with for each message.
+    """
 
     subjects: Any
     payloads: Any
     lines: Any
+    refused: Refused | None = None
+    places: Numbers | None = None
 
     def __len__(self) -> int:
         return len(self.subjects)
 
+    def refuse(self, place: int, reason: StreamError) -> None:
+        """Tell that a message will never be stored.
+
+        Raises:
+            StreamError: where nobody takes note of it.
+        """
+        if self.refused is None or self.places is None:
+            raise reason
+        self.refused(int(self.places[place]), reason)
+
+    def take(self, places: Numbers) -> Messages:
+        """Those at some places."""
+        chosen = pa.array(places)
+        return Messages(
+            self.subjects.take(chosen),
+            self.payloads.take(chosen),
+            None if self.lines is None else self.lines.take(chosen),
+            self.refused,
+            None if self.places is None else self.places[places],
+        )
+
     def frames(self, replies: Any) -> tuple[Any, Numbers]:
         """The frames one behind the other, and where each begins."""
         return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
+
+
+def small_enough(messages: Messages, limit: int) -> Messages:
+    """The messages but for those that are larger, headers and payload together, than the server takes."""
+    if not len(messages):
+        return messages
+    sizes = pc.binary_length(messages.payloads)
+    if messages.lines is not None:
+        sizes = pc.add(sizes, pc.add(pc.binary_length(messages.lines), 12))
+    if pc.max(sizes).as_py() <= limit:
+        return messages
+    too_large = pc.greater(sizes, limit).to_numpy(zero_copy_only=False)
+    for place in np.flatnonzero(too_large).tolist():
+        subject, size = messages.subjects[place].as_py(), sizes[place].as_py()
+        text = f"a message on {subject!r} has {size:,} bytes with its headers, the server takes {limit:,}"
+        messages.refuse(place, StreamError(f"{text} (its max_payload)", code=TOO_LARGE))
+    return messages.take(np.flatnonzero(~too_large))
 
 
 class Chunk(Protocol):
@@ -47,12 +104,14 @@ class Chunk(Protocol):
         left: how many of them have no acknowledgement.
         size: how many bytes their frames are.
         duplicates: how many the stream knew already.
+        refused: how many will never be stored.
     """
 
     messages: Messages
     left: int
     size: int
     duplicates: int
+    refused: int
 
     def holds(self, number: int) -> bool:
         """Whether an answer with this number is for this chunk, and waited for."""
@@ -77,6 +136,7 @@ class Counted:
         self.number = number
         self.left = len(messages)
         self.duplicates = 0
+        self.refused = 0
         data, edges = messages.frames(lead + b"%d" % number)
         self._data = memoryview(data)[edges[0] : edges[-1]]
         self.size = len(self._data)
@@ -106,6 +166,7 @@ class Numbered:
         self.messages = messages
         self.left = count
         self.duplicates = 0
+        self.refused = 0
         self._first = first
         self._done = np.zeros(count, dtype=np.bool_)
         data, self._edges = messages.frames(numbered(lead, first, count))
@@ -128,6 +189,23 @@ class Numbered:
         self.left -= count
         self.duplicates += int(np.count_nonzero(known[mine][first] & fresh))
         return count
+
+    def refuse(self, number: int, reason: StreamError) -> None:
+        """Tell that a message that waits for an answer will never be stored, and wait no longer.
+
+        Raises:
+            StreamError: where nobody takes note of it.
+        """
+        place = number - self._first
+        self.messages.refuse(place, reason)
+        self._done[place] = True
+        self.left -= 1
+        self.refused += 1
+
+    def waiting_on(self, subject: str) -> list[int]:
+        """The numbers of the messages on a subject that wait for an answer."""
+        same = pc.equal(self.messages.subjects, subject).to_numpy(zero_copy_only=False)
+        return (np.flatnonzero(same & ~self._done) + self._first).tolist()
 
     def subject(self, number: int) -> str:
         """The subject of one message."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
+from turnout.records.headers import has_match
 from turnout.wire.headers import MESSAGE_ID
 
 __all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
 
 _VERSION = b"NATS/1.0\r\n"
-_BAD_NAME = r"^$|[\s:]"
-_BAD_VALUE = r"[\r\n]"
+_BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
+_BAD_VALUE = re.compile(rb"[\r\n]")
 # What a header line cannot carry as it stands: line breaks, and blanks at its ends, which readers drop.
 _UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
 
@@ -72,22 +74,27 @@ def id_lines(ids: Any) -> Any:
     return pc.if_else(pc.equal(pc.binary_length(ids), 0), _scalar(b""), lines)
 
 
-def header_lines(headers: Any, without: Collection[str] = ()) -> Any:
-    """The header lines of each list of ``{key, value}``, but for those named in *without*.
+def header_lines(headers: Any, without: Callable[[str], bool] | None = None) -> Any:
+    """The header lines of each list of ``{key, value}``.
+
+    Args:
+        headers: as `turnout.records.headers.ARROW` has them.
+        without: whether to leave out all headers of a name; asked once for each.
 
     Raises:
         ConfigError: when a name or a value would break out of its line; the value is not repeated.
     """
     parents = pc.list_parent_indices(headers).to_numpy()
     pairs = pc.list_flatten(headers)
-    names = pc.struct_field(pairs, [0]).cast(pa.binary())
+    texts = pc.struct_field(pairs, [0]).cast(pa.string())
     values = pc.struct_field(pairs, [1]).cast(pa.binary()).fill_null(b"")
-    excluded = pa.array([name.encode() for name in without], type=pa.binary())
-    kept = pc.and_(pc.is_valid(names), pc.invert(pc.is_in(names, value_set=excluded)))
-    if not pc.all(kept).as_py():
-        names, values, parents = names.filter(kept), values.filter(kept), parents[kept.to_numpy(zero_copy_only=False)]
-    _check(names, values)
-    lines = _join([names, b": ", values, b"\r\n"])
+    distinct = pc.unique(texts).to_pylist()
+    excluded = [name for name in distinct if name is None or (without is not None and without(name))]
+    if excluded:
+        kept = pc.invert(pc.is_in(texts, value_set=pa.array(excluded, pa.string())))
+        texts, values, parents = texts.filter(kept), values.filter(kept), parents[kept.to_numpy(zero_copy_only=False)]
+    _check(texts, values, set(distinct).difference(excluded))
+    lines = _join([texts.cast(pa.binary()), b": ", values, b"\r\n"])
     offsets = np.zeros(len(headers) + 1, dtype=np.int32)
     np.cumsum(np.bincount(parents, minlength=len(headers)), out=offsets[1:])
     # A list of lines joins to one text because its data lie one behind the other already.
@@ -96,15 +103,18 @@ def header_lines(headers: Any, without: Collection[str] = ()) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])
 
 
-def _check(names: Any, values: Any) -> None:
-    for column, pattern, problem in (
-        (names, _BAD_NAME, "a header's name has no blanks, colons or line breaks"),
-        (values, _BAD_VALUE, "a header's value cannot hold a line break"),
-    ):
-        bad = pc.match_substring_regex(column, pattern)
-        if pc.any(bad).as_py():
-            name = names[pc.index(bad, True).as_py()].as_py().decode("utf-8", "replace")
-            raise ConfigError([Mistake(f"headers.{name!r}", problem)], what="NATS message")
+def _check(names: Any, values: Any, distinct: Iterable[str]) -> None:
+    for name in distinct:
+        if _BAD_NAME.search(name):
+            raise _mistake(name, "a header's name has no blanks, colons or line breaks")
+    if not has_match(_BAD_VALUE, values):
+        return
+    bad = pc.match_substring_regex(values, _BAD_VALUE.pattern)
+    raise _mistake(names[pc.index(bad, True).as_py()].as_py(), "a header's value cannot hold a line break")
+
+
+def _mistake(name: str, problem: str) -> ConfigError:
+    return ConfigError([Mistake(f"headers.{name!r}", problem)], what="NATS message")
 
 
 def _join(parts: list[Any]) -> Any:

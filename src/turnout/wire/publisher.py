@@ -6,11 +6,10 @@ they are sent again; a message id makes that harmless within the stream's duplic
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,13 +19,14 @@ import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.wire import headers as _headers
-from turnout.wire._chunks import Chunk, Counted, Messages, Numbered
+from turnout.wire._chunks import TOO_LARGE, Chunk, Counted, Messages, Numbered, Refused, small_enough
 from turnout.wire._digits import numbers_before, windows
+from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.wire.connection import Connection
 from turnout.wire.frames import Frames, locate
 from turnout.wire.packing import have_ids
 
-__all__ = ["Published", "Publisher"]
+__all__ = ["TOO_LARGE", "Published", "Publisher"]
 
 _SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _CHUNK = 1000
@@ -35,11 +35,7 @@ _WINDOW_BYTES = 32 << 20
 _KNOWN_SUBJECTS = 10_000
 # After this long without any acknowledgement the connection is taken for dead.
 _SILENCE = 10.0
-_NO_RESPONDERS_TRIES = 4
 _PAUSE = 0.25
-# Too many requests; JetStream temporarily unavailable; insufficient resources; no leader yet.
-_PASSING = frozenset({10008, 10009, 10023, 10167})
-_TOO_MANY = 429
 _DUPLICATE = b'"duplicate":'
 
 
@@ -78,7 +74,7 @@ class Publisher:
         self._chunks: list[Chunk] = []
         self._numbers = 0
         self._known: set[str] = set()
-        self._no_responders: dict[int, int] = {}
+        self._refusals = Refusals(connection.options)
         self._memory = bytearray(1 << 20)
         self._filled = 0
         self._done = Published()
@@ -113,16 +109,18 @@ class Publisher:
         if len(self._rows) >= self._step or self._rows_bytes >= _CHUNK_BYTES:
             self._publish_rows()
 
-    def publish_columns(self, subjects: Any, payloads: Any, lines: Any = None) -> None:
+    def publish_columns(self, subjects: Any, payloads: Any, lines: Any = None, refused: Refused | None = None) -> None:
         """Take many messages as Arrow arrays, and wait while the window is full.
 
         Args:
             subjects: strings without nulls.
             payloads: binary without nulls.
             lines: what `turnout.wire.packing` makes of ids and headers; None where there are none.
+            refused: called with the place of each message that will never be stored, because of its subject, its size
+                or its stream, at the latest by `flush`. The others are stored. Without it, that is an error.
 
         Raises:
-            StreamError: as `publish`.
+            StreamError: as `publish`; with *refused* only for what concerns all of them (JetStream is off).
         """
         self._publish_rows()
         ends = np.cumsum(pc.binary_length(payloads).to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -133,7 +131,8 @@ class Publisher:
             stop = max(start + 1, min(start + self._step, fitting))
             size = stop - start
             some = lines.slice(start, size) if lines is not None else None
-            self._send(subjects.slice(start, size), payloads.slice(start, size), some)
+            places = np.arange(start, stop) if refused is not None else None
+            self._send(Messages(subjects.slice(start, size), payloads.slice(start, size), some, refused, places))
             start = stop
 
     def flush(self) -> Published:
@@ -158,19 +157,21 @@ class Publisher:
         self._rows.clear()
         self._rows_bytes = 0
         heads = pa.array(lines, type=pa.binary()) if any(lines) else None
-        self._send(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads)
+        self._send(Messages(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
 
-    def _send(self, subjects: Any, payloads: Any, lines: Any) -> None:
+    def _send(self, messages: Messages) -> None:
         """Send one chunk, and wait if the window is full after it."""
-        self._check_subjects(subjects)
+        messages = self._with_good_subjects(messages)
         if self._expected:
-            count = len(subjects)
-            expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), count)
+            expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), len(messages))
             empty = pa.scalar(b"", type=pa.binary())
+            lines = messages.lines
             lines = expected if lines is None else pc.binary_join_element_wise(lines, expected, empty)
-        self._check_sizes(subjects, payloads, lines)
-        messages = Messages(subjects, payloads, lines)
-        chunk = self._counted(messages) if have_ids(lines) else self._numbered(messages)
+            messages = replace(messages, lines=lines)
+        messages = small_enough(messages, self._connection.max_payload)
+        if not len(messages):
+            return
+        chunk = self._counted(messages) if have_ids(messages.lines) else self._numbered(messages)
         self._chunks.append(chunk)
         try:
             self._connection.send(chunk.waiting())
@@ -187,28 +188,28 @@ class Publisher:
         self._numbers += len(messages)
         return Numbered(messages, self._lead, first)
 
-    def _check_subjects(self, subjects: Any) -> None:
-        for subject in pc.unique(subjects).to_pylist():
+    def _with_good_subjects(self, messages: Messages) -> Messages:
+        """The messages but for those whose subjects nothing can be published on."""
+        bad: dict[str, StreamError] = {}
+        hopeless = self._refusals.subjects
+        for subject in pc.unique(messages.subjects).to_pylist():
             if subject in self._known:
                 continue
-            if not _SUBJECT.fullmatch(subject):
-                raise StreamError(f"{subject!r} is no subject to publish on", code=400)
-            if len(self._known) >= _KNOWN_SUBJECTS:
-                self._known.clear()
-            self._known.add(subject)
-
-    def _check_sizes(self, subjects: Any, payloads: Any, lines: Any) -> None:
-        sizes = pc.binary_length(payloads)
-        if lines is not None:
-            sizes = pc.add(sizes, pc.add(pc.binary_length(lines), 12))
-        largest, limit = pc.max(sizes).as_py(), self._connection.max_payload
-        if largest > limit:
-            subject = subjects[pc.index(sizes, largest).as_py()].as_py()
-            raise StreamError(
-                f"a message on {subject!r} has {largest:,} bytes with its headers, the server takes {limit:,}"
-                " (its max_payload)",
-                code=400,
-            )
+            if subject in hopeless and messages.refused is not None:
+                bad[subject] = hopeless[subject]
+            elif not _SUBJECT.fullmatch(subject):
+                bad[subject] = StreamError(f"{subject!r} is no subject to publish on", code=400)
+            elif subject not in hopeless:
+                if len(self._known) >= _KNOWN_SUBJECTS:
+                    self._known.clear()
+                self._known.add(subject)
+        if not bad:
+            return messages
+        subjects = messages.subjects.to_pylist()
+        for place, subject in enumerate(subjects):
+            if subject in bad:
+                messages.refuse(place, bad[subject])
+        return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
 
     def _subscribe(self) -> None:
         self._filled = 0
@@ -271,7 +272,7 @@ class Publisher:
         self._filled += count
         frames = locate(self._memory, self._filled)
         for line in frames.lines:
-            self._connection.control(line)
+            self._control(line)
         if len(frames):
             self._acknowledge(frames)
         left = self._filled - frames.consumed
@@ -279,13 +280,68 @@ class Publisher:
             self._memory[:left] = self._memory[frames.consumed : self._filled]
         self._filled = left
 
+    def _control(self, line: bytes) -> None:
+        """Act on a line that is no message; a subject that is forbidden concerns the messages on it alone."""
+        try:
+            self._connection.control(line)
+        except StreamError as reason:
+            subject = forbidden_subject(reason)
+            if subject is None:
+                raise
+            # Each message on it has such a line, and the first has settled them all.
+            if subject not in self._refusals.subjects:
+                self._forbid(subject, reason)
+
+    def _forbid(self, subject: str, reason: StreamError) -> None:
+        """Refuse the messages on a subject that have no answer, and those to come: there will be none."""
+        self._refusals.give_up(subject, reason)
+        self._known.discard(subject)
+        refused = 0
+        for place, chunk in enumerate(self._chunks):
+            if not pc.any(pc.equal(chunk.messages.subjects, subject)).as_py():
+                continue
+            # Which messages of a chunk have been answered, only numbers of their own tell.
+            apart = chunk if isinstance(chunk, Numbered) else self._numbered(chunk.messages)
+            for number in apart.waiting_on(subject):
+                apart.refuse(number, reason)
+                refused += 1
+            if apart is not chunk:
+                self._chunks[place] = apart
+                self._connection.send(apart.waiting())
+        if not refused:
+            raise reason
+        self._settle(refused)
+
+    def _refusal(self, chunk: Numbered, number: int, head: bytes, told: dict[str, Any]) -> StreamError | None:
+        """Why a message will never be stored; None where it is worth another try.
+
+        Raises:
+            StreamError: the refusal concerns all messages.
+        """
+        subject = chunk.subject(number)
+        reason = self._refusals.reason(subject, number, head, told, ask=chunk.messages.refused is not None)
+        if reason is not None and concerns_all(reason):
+            raise reason
+        if subject in self._refusals.subjects:
+            self._known.discard(subject)
+        return reason
+
+    def _apart(self, chunk: Chunk) -> Numbered:
+        """A chunk's messages once more, with numbers of their own; their ids make that harmless."""
+        apart = self._numbered(chunk.messages)
+        self._connection.send(apart.waiting())
+        return apart
+
     def _acknowledge(self, frames: Frames) -> None:
         memory, end = self._memory, frames.consumed
         words = windows(memory, self._filled, "<u8")
         before_size = frames.size_start - 1
         regular = not frames.with_headers.any() and memory.find(b'"error"', 0, end) < 0
         if not (regular and memory.count(b'"seq":', 0, end) == len(frames)):
-            self._acknowledge_each(frames)
+            try:
+                self._acknowledge_each(frames)
+            finally:
+                self._refusals.close()
             return
         _, sid_start = numbers_before(words, before_size)
         numbers, _ = numbers_before(words, sid_start - 1)
@@ -303,7 +359,8 @@ class Publisher:
             self._trouble = None
         for chunk in self._chunks:
             if not chunk.left:
-                self._done += Published(len(chunk.messages) - chunk.duplicates, chunk.duplicates)
+                stored = len(chunk.messages) - chunk.duplicates - chunk.refused
+                self._done += Published(stored, chunk.duplicates)
         self._chunks = [chunk for chunk in self._chunks if chunk.left]
 
     def _acknowledge_each(self, frames: Frames) -> None:
@@ -319,57 +376,22 @@ class Publisher:
             chunk = self._chunks[place]
             head = int(parts[-2]) if parts[0] == b"HMSG" else 0
             body = bytes(self._memory[line_end + 2 : end])
-            told = _json(body[head:])
+            told = answer_of(body[head:])
             if "error" not in told and "seq" in told:
-                self._no_responders.pop(number, None)
+                self._refusals.heard(number)
                 known = np.array([bool(told.get("duplicate"))])
                 acknowledged += chunk.acknowledge(np.array([number]), known)
-            elif isinstance(chunk, Numbered):
-                self._refused(chunk.subject(number), number, body[:head], told)
+            elif not isinstance(chunk, Numbered):
+                # Which of them it is, only a number of its own tells.
+                self._chunks[place] = self._apart(chunk)
+            elif (reason := self._refusal(chunk, number, body[:head], told)) is None:
                 again.append((chunk, number))
             else:
-                # Which of them it is, only a number of its own tells.
-                self._chunks[place] = apart = self._numbered(chunk.messages)
-                self._connection.send(apart.waiting())
+                chunk.refuse(number, reason)
+                acknowledged += 1
         self._settle(acknowledged)
         if again:
             if time.monotonic() > self._patience():
-                raise StreamError(f"{len(again):,} messages are refused for too long", code=_TOO_MANY)
+                raise StreamError(f"{len(again):,} messages are refused for too long", code=TOO_MANY)
             time.sleep(_PAUSE)
             self._connection.send(b"".join(chunk.frame(number) for chunk, number in again))
-
-    def _refused(self, subject: str, number: int, head: bytes, told: dict[str, Any]) -> None:
-        """Return where a message that was refused is worth another try.
-
-        Raises:
-            StreamError: when it never will be stored.
-        """
-        code, text = (_headers.status(head) if head else None) or (0, "")
-        if code == 503:
-            # A stream that is just starting, or changing its leader, does not listen for a moment.
-            tries = self._no_responders[number] = self._no_responders.get(number, 0) + 1
-            if tries < _NO_RESPONDERS_TRIES:
-                return
-            raise StreamError(f"no stream listens on {subject!r}: nothing was stored there", code=503)
-        if code == _TOO_MANY:
-            return
-        if code:
-            raise StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
-        wrong = told.get("error")
-        if wrong is None:
-            raise StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
-        if wrong.get("err_code") in _PASSING or wrong.get("code") == _TOO_MANY:
-            return
-        raise StreamError(
-            f"publishing on {subject!r} was refused: {wrong.get('description')}",
-            code=wrong.get("code", 0),
-            err_code=wrong.get("err_code", 0),
-        )
-
-
-def _json(payload: bytes) -> dict[str, Any]:
-    try:
-        told = json.loads(payload)
-    except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}

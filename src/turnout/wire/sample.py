@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from typing import Any
 
-from turnout.wire import headers as _headers
 from turnout.wire.connection import Connection
-from turnout.wire.rows import Row, record_batch, row
+from turnout.wire.rows import Row, record_batch
+from turnout.wire.stored import stored_row
 from turnout.wire.streams import stream_info
 
 __all__ = ["sample"]
@@ -53,8 +52,8 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.subject != inbox:
                 continue
-            told = json.loads(message.payload or b"{}").get("message")
-            rows += [] if told is None else [_row(told)]
+            stored = json.loads(message.payload or b"{}").get("message")
+            rows += [] if stored is None else [stored_row(stored)]
             answers += 1
             if answers == len(places):
                 break
@@ -62,8 +61,3 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
         pass
     connection.unsubscribe(number)
     return rows
-
-
-def _row(told: dict[str, Any]) -> Row:
-    headers = _headers.parse(base64.b64decode(told.get("hdrs", "")))
-    return row(told["subject"], told["seq"], base64.b64decode(told.get("data", "")), headers, told["time"])

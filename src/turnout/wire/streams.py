@@ -16,6 +16,7 @@ __all__ = [
     "delete_stream",
     "purge_stream",
     "stream_info",
+    "streams_of",
     "subject_counts",
 ]
 
@@ -30,6 +31,12 @@ def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str
 def stream_info(connection: Connection, stream: str, **request: Any) -> dict[str, Any]:
     """Configuration and state of *stream*; *request* may ask for more (``subjects_filter=">"``)."""
     return connection.api(f"STREAM.INFO.{stream}", request or None)
+
+
+def streams_of(connection: Connection, subject: str) -> list[str]:
+    """The names of the streams that take *subject*; also those that are without a leader just now."""
+    told = connection.api("STREAM.NAMES", {"subject": subject})
+    return [str(name) for name in told.get("streams") or ()]
 
 
 def delete_stream(connection: Connection, stream: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from turnout.conditions import kiwi
-from turnout.errors import StoreUnavailableError
+from turnout.errors import ConfigError, StoreUnavailableError
 from turnout.spark.index import revisions as module
 from turnout.spark.index.revisions import Revisions
 from turnout.subscriptions import Subscription
@@ -102,3 +102,11 @@ def test_learning_changes_no_revision(revisions: Revisions) -> None:
     assert asked == [("town",)]
     assert revisions.newest() == before
     assert len(Index.open(revisions.folder, before)) == 1
+
+
+def test_a_run_makes_no_store(tmp_path: Path) -> None:
+    """A mistyped path matches nothing and would drop everything: it is an error that names it."""
+    with pytest.raises(ConfigError, match=f"there is no store at '{tmp_path}/mistyped.db'"):
+        Revisions(f"sqlite:///{tmp_path}/mistyped.db", tmp_path / "index")
+
+    assert not (tmp_path / "mistyped.db").exists()

@@ -1,25 +1,17 @@
-"""``/v1/routes/{name}/explain``: what each stage of a route does to one record."""
+"""``/v1/routes/{name}/explain``: what each stage of a route does to one record, and who gets it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, model_validator
 
-from turnout.engine.explain import explain, record_batch
-from turnout.errors import ConfigError, Mistake
-from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
-from turnout.server.errors import ConflictError
 from turnout.server.rest.models import Form
 from turnout.server.rest.parts import Reads, TheParts
-from turnout.server.sources import message, streams_of
-from turnout.subjects.explain import explain as explain_subject
+from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
-__all__ = ["router"]
+__all__ = ["ExplainForm", "router"]
 
 router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
@@ -31,6 +23,7 @@ class ExplainForm(Form):
         default=None, description="topic, key, value, headers (name: text), timestamp, partition, offset"
     )
     at: str | None = Field(default=None, description="stream:sequence of a message in the route's source")
+    subscription: str | None = Field(default=None, description="the id of one of which to say why it does not want it")
 
     @model_validator(mode="after")
     def _one(self) -> ExplainForm:
@@ -39,48 +32,27 @@ class ExplainForm(Form):
         return self
 
 
-class Explanation(BaseModel):
-    """What becomes of a record."""
+class ExplanationModel(BaseModel):
+    """What becomes of a record; see `turnout.engine.explain.Explanation`."""
 
     record: dict[str, Any] = Field(description="as it was read")
     stages: list[dict[str, Any]] = Field(description="each transform: its predicates' answers, before and after")
-    mapping: dict[str, Any] | None = Field(description="what the mappings make of the topic; null where it was dropped")
+    mapped: dict[str, Any] | None = Field(description="by the mappings; null where the record did not come so far")
+    metadata: dict[str, str] = Field(description="what conditions saw")
+    wanted: list[dict[str, Any]] = Field(description="the subscriptions that want it, with the leaves that are true")
+    asked: dict[str, Any] | None = Field(description="the subscription that was asked about, with the leaves to blame")
+    outcome: str
+    failure: dict[str, Any] | None
+    messages: list[dict[str, Any]] = Field(description="what would go out")
 
 
-@router.post("/explain", summary="What each stage does to one record; nothing is delivered")
-def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> Explanation:
-    entry = parts.routes.entry(name)
-    if entry.version is None:
-        raise ConflictError(f"route {name} cannot be used: {entry.status.reason}")
-    route = entry.version.route
-    record = form.record if form.at is None else _fetched(route, form.at)
-    assert record is not None
-    reports = list(explain(route.chain, route.key, route.value, record_batch(record)))
-    gone = any(report.outcome in ("dropped", "failed") for report in reports)
-    topic = reports[-1].after["topic"] if reports else record["topic"]
-    return Explanation(
-        record=dict(record), stages=[asdict(report) for report in reports], mapping=None if gone else _map(route, topic)
-    )
-
-
-def _fetched(route: Route, at: str) -> Mapping[str, Any]:
-    stream, _, sequence = at.rpartition(":")
-    source = route.source
-    if not isinstance(source, NatsSource):
-        raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
-    known = streams_of(source)
-    if stream not in known or not sequence.isdecimal():
-        raise ConfigError(
-            [Mistake("at", f"expected stream:sequence with a stream of {', '.join(known)}, found {at!r}")]
-        )
-    return message(source, stream, int(sequence))
-
-
-def _map(route: Route, topic: str) -> dict[str, Any]:
-    explanation = explain_subject(route.mappings, topic, route.cluster)
-    return {
-        "subject": topic,
-        "mapping": explanation.mapping.source if explanation.mapping else None,
-        "cluster": explanation.group,
-        "outcomes": [asdict(outcome) for outcome in explanation.outcomes],
-    }
+@router.post("/explain", summary="What each stage does to one record, and who gets it; nothing is delivered")
+def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> ExplanationModel:
+    route = route_of(parts.routes.entry(name))
+    if form.record is not None:
+        batch = batch_of(route, form.record)
+    else:
+        assert form.at is not None
+        batch = batch_at(route, form.at)
+    explanation = explained(route, batch, parts.matchers, asked=form.subscription or None)
+    return ExplanationModel(**explanation.as_dict())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
@@ -11,6 +11,7 @@ from fastapi import Depends, HTTPException, Request
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
 from turnout.server.health import Health
+from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.routes import Routes
 from turnout.server.security import Principal, Right
@@ -37,6 +38,7 @@ class Parts:
 
     Attributes:
         subscriptions: None where the server has no store.
+        matchers: of the stores that routes match with.
     """
 
     routes: Routes
@@ -46,6 +48,7 @@ class Parts:
     metrics: Metrics
     health: Health
     subscriptions: Subscriptions | None = None
+    matchers: Matchers = field(default_factory=Matchers)
 
 
 def parts_of(request: Request) -> Parts:

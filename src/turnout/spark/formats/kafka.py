@@ -10,13 +10,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
 
 from turnout.errors import TurnoutError
+from turnout.scratch import scratch_folder
 
 __all__ = ["CONNECTOR", "brings_connector", "kafka_properties", "resolve_jars"]
 
@@ -84,8 +84,8 @@ def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> lis
 def _class_path(maven: str, coordinates: Sequence[str], without: Sequence[str]) -> str:
     exclusions = "".join(_EXCLUSION.format(group) for group in without)
     dependencies = "".join(_DEPENDENCY.format(*one.split(":"), exclusions) for one in coordinates)
-    with tempfile.TemporaryDirectory(prefix="turnout-maven-") as folder:
-        pom, told = Path(folder) / "pom.xml", Path(folder) / "classpath"
+    with scratch_folder("maven") as folder:
+        pom, told = folder / "pom.xml", folder / "classpath"
         pom.write_text(_POM.format(dependencies), encoding="utf-8")
         command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={told}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -18,6 +15,7 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from turnout.scratch import lasting_folder
 from turnout.spark.frames.metadata import FrameMetadata
 from turnout.spark.workers.through import through
 from turnout.subscriptions import Snapshot, Store
@@ -83,9 +81,7 @@ def _sent(spark: SparkSession, segment: Segment) -> str:
 @cache
 def _folder() -> Path:
     """Where this process has its indexes: executors that start later get them from here."""
-    folder = Path(tempfile.mkdtemp(prefix="turnout-match-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return lasting_folder("match")
 
 
 @lru_cache(maxsize=_OPEN)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from turnout.errors import ConnectionLostError
+from turnout.scratch import hold
 from turnout.spark.index.client import ask
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class _Copy:
     @contextmanager
     def of(self, revision: int) -> Iterator[Path]:
         """The folder with the files of a revision, which stay there at least as long as this block."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        hold(self._folder)
         lock = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from turnout.errors import TurnoutError
 from turnout.subscriptions import open_store
+from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 
 __all__ = ["Revisions"]
@@ -33,7 +34,7 @@ class Revisions:
 
     def __init__(self, url: str, folder: Path, *, lasting: bool = False) -> None:
         self._lock = threading.Lock()
-        self._store = open_store(url)
+        self._store = open_store(existing(url))
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
             self._index = IndexFolder(folder, self._store, keep=keep)

@@ -8,8 +8,9 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from turnout.routes import Route
+from turnout.scratch import private_file, private_folder
 
-__all__ = ["BatchRevisions", "checkpoint_of", "local_folder"]
+__all__ = ["BatchRevisions", "checkpoint_of", "keep_private", "local_folder"]
 
 _KEPT = 10
 
@@ -30,6 +31,16 @@ def local_folder(checkpoint: str | None) -> Path | None:
     if parts.scheme == "file":
         return Path(parts.path)
     return None if "://" in checkpoint else Path(checkpoint).absolute()
+
+
+def keep_private(checkpoint: str) -> None:
+    """Make a checkpoint on this machine for its owner only, before Spark makes it for everybody to read.
+
+    Spark's files in it have the modes that the umask gives; nobody else gets to them. One that is there keeps its mode.
+    """
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        private_folder(folder)
 
 
 class BatchRevisions:
@@ -63,9 +74,9 @@ class BatchRevisions:
         """Keep it, and forget those of micro-batches that are long done."""
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self._folder)
         part = self._folder / f".{batch}"
-        with part.open("w", encoding="ascii") as file:
+        with private_file(part).open("w", encoding="ascii") as file:
             file.write(str(revision))
             file.flush()
             os.fsync(file.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +19,10 @@ from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
+from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate, is_batch, look_ahead, read
 from turnout.spark.failures import run_error
-from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, local_folder
+from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
 from turnout.spark.running.failure_log import log_failures
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
@@ -65,8 +65,10 @@ def run(
         StreamError: a stream of the route does not exist.
         RunError: the run failed; what was delivered stays delivered, and a later run goes on from the checkpoint.
     """
-    look_ahead(route)
+    route = look_ahead(route)
     folder = str(checkpoint or checkpoint_of(route))
+    if not is_batch(route.source):
+        keep_private(folder)
     with ExitStack() as resources:
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
         return work.batch() if is_batch(route.source) else work.stream(once=once)
@@ -107,7 +109,7 @@ class _Run:
         self.checkpoint = checkpoint
         self.stop = stop
         self.on_progress = on_progress
-        scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-run-")))
+        scratch = resources.enter_context(scratch_folder("run"))
         self.pause = scratch / "pause"
         self.stage = Stage.of(route, packed=isinstance(route.source, NatsSource))
         warm_up(spark, self.stage)

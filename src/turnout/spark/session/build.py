@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
+from turnout.scratch import append_privately, lasting_folder, private_folder
 from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_properties
 from turnout.spark.session.cds import archive_options
 from turnout.spark.session.java import Java, use_java
@@ -85,7 +88,7 @@ def build_session(
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     builder = SparkSession.builder.appName(name).master(master)
     routes_only = {f"spark.executorEnv.{ROUTES_ONLY}": "1"} if carrier else {}
-    settings = {**_DEFAULTS, **_for_master(master), **routes_only, **(conf or {})}
+    settings = {**_DEFAULTS, **_for_master(master), **_private_places(master), **routes_only, **(conf or {})}
     settings.setdefault(
         "spark.driver.extraJavaOptions", " ".join([*_java_options(java), *(_CARRIER if carrier else ())])
     )
@@ -100,6 +103,32 @@ def _for_master(master: str) -> dict[str, str]:
         return _HERE_ONLY
     on_loopback = "127.0.0.1" in master or "localhost" in master
     return {name: value for name, value in _HERE_ONLY.items() if on_loopback and name.startswith("spark.driver.")}
+
+
+_SOCKET = len("/.01234567-0123-0123-0123-0123456789ab.sock")
+_LONGEST_SOCKET = 100
+"""A Unix socket's path has 104 characters on some systems."""
+
+
+def _private_places(master: str) -> dict[str, str]:
+    """Where the JVM of this machine keeps blocks, broadcasts, libraries and sockets.
+
+    It is a folder that only its owner reads, and that the next run removes if this one is killed: Spark would let
+    everybody read them.
+    """
+    if not master.startswith("local") or "SPARK_LOCAL_DIRS" in os.environ:
+        return {}
+    folder = _private_folder()
+    places = {"spark.local.dir": str(folder)}
+    if len(str(folder)) + _SOCKET <= _LONGEST_SOCKET:
+        places["spark.driver.defaultJavaOptions"] = f"-Djava.io.tmpdir={shlex.quote(str(folder))}"
+    return places
+
+
+@cache
+def _private_folder() -> Path:
+    """One for all sessions of this process: its JVM stays."""
+    return lasting_folder("spark")
 
 
 def _java_options(java: Java) -> list[str]:
@@ -194,11 +223,11 @@ def _children_write_to(log: Path | None) -> Iterator[None]:
     if log is None:
         yield
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(log.parent)
     sys.stderr.flush()
     saved = os.dup(2)
     try:
-        with log.open("ab") as file:
+        with append_privately(log) as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:

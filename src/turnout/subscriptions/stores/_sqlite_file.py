@@ -20,6 +20,7 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
+from turnout.scratch import private_file
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -65,6 +66,7 @@ _SCHEMA = (
 )
 """One script for each version of the schema, each a step from the one before; ``user_version`` counts them."""
 
+_MODES = ("rwc", "rw", "ro")
 _SYNCHRONOUS = ("full", "normal", "off")
 
 
@@ -74,14 +76,14 @@ class SqliteAddress:
 
     Attributes:
         path: the file.
-        read_only: never write, not even to create the file (``mode=ro``).
+        mode: ``rwc`` (default) creates the file where there is none, ``rw`` does not, ``ro`` never writes.
         timeout: how many seconds to wait for another process that writes.
         synchronous: ``full`` (default) makes what is acknowledged survive a power loss, ``normal`` only the
             death of the process.
     """
 
     path: Path
-    read_only: bool = False
+    mode: str = "rwc"
     timeout: float = 30.0
     synchronous: str = "full"
 
@@ -101,8 +103,8 @@ class SqliteAddress:
             mistakes.append(f"{url!r} names no file; memory:// keeps subscriptions in memory")
         options = dict(parse_qsl(query, keep_blank_values=True))
         mode = options.pop("mode", "rwc")
-        if mode not in ("ro", "rwc"):
-            mistakes.append(f"mode is ro or rwc, found {mode!r}")
+        if mode not in _MODES:
+            mistakes.append(f"mode is one of {', '.join(_MODES)}, found {mode!r}")
         synchronous = options.pop("synchronous", "full")
         if synchronous not in _SYNCHRONOUS:
             mistakes.append(f"synchronous is one of {', '.join(_SYNCHRONOUS)}, found {synchronous!r}")
@@ -114,7 +116,12 @@ class SqliteAddress:
         mistakes += [f"unknown option {name!r}; there are mode, synchronous, timeout" for name in options]
         if mistakes:
             raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
-        return cls(Path(path), mode == "ro", timeout, synchronous)
+        return cls(Path(path), mode, timeout, synchronous)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing is ever written."""
+        return self.mode == "ro"
 
 
 class SqliteFile:
@@ -148,16 +155,18 @@ class SqliteFile:
             problem = f"{str(path)!r} is a folder, expected a file"
         elif not folder.is_dir():
             problem = f"there is no folder {str(folder)!r} to keep {path.name!r} in"
-        elif self.address.read_only and not path.exists():
-            problem = f"there is no file {str(path)!r}, and mode=ro does not create one"
+        elif self.address.mode != "rwc" and not path.exists():
+            problem = f"there is no store at {str(path.absolute())!r}, and mode={self.address.mode} does not create one"
         if problem:
             raise ConfigError([Mistake("store", problem)])
 
     def _connect(self) -> sqlite3.Connection:
         # A file that others may not write needs the mode in the URI; the path's own ? and # are escaped.
-        mode = "ro" if self.address.read_only else "rwc"
+        if self.address.mode == "rwc":
+            # SQLite gives the files beside it the mode that this one has.
+            private_file(self.address.path)
         connection = sqlite3.connect(
-            f"file:{quote(str(self.address.path.absolute()))}?mode={mode}",
+            f"file:{quote(str(self.address.path.absolute()))}?mode={self.address.mode}",
             uri=True,
             timeout=self.address.timeout,
             isolation_level=None,

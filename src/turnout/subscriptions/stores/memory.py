@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, takewhile
 from threading import Lock, RLock
 
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import MAX_LIMIT, StoreBase
+from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
+from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 __all__ = ["MemoryStore"]
 
@@ -46,7 +48,7 @@ class MemoryStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`."""
-        new = [subscription.identified() for subscription in subscriptions]
+        new = [subscription.identified() for subscription in checked(subscriptions)]
         with self._lock:
             seen: set[str] = set()
             for subscription in new:
@@ -83,24 +85,24 @@ class MemoryStore(StoreBase):
             self._died[id] = (born, self._revision)
 
     def search_by_condition(
-        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
         wanted = (key, pattern, partial)
         found = (
             ConditionMatch(subscription.id, leaf.id, subscription)
-            for subscription in self._after(cursor)
+            for subscription in self._after(cursor, prefix)
             for leaf in islice(_kiwis(subscription, wanted), 1)
         )
         size = min(limit, MAX_LIMIT)
         return Page.of(islice(found, size + 1), size, lambda match: match.subscription_id)
 
     def search_by_metadata(
-        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         wanted = metadata.items()
-        found = (one for one in self._after(cursor) if wanted <= one.metadata.items())
+        found = (one for one in self._after(cursor, prefix) if wanted <= one.metadata.items())
         size = min(limit, MAX_LIMIT)
         return Page.of(islice(found, size + 1), size, lambda subscription: subscription.id)
 
@@ -108,27 +110,35 @@ class MemoryStore(StoreBase):
         """See `Store.revision`."""
         return self._revision
 
-    def changes(self, since: int) -> Changes:
+    def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
         with self._lock:
             if since == self._revision:
                 return Changes(since)
             if not 0 <= since < self._revision:
-                return Changes(self._revision, tuple(self._subscriptions.values()), reset=True)
+                return Changes(self._revision, tuple(self._after("", prefix)), reset=True)
             # Both are in the order in which things happened: only what is new is walked.
-            created = [id_ for id_, _ in takewhile(lambda one: one[1] > since, reversed(self._born.items()))]
+            born = takewhile(lambda one: one[1] > since, reversed(self._born.items()))
+            created = [id_ for id_, _ in born if id_.startswith(prefix)]
             died = takewhile(lambda one: one[1][1] > since, reversed(self._died.items()))
-            deleted = tuple(id_ for id_, (born, _) in died if born <= since)
+            deleted = tuple(id_ for id_, (first, _) in died if first <= since and id_.startswith(prefix))
             return Changes(self._revision, tuple(self._subscriptions[id_] for id_ in reversed(created)), deleted)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`."""
         with self._lock:
-            return Snapshot(tuple(self._subscriptions[id_] for id_ in self._ids), self._revision)
+            return Snapshot(tuple(self._after("", prefix)), self._revision)
 
-    def _after(self, cursor: str) -> Iterator[Subscription]:
+    def for_tenant(self, name: str) -> Store:
+        """See `Store.for_tenant`."""
+        return TenantStore(self, name)
+
+    def _after(self, cursor: str, prefix: str) -> Iterator[Subscription]:
+        """What comes after the cursor in the range of the prefix, in the order of ids."""
         with self._lock:
-            present = [self._subscriptions[id_] for id_ in self._ids[bisect_right(self._ids, cursor) :]]
+            first = bisect_right(self._ids, max(cursor, prefix))
+            last = bisect_left(self._ids, prefix_end(prefix)) if prefix else None
+            present = [self._subscriptions[id_] for id_ in self._ids[first:last]]
         return iter(present)
 
 

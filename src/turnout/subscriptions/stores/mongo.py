@@ -23,11 +23,14 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
+from turnout.secrets import masked_url
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import MAX_LIMIT, StoreBase
+from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import document_of, leaf_token, pair_token, subscription_of
 from turnout.subscriptions.stores._record import id_maker
+from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 try:
     import pymongo
@@ -95,7 +98,7 @@ class MongoStore(StoreBase):
                 uri_parser.parse_uri(uri, warn=False)
             self._client: Any = pymongo.MongoClient(uri, appname="turnout", **_waits(uri))
         except (errors.ConfigurationError, ValueError) as problem:
-            raise ConfigError([Mistake("store", f"{problem}")]) from problem
+            raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from problem
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]
@@ -138,7 +141,7 @@ class MongoStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        new = (subscription.identified(make) for subscription in subscriptions)
+        new = (subscription.identified(make) for subscription in checked(subscriptions))
         chunk = list(islice(new, _CHUNK))
         ids: list[str] = []
         if not chunk:
@@ -185,11 +188,11 @@ class MongoStore(StoreBase):
             self._deletions += 1
 
     def search_by_condition(
-        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
         wanted = (key, pattern, partial)
-        found = self._page({"leaves": leaf_token(*wanted)}, cursor, limit)
+        found = self._page({"leaves": leaf_token(*wanted)}, _range(cursor, prefix), limit)
         return Page.of(
             (ConditionMatch(one.id, _leaf_id(one, wanted), one) for one in found),
             min(limit, MAX_LIMIT),
@@ -197,16 +200,16 @@ class MongoStore(StoreBase):
         )
 
     def search_by_metadata(
-        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         query = {"pairs": {"$all": [pair_token(*pair) for pair in metadata.items()]}} if metadata else {}
-        found = self._page(query, cursor, limit)
+        found = self._page(query, _range(cursor, prefix), limit)
         return Page.of(found, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
-    def _page(self, query: dict[str, Any], cursor: str, limit: int) -> list[Subscription]:
+    def _page(self, query: dict[str, Any], ids: dict[str, str], limit: int) -> list[Subscription]:
         with _translated():
-            query = {**query, "_id": {"$gt": cursor}, **self._visible()}
+            query = {**query, "_id": ids, **self._visible()}
             found = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
             return [subscription_of(document) for document in found]
 
@@ -215,7 +218,7 @@ class MongoStore(StoreBase):
         with _translated():
             return self._state().revision
 
-    def changes(self, since: int) -> Changes:
+    def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
         with _translated():
             state = self._state()
@@ -223,12 +226,14 @@ class MongoStore(StoreBase):
             if since == now:
                 return Changes(now)
             if not state.horizon <= since < now:
-                return Changes(now, self._everything(now), reset=True)
-            created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}})
-            gone = self._deleted.find({"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}}).sort("died", 1)
+                return Changes(now, self._everything(now, prefix), reset=True)
+            ids = {"_id": _range("", prefix)}
+            created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}, **ids})
+            died = {"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}, **ids}
+            gone = self._deleted.find(died).sort("died", 1)
             return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in gone))
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`.
 
         What is deleted while it is read may be missing already; `changes` since its revision names it.
@@ -236,14 +241,18 @@ class MongoStore(StoreBase):
         with _translated():
             for _ in range(_ATTEMPTS):
                 revision = self._state().revision
-                found = self._everything(revision)
+                found = self._everything(revision, prefix)
                 if self._state().revision == revision:
                     break
             return Snapshot(found, revision)
 
-    def _everything(self, revision: int) -> tuple[Subscription, ...]:
-        found = self._subscriptions.find({"revision": {"$lte": revision}}).sort("_id", 1)
-        return tuple(map(subscription_of, found))
+    def for_tenant(self, name: str) -> Store:
+        """See `Store.for_tenant`."""
+        return TenantStore(self, name)
+
+    def _everything(self, revision: int, prefix: str) -> tuple[Subscription, ...]:
+        query = {"revision": {"$lte": revision}, "_id": _range("", prefix)}
+        return tuple(map(subscription_of, self._subscriptions.find(query).sort("_id", 1)))
 
     def _state(self) -> _State:
         found = self._states.find_one({"_id": "state"})
@@ -322,6 +331,12 @@ class MongoStore(StoreBase):
             self._deleted.delete_many({"died": {"$lte": oldest["died"]}})
 
 
+def _range(cursor: str, prefix: str) -> dict[str, str]:
+    """The ids that come after the cursor and begin with the prefix."""
+    after = {"$gt": max(cursor, prefix)}
+    return {**after, "$lt": prefix_end(prefix)} if prefix else after
+
+
 def _leaf_id(subscription: Subscription, wanted: tuple[str, str, bool]) -> str:
     return next(
         leaf.id
@@ -367,4 +382,4 @@ _ERRORS: tuple[tuple[type[Exception], type[SubscriptionError], str], ...] = (
 
 def _error_of(failure: errors.PyMongoError) -> SubscriptionError:
     kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
-    return kind(f"{words}: {failure}")
+    return kind(f"{words}: {masked_url(str(failure))}")

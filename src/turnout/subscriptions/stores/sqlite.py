@@ -9,11 +9,13 @@ from itertools import islice, takewhile
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions._collection import no_collection
+from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.snapshot import Snapshot
-from turnout.subscriptions.store import MAX_LIMIT, StoreBase
+from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
+from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 __all__ = ["SqliteStore"]
 
@@ -58,7 +60,7 @@ class SqliteStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        rows = ((one.id or make(), one) for one in subscriptions)
+        rows = ((one.id or make(), one) for one in checked(subscriptions))
         chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
@@ -105,21 +107,22 @@ class SqliteStore(StoreBase):
             self._deletions += 1
 
     def search_by_condition(
-        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
         size = min(limit, MAX_LIMIT)
         with self._file.reading() as connection:
             rows = connection.execute(
                 "SELECT id, record FROM leaf JOIN subscription USING (id)"
-                " WHERE key = ? AND pattern = ? AND partial = ? AND leaf.id > ? ORDER BY leaf.id LIMIT ?",
-                (key, pattern, partial, cursor, size + 1),
+                " WHERE key = ? AND pattern = ? AND partial = ? AND leaf.id > ? AND leaf.id < ?"
+                " ORDER BY leaf.id LIMIT ?",
+                (key, pattern, partial, *_range(cursor, prefix), size + 1),
             ).fetchall()
         found = (_match(decode_record(*row), (key, pattern, partial)) for row in rows)
         return Page.of(found, size, lambda match: match.subscription_id)
 
     def search_by_metadata(
-        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         size = min(limit, MAX_LIMIT)
@@ -130,12 +133,13 @@ class SqliteStore(StoreBase):
                 rows = connection.execute(
                     "SELECT id, record FROM metadata AS first JOIN subscription USING (id)"  # noqa: S608 - no input
                     f" WHERE name = ? AND value = ?{others * (len(pairs) - 1)}"
-                    " AND first.id > ? ORDER BY first.id LIMIT ?",
-                    (*(text for pair in pairs for text in pair), cursor, size + 1),
+                    " AND first.id > ? AND first.id < ? ORDER BY first.id LIMIT ?",
+                    (*(text for pair in pairs for text in pair), *_range(cursor, prefix), size + 1),
                 ).fetchall()
             else:
                 rows = connection.execute(
-                    "SELECT id, record FROM subscription WHERE id > ? ORDER BY id LIMIT ?", (cursor, size + 1)
+                    "SELECT id, record FROM subscription WHERE id > ? AND id < ? ORDER BY id LIMIT ?",
+                    (*_range(cursor, prefix), size + 1),
                 ).fetchall()
         return Page.of((decode_record(*row) for row in rows), size, lambda subscription: subscription.id)
 
@@ -144,28 +148,39 @@ class SqliteStore(StoreBase):
         with self._file.reading() as connection:
             return _state(connection)[0]
 
-    def changes(self, since: int) -> Changes:
+    def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
         with self._file.reading() as connection:
             revision, horizon = _state(connection)
             if since == revision:
                 return Changes(revision)
             if not horizon <= since < revision:
-                return Changes(revision, _everything(connection), reset=True)
+                return Changes(revision, _everything(connection, prefix), reset=True)
             # Rows are in the order of revisions, so what is new is at the end.
             rows = connection.execute("SELECT id, record, revision FROM subscription ORDER BY row DESC")
-            created = [(id_, record) for id_, record, _ in takewhile(lambda row: row[2] > since, rows)]
+            born = takewhile(lambda row: row[2] > since, rows)
+            created = [(id_, record) for id_, record, _ in born if id_.startswith(prefix)]
             created.reverse()
             new = tuple(_decoded(created))
             deleted = connection.execute(
                 "SELECT id FROM deleted WHERE died > ? AND born <= ? ORDER BY died", (since, since)
             )
-            return Changes(revision, new, tuple(row[0] for row in deleted))
+            return Changes(revision, new, tuple(id_ for (id_,) in deleted if id_.startswith(prefix)))
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`."""
         with self._file.reading() as connection:
-            return Snapshot(_everything(connection), _state(connection)[0])
+            return Snapshot(_everything(connection, prefix), _state(connection)[0])
+
+    def for_tenant(self, name: str) -> Store:
+        """See `Store.for_tenant`."""
+        return TenantStore(self, name)
+
+
+def _range(cursor: str, prefix: str) -> tuple[str, str | bytes]:
+    """Between which values the ids lie that come after the cursor and begin with the prefix."""
+    # To SQLite every text is below every blob.
+    return max(cursor, prefix), prefix_end(prefix) if prefix else b""
 
 
 def _state(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -248,7 +263,10 @@ def _match(subscription: Subscription, wanted: tuple[str, str, bool]) -> Conditi
     return ConditionMatch(subscription.id, leaf.id, subscription)
 
 
-def _everything(connection: sqlite3.Connection) -> tuple[Subscription, ...]:
+def _everything(connection: sqlite3.Connection, prefix: str) -> tuple[Subscription, ...]:
+    if prefix:
+        query = "SELECT id, record FROM subscription WHERE id > ? AND id < ? ORDER BY id"
+        return tuple(_decoded(connection.execute(query, _range("", prefix))))
     # Read in the file's order, which is sequential, and sorted here, which takes less than seeking would.
     found = _decoded(connection.execute("SELECT id, record FROM subscription"))
     found.sort(key=lambda subscription: subscription.id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,21 +36,36 @@ __all__ = ["NOT_FORWARDED", "NatsStreamWriter", "NatsWriter", "SinkOptions"]
 
 _log = logging.getLogger(__name__)
 
-_WRITE_OPTIONS = ("stream", "window", "messageId")
+_WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
 
-# What these say is about the stream that a record was read from; in another stream it would be wrong or harmful.
-NOT_FORWARDED = frozenset(
-    {
-        "Nats-Msg-Id",
-        "Nats-Expected-Stream",
-        "Nats-Expected-Last-Msg-Id",
-        "Nats-Expected-Last-Sequence",
-        "Nats-Expected-Last-Subject-Sequence",
-        "Nats-Expected-Last-Subject-Sequence-Subject",
-        "Nats-Rollup",
-    }
+NOT_FORWARDED = (
+    # About the stream that a record was read from: in another one it would be wrong or harmful.
+    "Nats-Msg-Id",
+    "Nats-Expected-*",
+    "Nats-Stream-Source",
+    # What the server is to do with the message, with others of its stream, or with later ones.
+    "Nats-Rollup",
+    "Nats-TTL",
+    "Nats-Marker-Reason",
+    "Nats-Incr",
+    "Nats-Counter-Sources",
+    "Nats-Batch-*",
+    "Nats-Schedule",
+    "Nats-Schedule-*",
+    "Nats-Scheduler",
+    "Nats-Required-Api-Level",
+    # Whom it tells of the message's way, and whether it delivers it at all.
+    "Nats-Trace-*",
+    # Who asks, as one server says it to another.
+    "Nats-Request-Info",
 )
+"""Headers that instruct a nats-server (as of 2.15), which a sink forwards only where it asks for them by name.
+
+``traceparent`` is not among them: it traces only where the server's configuration says so, and other programs use it.
+"""
+
+_WITHHELD = re.compile("|".join(re.escape(name).replace(r"\*", ".+") for name in NOT_FORWARDED), re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +75,19 @@ class SinkOptions:
     Attributes:
         message_id: where ids come from: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
             the key where there is one, else the offset where the columns are there, else none.
+        forward_headers: names of `NOT_FORWARDED` that are forwarded all the same, in lower case.
     """
 
     connection: ConnectionOptions
     stream: str | None = None
     window: int = 4000
     message_id: str = "auto"
+    forward_headers: frozenset[str] = frozenset()
+
+    def withholds(self, name: str) -> bool:
+        """Whether headers of this name are left out."""
+        # A client or a proxy may write names in another case than the server's.
+        return _WITHHELD.fullmatch(name) is not None and name.lower() not in self.forward_headers
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -86,7 +109,8 @@ class SinkOptions:
             mistakes.append(Mistake("messageId", f"is one of {', '.join(_MESSAGE_IDS)}, not {message_id!r}"))
         if mistakes:
             raise ConfigError(mistakes, what="NATS sink")
-        return cls(connection, options.get("stream") or None, int(window), message_id)
+        forward = frozenset(name.strip().lower() for name in options.get("forwardHeaders", "").split(",")) - {""}
+        return cls(connection, options.get("stream") or None, int(window), message_id, forward)
 
 
 class _Columns:
@@ -125,8 +149,12 @@ class _Columns:
         hint = f": use to_json({name})" if isinstance(found, (StructType, VariantType)) else ""
         return [Mistake(name, f"the column is {found.simpleString()}, not {expected}{hint}")]
 
-    def messages(self, batch: Any) -> tuple[Any, Any, Any]:
+    def messages(self, batch: Any, withholds: Callable[[str], bool]) -> tuple[Any, Any, Any]:
         """The subjects, the payloads and the header lines (None where there are none) of a record batch.
+
+        Args:
+            batch: as Spark hands it over.
+            withholds: whether headers of a name are left out.
 
         Raises:
             StreamError: when a row has no topic.
@@ -139,7 +167,7 @@ class _Columns:
         parts = [] if ids is None else [id_lines(ids)]
         place = self._places.get("headers")
         if place is not None and batch.column(place).null_count < batch.num_rows:
-            parts.append(header_lines(batch.column(place), NOT_FORWARDED))
+            parts.append(header_lines(batch.column(place), withholds))
         if len(parts) == 2:
             parts = [pc.binary_join_element_wise(*parts, pa.scalar(b"", type=pa.binary()))]
         return topics, payloads, parts[0] if parts else None
@@ -200,7 +228,7 @@ class _Task:
                 if publisher is None:
                     connection.reconnect()
                     publisher = Publisher(connection, self._options.window, self._options.stream)
-                publisher.publish_columns(*self._columns.messages(batch))
+                publisher.publish_columns(*self._columns.messages(batch, self._options.withholds))
             if publisher is not None:
                 total = publisher.flush()
         return _Written(total.stored, total.duplicates)

@@ -1,0 +1,119 @@
+"""An explanation as text, for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from turnout.engine.explain import Asked, Explanation, LeafReport, SentMessage, Wanted
+    from turnout.engine.mapped import Mapped
+    from turnout.engine.stages import StageReport
+
+__all__ = ["explanation_lines"]
+
+_SHOWN = 20
+"""How many of the subscriptions that want the record are shown, and of its messages."""
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """The whole explanation, a line each."""
+    record = explanation.record
+    yield f"record  {record['topic']}, partition {record['partition']}, offset {record['offset']}"
+    for report in explanation.stages:
+        yield from _stage(report)
+    if explanation.mapped is not None:
+        yield from _mapping(explanation.mapped)
+    yield from _shortened([list(_wanted(one)) for one in explanation.wanted], "subscriptions want it")
+    if explanation.asked is not None:
+        yield from _asked(explanation.asked)
+    yield f"outcome  {explanation.outcome.replace('_', ' ')}"
+    if explanation.failure is not None:
+        failure = explanation.failure
+        yield f"    {failure.stage}: {failure.class_name}: {failure.message}"
+    yield from _shortened([list(_message(one)) for one in explanation.messages], "messages")
+
+
+def _shortened(blocks: list[list[str]], what: str) -> Iterator[str]:
+    for block in blocks[:_SHOWN]:
+        yield from block
+    if len(blocks) > _SHOWN:
+        yield f"…       {len(blocks):,} {what}; --json has all of them"
+
+
+def _stage(report: StageReport) -> Iterator[str]:
+    yield f"stage   {report.name} ({report.transform}): {report.outcome}"
+    for answer in report.answers:
+        saw = ", ".join(f"{key} = {value!r}" for key, value in answer.saw.items())
+        turned = ", negated" if answer.negate else ""
+        yield f"    {answer.predicate} is {str(answer.holds).lower()}{turned}; it saw {saw or 'nothing'}"
+    if report.error:
+        yield f"    {report.error}"
+    for name, value in report.after.items():
+        before = report.before.get(name)
+        if before != value:
+            yield from _change(name, before, value)
+
+
+def _change(name: str, before: Any, after: Any) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for field in dict.fromkeys((*before, *after)):
+            if field not in after:
+                yield f"    - {name}.{field}: {_shown(before[field])}"
+            elif field not in before:
+                yield f"    + {name}.{field}: {_shown(after[field])}"
+            elif before[field] != after[field]:
+                yield f"    ~ {name}.{field}: {_shown(before[field])} → {_shown(after[field])}"
+        return
+    yield f"    ~ {name}: {_shown(before)} → {_shown(after)}"
+
+
+def _mapping(mapped: Mapped) -> Iterator[str]:
+    if mapped.source is None:
+        yield f"mapping none matches {mapped.topic}"
+        return
+    where = f" for the cluster {mapped.group}" if mapped.group else ""
+    yield f"mapping {mapped.source}{where}: {mapped.topic} → {mapped.mapped or 'lost by weight'}"
+    chosen = "lost" if mapped.destination is None else mapped.destination
+    if mapped.drawn:
+        yield f"    {chosen}, {mapped.share} % of the records; this one's draw is {mapped.draw:.4f}"
+
+
+def _wanted(wanted: Wanted) -> Iterator[str]:
+    yield f"wanted  {wanted.subscription} → {', '.join(wanted.destinations)}"
+    yield from map(_leaf, wanted.leaves)
+
+
+def _leaf(leaf: LeafReport) -> str:
+    return f"    {leaf.test}; {leaf.key} is {'missing' if leaf.value is None else repr(leaf.value)}"
+
+
+def _asked(asked: Asked) -> Iterator[str]:
+    name = asked.subscription
+    if asked.wants is None:
+        yield f"asked   {name}: the record did not come as far as to be matched"
+        return
+    if asked.wants:
+        yield f"asked   {name} wants it"
+        return
+    yield f"asked   {name} does not want it: {asked.condition}"
+    if asked.blame is None:
+        yield "    no change of its leaves makes the condition true"
+        return
+    what = "the leaves to blame" if len(asked.blame) > 1 else "the leaf to blame"
+    yield f"    {what}{'' if asked.exact else ', though there may be a smaller set'}:"
+    yield from (f"    {_leaf(leaf)}" for leaf in asked.blame)
+
+
+def _message(message: SentMessage) -> Iterator[str]:
+    kind = "dead    " if message.dead_letter else "sent    "
+    sink = f" in {message.sink}" if message.sink else ""
+    whose = f" for {message.subscription}" if message.subscription else ""
+    yield f"{kind}{message.topic}{sink}{whose}, id {message.id or 'none'}"
+    if message.dead_letter:
+        yield from (f"    {name}: {value}" for name, value in message.headers)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

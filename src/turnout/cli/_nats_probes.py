@@ -1,0 +1,196 @@
+"""Questions to a nats-server that change nothing there, but for a consumer in memory that goes at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.subjects import matches
+from turnout.wire import (
+    Connection,
+    ConnectionOptions,
+    DirectReader,
+    PullReader,
+    Range,
+    create_consumer,
+    delete_consumer,
+    stream_info,
+)
+
+__all__ = ["NatsProbe"]
+
+_SHOWN = 5
+_MOST_TOPICS = 100
+_DENIED = 403
+_NOT_FOUND = 404
+_STREAM_NOT_FOUND = 10059
+_INACTIVE = 10_000_000_000
+
+
+class NatsProbe:
+    """One source or sink of NATS.
+
+    Args:
+        end: the source or the sink.
+        seconds: how long to wait for an answer.
+    """
+
+    def __init__(self, end: NatsSource | NatsSink, seconds: float) -> None:
+        self.end = end
+        self.seconds = seconds
+        self.connection: Connection | None = None
+
+    def close(self) -> None:
+        """Let go of the server."""
+        if self.connection is not None:
+            self.connection.close()
+
+    def reach(self) -> str:
+        """Connect, and say to which server.
+
+        Raises:
+            TurnoutError: no server can be reached, or it refuses the credentials.
+        """
+        options = ConnectionOptions.from_mapping(self.end.options())
+        options = replace(
+            options,
+            timeout=min(options.timeout, self.seconds),
+            connect_timeout=min(options.connect_timeout, self.seconds),
+            reconnect_timeout=self.seconds,
+        )
+        self.connection = Connection(options)
+        self.connection.connect()
+        return f"{self.connection.server}, nats-server {self.connection.info.get('version', 'of unknown version')}"
+
+    @property
+    def _open(self) -> Connection:
+        assert self.connection is not None
+        return self.connection
+
+    # Reading
+
+    def latest(self, stream: str, count: int) -> tuple[list[Any], str]:
+        """The latest messages of a stream as record batches, read as the source would read them, and what it holds.
+
+        Raises:
+            TurnoutError: the stream is not there, or may not be read.
+        """
+        assert isinstance(self.end, NatsSource)
+        state = self._info(stream)["state"]
+        first, end = max(1, state["first_seq"]), state["last_seq"] + 1
+        filters = [self.end.filter_subject] if isinstance(self.end.filter_subject, str) else self.end.filter_subject
+        wanted = Range(stream, max(first, end - count), end, tuple(filters or ()))
+        by_sequence = self.end.ack_consumer is not None
+        if wanted.end <= wanted.start and not by_sequence:
+            self._try_consumer(wanted)
+        reader = DirectReader(self._open, wanted) if by_sequence else PullReader(self._open, wanted)
+        batches = [_with_stream(batch, stream) for batch in reader.batches()]
+        read = sum(batch.num_rows for batch in batches)
+        return (
+            batches,
+            f"{state['messages']:,} messages, may be read; {read:,} of the latest {count:,} were{self._acks(stream)}",
+        )
+
+    def _info(self, stream: str) -> dict[str, Any]:
+        try:
+            return stream_info(self._open, stream)
+        except StreamError as failure:
+            if failure.err_code != _STREAM_NOT_FOUND:
+                raise
+            there = self._streams({})
+            known = f"; there are {', '.join(there[:_SHOWN])}" if there else ""
+            raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
+
+    def _try_consumer(self, wanted: Range) -> None:
+        """Whether a consumer may be made where there is nothing to read."""
+        config = {
+            "deliver_policy": "new",
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": _INACTIVE,
+            "filter_subjects": list(wanted.filters),
+        }
+        name = create_consumer(self._open, wanted.stream, config)["name"]
+        delete_consumer(self._open, wanted.stream, name)
+
+    def _acks(self, stream: str) -> str:
+        """What is known of the durable consumer that acknowledges, if there is to be one."""
+        name = self.end.ack_consumer if isinstance(self.end, NatsSource) else None
+        if name is None:
+            return ""
+        try:
+            floor = self._open.api(f"CONSUMER.INFO.{stream}.{name}")["ack_floor"]["stream_seq"]
+        except StreamError as failure:
+            if failure.code != _NOT_FOUND:
+                raise
+            return f"; the consumer {name} will be made"
+        return f"; the consumer {name} has acknowledged up to {floor}"
+
+    # Publishing
+
+    def taken(self, topics: Sequence[str], stream: str | None) -> str:
+        """Whether each of these topics belongs to a stream, and to the one that is asked for.
+
+        Raises:
+            StreamError: a stream is not there, or a topic is none of its subjects.
+        """
+        if stream is not None:
+            self._info(stream)
+        try:
+            owners = {topic: self._streams({"subject": topic}) for topic in topics[:_MOST_TOPICS]}
+        except StreamError as failure:
+            if failure.code != _DENIED:
+                raise
+            return f"could not be asked: {failure}"
+        lost = [topic for topic, names in owners.items() if not names or (stream is not None and stream not in names)]
+        if lost:
+            whose = "no stream" if stream is None else f"not the stream {stream}"
+            raise StreamError(f"{_some(lost)}: {whose} takes messages there", code=_NOT_FOUND)
+        if not owners:
+            return "there is no topic to ask for: no record was sampled"
+        streams = sorted({name for names in owners.values() for name in names})
+        return f"{len(owners):,} topics of the sample and the dead letters belong to {_some(streams)}"
+
+    def _streams(self, request: Mapping[str, Any]) -> list[str]:
+        return list(self._open.api("STREAM.NAMES", request).get("streams") or ())
+
+    def may_publish(self, topics: Sequence[str]) -> str:
+        """Whether the user may publish there, by what the server says of its permissions; nothing is published.
+
+        Raises:
+            StreamError: it may not.
+        """
+        try:
+            answer = self._open.request("$SYS.REQ.USER.INFO", timeout=self.seconds)
+            told = json.loads(answer.payload or b"{}").get("data", {})
+        except (StreamError, ConnectionLostError) as failure:
+            return f"could not be asked: {failure}"
+        publish = (told.get("permissions") or {}).get("publish") or {}
+        refused = [topic for topic in topics if not _allowed(topic, publish)]
+        if refused:
+            raise StreamError(f"the user {told.get('user', '')!r} may not publish to {_some(refused)}", code=_DENIED)
+        return f"{len(topics):,} topics may be published to" if topics else "no topic to ask for"
+
+
+def _allowed(topic: str, permissions: Mapping[str, Any]) -> bool:
+    allow, deny = permissions.get("allow"), permissions.get("deny") or ()
+    if any(matches(subject, topic) for subject in deny):
+        return False
+    return not allow or any(matches(subject, topic) for subject in allow)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _with_stream(batch: Any, stream: str) -> Any:
+    """The batch with the column that says where it came from, as Spark's stage has it."""
+    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

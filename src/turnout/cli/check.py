@@ -1,0 +1,74 @@
+"""``turnout check ROUTE``: everything that is wrong with a route, and with ``--connect`` what its servers say to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
+from turnout.errors import RouteError
+
+if TYPE_CHECKING:
+    from turnout.cli._probes import Probed
+    from turnout.routes import Route
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("check")
+    def check(
+        route: Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)],
+        connect: Annotated[
+            bool, typer.Option("--connect", help="Ask servers and store, and try the route on the latest records.")
+        ] = False,
+        records: Annotated[int, typer.Option(min=0, help="With --connect: so many of each stream.")] = 100,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    ) -> None:
+        """Read a route and say everything that is wrong with it, without running it."""
+        raise typer.Exit(_check(route, records if connect else None, as_json=as_json))
+
+
+def _check(file: Path, records: int | None, *, as_json: bool) -> int:
+    from turnout.records.without_pandas import spare_pandas
+    from turnout.routes import Route
+
+    spare_pandas()
+    try:
+        route = Route.load(file)
+    except RouteError as wrong:
+        if as_json:
+            mistakes = [{"path": m.path, "problem": m.problem, "line": m.line} for m in wrong.mistakes]
+            typer.echo(json.dumps({"route": str(file), "valid": False, "mistakes": mistakes}, indent=1))
+        else:
+            typer.echo(str(wrong), err=True)
+        return WRONG_REQUEST
+    notes = [*route.notes, *route.errors.notes()]
+    told: dict[str, Any] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
+    if not as_json:
+        typer.echo(f"{file}: route {route.name} is fine: {route.summary()}")
+        for note in notes:
+            typer.echo(f"note: {note}")
+    checks = [] if records is None else _probe(route, records, as_json=as_json)
+    if as_json:
+        if records is not None:
+            told["checks"] = [check.as_dict() for check in checks]
+        typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
+    return DONE if all(check.ok for check in checks) else FAILED
+
+
+def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
+    """Every check of the servers, each printed as soon as it is made."""
+    from turnout.cli._probes import probe
+
+    checks = []
+    for check in probe(route, records):
+        checks.append(check)
+        if not as_json:
+            typer.echo(str(check))
+    return checks

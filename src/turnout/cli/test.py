@@ -1,0 +1,97 @@
+"""``turnout test ROUTE…``: the tests of routes, run without Spark and without servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli.exits import FAILED
+from turnout.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from turnout.history import Report, Suite
+    from turnout.routes import Route
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("test")
+    def test(
+        routes: Annotated[list[Path], typer.Argument(help="Route files; their tests are in them, or beside them.")],
+        matching: Annotated[
+            str | None, typer.Option("-k", metavar="TEXT", help="Run only tests whose name has this in it.")
+        ] = None,
+        update: Annotated[
+            bool, typer.Option("--update", help="Accept what happens now: rewrite what was expected otherwise.")
+        ] = False,
+        junit: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML to this file.", dir_okay=False)
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    ) -> None:
+        """Run the tests of routes, and say what they do not reach."""
+        from turnout.records.without_pandas import spare_pandas
+
+        spare_pandas()
+        reports = [_run(route, matching, update=update) for route in routes]
+        if matching is not None and not any(report.results for report in reports):
+            raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
+        if junit is not None:
+            from turnout.history.junit import junit_xml
+
+            junit.write_text(junit_xml(reports), encoding="utf-8")
+        if as_json:
+            from turnout.history.shown import report_json
+
+            typer.echo(json.dumps({"routes": [report_json(report) for report in reports]}, indent=1))
+        else:
+            for report in reports:
+                typer.echo("\n".join(_lines(report, whole=matching is None)))
+        if any(report.failed for report in reports):
+            raise typer.Exit(FAILED)
+
+
+def _run(file: Path, matching: str | None, *, update: bool) -> Report:
+    from turnout.history import load_suites
+    from turnout.routes import Route
+
+    route = Route.load(file)
+    report = _tested(route, load_suites(file, route), matching)
+    if not (update and report.failed):
+        return report
+    from turnout.history.accept import accept
+
+    for suite in load_suites(file, route):
+        count = accept(suite, route, report.results)
+        if count:
+            typer.echo(f"{suite.file}: {count} {'expectation' if count == 1 else 'expectations'} rewritten", err=True)
+    return _tested(route, load_suites(file, route), matching)
+
+
+def _tested(route: Route, suites: list[Suite], matching: str | None) -> Report:
+    from turnout.history import run_cases
+
+    cases = [case for suite in suites for case in suite.cases]
+    return run_cases(route, [case for case in cases if matching is None or matching.lower() in case.name.lower()])
+
+
+def _lines(report: Report, *, whole: bool) -> Iterator[str]:
+    from turnout.history.shown import coverage_lines, difference_lines
+
+    for result in report.failed:
+        yield f"FAILED {result.case.file}:{result.case.line} {result.case.name}"
+        for difference in result.differences:
+            yield from (f"    {line}" for line in difference_lines(difference))
+    passed = len(report.results) - len(report.failed)
+    failed = f", {len(report.failed)} failed" if report.failed else ""
+    yield f"{report.route}: {passed} passed{failed} in {report.seconds:.2f} s"
+    if whole:
+        # What part of the tests reaches says nothing of what all of them do.
+        yield from coverage_lines(report)

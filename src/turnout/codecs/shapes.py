@@ -1,0 +1,77 @@
+"""Schemaless values as blocks: objects of one shape are put into columns while they are still at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from turnout.records import Block, Positions, group
+
+__all__ = ["Shapes"]
+
+_MANY: Final = 16
+"""Objects of one shape at once that are worth to be put into columns by themselves."""
+
+
+class Shapes:
+    """Takes values some at a time, in their order, and gives the blocks of all."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[str, ...], tuple[list[int], list[list[Any]]]] = {}
+        self._places: list[int] = []
+        self._members: list[Any] = []
+
+    def add(self, places: Sequence[int], members: Sequence[Any]) -> None:
+        """Take values and the place of each."""
+        if set(map(type, members)) != {dict}:
+            self._leave(places, members)
+            return
+        shapes = list(map(tuple, members))
+        different = set(shapes)
+        if len(different) == 1:
+            self._open(different.pop(), places, members)
+            return
+        together: dict[tuple[str, ...], list[int]] = {}
+        for at, shape in enumerate(shapes):
+            together.setdefault(shape, []).append(at)
+        few: list[int] = []
+        for shape, those in together.items():
+            if len(those) < _MANY:
+                few += those
+            else:
+                self._open(shape, [places[at] for at in those], [members[at] for at in those])
+        few.sort()
+        self._leave([places[at] for at in few], [members[at] for at in few])
+
+    def blocks(self, rows: Positions) -> list[Block]:
+        """Everything that was taken, in blocks by shape.
+
+        Args:
+            rows: the row of each place.
+        """
+        blocks = [
+            Block(
+                rows if len(places) == len(rows) else rows[places], None, columns=dict(zip(shape, columns, strict=True))
+            )
+            for shape, (places, columns) in self._columns.items()
+        ]
+        if self._members:
+            blocks += group(rows[np.array(self._places, np.intp)], None, self._members)
+        return blocks
+
+    def _open(self, shape: tuple[str, ...], places: Sequence[int], members: Sequence[dict[str, Any]]) -> None:
+        if not shape:
+            self._leave(places, members)
+            return
+        known = self._columns.get(shape)
+        if known is None:
+            known = self._columns[shape] = ([], [[] for _ in shape])
+        known[0].extend(places)
+        for column, values in zip(known[1], zip(*[member.values() for member in members], strict=True), strict=True):
+            column.extend(values)
+
+    def _leave(self, places: Sequence[int], members: Sequence[Any]) -> None:
+        self._places += places
+        self._members += members

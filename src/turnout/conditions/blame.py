@@ -1,0 +1,171 @@
+"""What keeps a condition from being true: the fewest leaves that would have to come out the other way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from turnout.conditions.evaluate import evaluate
+from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
+
+__all__ = ["MAX_REPEATED", "Blame", "SeenLeaf", "blame", "true_leaves"]
+
+MAX_REPEATED = 10
+"""Tests that a condition repeats are tried in every combination up to so many; beyond that one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLeaf:
+    """A leaf, and what it saw.
+
+    Attributes:
+        leaf: with its negation.
+        value: the text under its key; None where there is none.
+        holds: whether the leaf is true, its negation included.
+    """
+
+    leaf: Leaf
+    value: str | None
+    holds: bool
+
+    @classmethod
+    def of(cls, leaf: Leaf, metadata: Mapping[str, str]) -> SeenLeaf:
+        """The leaf as it is for a message."""
+        return cls(leaf, metadata.get(leaf.key), evaluate(leaf, metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """The leaves that keep a condition from being true.
+
+    Attributes:
+        leaves: were each of them the other way round, the condition would be true. Empty where it is true already; None
+            where no change of leaves makes it true, as for ``a:1 AND NOT a:1``.
+        exact: whether no smaller set does; False only beyond `MAX_REPEATED`.
+    """
+
+    leaves: tuple[SeenLeaf, ...] | None
+    exact: bool = True
+
+
+def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[SeenLeaf, ...]:
+    """The leaves that are true of a message, negated ones included, left to right."""
+    seen = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
+    return tuple(one for one in seen if one.holds)
+
+
+def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:
+    """The smallest set of leaves whose change makes the condition true.
+
+    Leaves with the same test are one, whatever their negations; different tests are taken to be independent of each
+    other, although ``n<5`` and ``n>9`` are not. Of several smallest sets it is one, and always the same.
+
+    Where no test is repeated, the fewest changes of a group follow from those of its children, in one walk. Repeated
+    tests are decided first, in every combination if they are few, and the walk is made for each.
+    """
+    counts = Counter(map(_test_of, leaves(condition)))
+    repeated = tuple(test for test, count in counts.items() if count > 1)
+    exact = len(repeated) <= MAX_REPEATED
+    search = _each if exact else _one_by_one
+    cheapest = min(search(condition, metadata, repeated), key=len, default=None)
+    if cheapest is None:
+        return Blame(None, exact)
+    changed = {_test_of(leaf): leaf for leaf in reversed(list(leaves(condition))) if _test_of(leaf) in cheapest}
+    return Blame(tuple(SeenLeaf.of(changed[test], metadata) for test in counts if test in cheapest), exact)
+
+
+_Changes = tuple[Leaf, ...]
+"""Tests to turn around."""
+
+
+def _each(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
+    """The changes for each way in which the repeated tests can come out, fewer of them changed first."""
+    for choice in sorted(product((False, True), repeat=len(repeated)), key=sum):
+        changes = _Walk(metadata, dict(zip(repeated, choice, strict=True))).of(condition)
+        if changes is not None:
+            yield changes
+
+
+def _one_by_one(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
+    """The changes with each repeated test decided for what is cheaper then, and looked at again when all are."""
+    decided: dict[Leaf, bool] = {}
+    for test in (*repeated, *repeated):
+        ways = [(turned, _Walk(metadata, decided | {test: turned}).of(condition)) for turned in (False, True)]
+        possible = [(len(changes), turned) for turned, changes in ways if changes is not None]
+        decided[test] = min(possible)[1] if possible else False
+    changes = _Walk(metadata, decided).of(condition)
+    if changes is not None:
+        yield changes
+
+
+class _Walk:
+    """Finds the fewest changes that give a node a truth.
+
+    Args:
+        metadata: of the message.
+        decided: tests whose outcome is settled, and whether they are turned around.
+    """
+
+    def __init__(self, metadata: Mapping[str, str], decided: Mapping[Leaf, bool]) -> None:
+        self._metadata = metadata
+        self._decided = decided
+
+    def of(self, condition: Condition) -> _Changes | None:
+        """The tests to turn around so that the condition is true, the decided ones among them."""
+        changes, _ = self._ways(condition)
+        if changes is None:
+            return None
+        return (*(test for test, turned in self._decided.items() if turned), *changes)
+
+    def _ways(self, condition: Condition) -> tuple[_Changes | None, _Changes | None]:
+        """The changes that make it true, and those that make it false; None where nothing does."""
+        if not isinstance(condition, Group):
+            return self._leaf(condition)
+        ways = [self._ways(child) for child in condition.children]
+        true, false = [way[0] for way in ways], [way[1] for way in ways]
+        match condition.logic:
+            case Logic.AND:
+                holds, fails = _together(true), _cheapest(false)
+            case Logic.OR:
+                holds, fails = _cheapest(true), _together(false)
+            case Logic.XOR:
+                holds, fails = _exactly_one(true, false), _none_or_two(true, false)
+        return (fails, holds) if condition.negated else (holds, fails)
+
+    def _leaf(self, leaf: Leaf) -> tuple[_Changes | None, _Changes | None]:
+        test = _test_of(leaf)
+        turned = self._decided.get(test)
+        holds = evaluate(leaf, self._metadata) != bool(turned)
+        change: _Changes | None = (test,) if turned is None else None
+        return ((), change) if holds else (change, ())
+
+
+def _test_of(leaf: Leaf) -> Leaf:
+    return replace(leaf, negated=False)
+
+
+def _together(changes: list[_Changes | None]) -> _Changes | None:
+    """All of them; None where one cannot be."""
+    joined: _Changes = ()
+    for some in changes:
+        if some is None:
+            return None
+        joined += some
+    return joined
+
+
+def _cheapest(changes: list[_Changes | None]) -> _Changes | None:
+    return min((some for some in changes if some is not None), key=len, default=None)
+
+
+def _exactly_one(true: list[_Changes | None], false: list[_Changes | None]) -> _Changes | None:
+    ways = [_together([*false[:at], some, *false[at + 1 :]]) for at, some in enumerate(true)]
+    return _cheapest(ways)
+
+
+def _none_or_two(true: list[_Changes | None], false: list[_Changes | None]) -> _Changes | None:
+    """None true, or two at least: what the others are does not matter then."""
+    cheap = sorted((some for some in true if some is not None), key=len)[:2]
+    return _cheapest([_together(false), _together(list(cheap)) if len(cheap) == 2 else None])

@@ -1,0 +1,142 @@
+"""Where a destination leads: its sink, the topic there, and whether anything can be sent to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from turnout.routes import Route
+from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink
+from turnout.routes.route import DEFAULT_SINK
+from turnout.subjects import matches
+from turnout.subscriptions.destinations import Rights, problem_of
+from turnout.transforms.java_regex import JavaRegex
+from turnout.transforms.java_regex_reader import JavaRegexError
+
+__all__ = ["Address", "Addresses"]
+
+_KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_KAFKA_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_REMEMBERED = 200_000
+"""How many destinations are remembered; beyond them all are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where one destination leads.
+
+    Attributes:
+        sink: its place among the route's sinks.
+        topic: what it is called there.
+        problem: why nothing can be sent there; None where something can.
+    """
+
+    sink: int
+    topic: str | None
+    problem: str | None = None
+
+
+class Addresses:
+    """Finds and checks the addresses of a route, each different one once.
+
+    Args:
+        route: whose sinks, and what may be reached in them.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self.sinks = list(route.sinks)
+        self.named = self.sinks != [DEFAULT_SINK]
+        self._endpoints = list(route.sinks.values())
+        self._rights = [
+            Rights(getattr(sink, "allow", None), _reads(route, name, sink)) for name, sink in route.sinks.items()
+        ]
+        self._destinations: dict[str, Address] = {}
+        self._topics: dict[str | None, Address] = {}
+
+    def of(self, destination: str) -> Address:
+        """The address of a subscription's destination."""
+        address = self._destinations.get(destination)
+        if address is None:
+            if len(self._destinations) > _REMEMBERED:
+                self._destinations.clear()
+            problem = problem_of(destination)
+            address = Address(0, destination, problem) if problem else self._found(destination)
+            self._destinations[destination] = address
+        return address
+
+    def of_topic(self, topic: str | None) -> Address:
+        """The address of a record that goes on under its own topic: a sink of files takes any, and none."""
+        address = self._topics.get(topic)
+        if address is None:
+            if len(self._topics) > _REMEMBERED:
+                self._topics.clear()
+            address = self._topics[topic] = self._found(topic)
+        return address
+
+    def split(self, text: str) -> tuple[int, str]:
+        """The place of the sink that a text names, and the topic there; the first sink takes what names none."""
+        name, colon, rest = text.partition(":")
+        if self.named and colon and name in self.sinks:
+            return self.sinks.index(name), rest
+        return 0, text
+
+    def _found(self, text: str | None) -> Address:
+        if text is None:
+            problem = "a message needs a topic" if isinstance(self._endpoints[0], NatsSink | KafkaSink) else None
+            return Address(0, None, problem)
+        name, colon, _ = text.partition(":")
+        if self.named and colon and name not in self.sinks:
+            return Address(0, text, f"names no sink: there is no {name!r}, only {', '.join(self.sinks)}")
+        place, topic = self.split(text)
+        return Address(place, topic, self._problem(place, topic))
+
+    def _problem(self, place: int, topic: str) -> str | None:
+        match self._endpoints[place]:
+            case NatsSink():
+                problem = problem_of(topic)
+            case KafkaSink():
+                problem = _kafka_problem(topic)
+            case _:
+                # The name of a topic is a value in a file; who may write which is all that can be asked.
+                return self._rights[place].refusal(topic) if self._rights[place].allow is not None else None
+        return problem or self._rights[place].refusal(topic)
+
+
+def _kafka_problem(topic: str) -> str | None:
+    if not _KAFKA_TOPIC.fullmatch(topic):
+        return "cannot be published to: a Kafka topic has up to 249 letters, digits, '.', '_' and '-'"
+    return "is not allowed: it is the broker's own" if topic in _KAFKA_OWN else None
+
+
+def _reads(route: Route, name: str, sink: Endpoint) -> Callable[[str], bool] | None:
+    """Whether the route itself reads a topic of this sink; None where it reads none."""
+    source = route.source
+    if isinstance(source, KafkaSource) and isinstance(sink, KafkaSink):
+        if _addresses_of(source.servers).isdisjoint(_addresses_of(sink.servers)):
+            return None
+        return _subscribed(source)
+    patterns = route.reads.get(name, ())
+    if not patterns:
+        return None
+    return lambda subject: any(matches(pattern, subject) for pattern in patterns)
+
+
+def _subscribed(source: KafkaSource) -> Callable[[str], bool] | None:
+    if source.topic_pattern is not None:
+        try:
+            return JavaRegex.of(source.topic_pattern).matches
+        except JavaRegexError:
+            # Spark says so when it reads.
+            return None
+    return frozenset(_texts(source.topics or ())).__contains__
+
+
+def _addresses_of(servers: str | Iterable[str]) -> frozenset[str]:
+    return frozenset(_texts(servers))
+
+
+def _texts(given: str | Iterable[str] | Mapping[str, str]) -> list[str]:
+    """A list that may be written as one text with commas."""
+    texts = given.split(",") if isinstance(given, str) else given
+    return [text.strip() for text in texts]

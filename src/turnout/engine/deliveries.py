@@ -1,0 +1,222 @@
+"""What is to be sent of a batch: for each message its record, where it goes, and what its id ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.engine.addresses import Address, Addresses
+from turnout.engine.origin import suffix
+from turnout.subjects.draw_hash import chained
+from turnout.subscriptions import index as _index
+from turnout.subscriptions.index import Index
+
+__all__ = ["NOBODY", "Deliveries", "Fanout", "OwnTopics"]
+
+Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NOBODY: Final = -1
+"""In the place of a subscription's number: the record goes on under its own topic."""
+
+_REMEMBERED = 1_000_000
+"""How many pairs of a subscription and a destination, or topics, are remembered; beyond them all are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """Messages to send, sorted by record; all columns have one length.
+
+    Attributes:
+        rows: of the records.
+        topics: where to, in the message's sink.
+        suffixes: of the message ids.
+        sinks: the place of each message's sink; None where all go to the first.
+        subscriptions: numbers of the index; `NOBODY` for a record under its own topic.
+        destinations: likewise.
+        problems: place → why nothing can be sent there.
+    """
+
+    rows: Rows
+    topics: Any
+    suffixes: Any
+    sinks: NDArray[np.int8] | None
+    subscriptions: Rows
+    destinations: Rows
+    problems: dict[int, str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, places: Rows) -> Self:
+        """Those at some places, in their order, without their problems."""
+        chosen = pa.array(places)
+        return type(self)(
+            self.rows[places],
+            self.topics.take(chosen),
+            self.suffixes.take(chosen),
+            None if self.sinks is None else self.sinks[places],
+            self.subscriptions[places],
+            self.destinations[places],
+            {},
+        )
+
+    def sendable(self) -> Self:
+        """Those without a problem."""
+        if not self.problems:
+            return self
+        return self.take(np.delete(np.arange(len(self)), list(self.problems)))
+
+    def of_rows(self, rows: Rows) -> Self:
+        """Those of some records."""
+        return self.take(np.flatnonzero(np.isin(self.rows, rows)))
+
+    def merged(self, others: Self) -> Self:
+        """These and others, sorted by record."""
+        order = np.argsort(np.concatenate([self.rows, others.rows]), kind="stable")
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        both = type(self)(
+            np.concatenate([self.rows, others.rows]),
+            pa.concat_arrays([self.topics, others.topics]),
+            pa.concat_arrays([self.suffixes, others.suffixes]),
+            None if self.sinks is None and others.sinks is None else np.concatenate([_sinks(self), _sinks(others)]),
+            np.concatenate([self.subscriptions, others.subscriptions]),
+            np.concatenate([self.destinations, others.destinations]),
+            {},
+        ).take(order)
+        moved = {int(back[place]): problem for place, problem in self.problems.items()}
+        moved |= {int(back[len(self) + place]): problem for place, problem in others.problems.items()}
+        both.problems.update(moved)
+        return both
+
+
+def _sinks(deliveries: Deliveries) -> NDArray[np.int8]:
+    return np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks
+
+
+class Fanout:
+    """Makes deliveries of one index's matches; what there is to know of a destination is found out once.
+
+    Args:
+        route: the route's name.
+        index: whose numbers are used.
+        addresses: where destinations lead.
+    """
+
+    def __init__(self, route: str, index: Index, addresses: Addresses) -> None:
+        self._seed = chained(route)
+        self._index = index
+        self._addresses = addresses
+        self._suffixes: dict[int, str] = {}
+        self._known: dict[int, Address] = {}
+        self._wrong: set[int] = set()
+
+    def of(self, sent: _index.Deliveries, rows: Rows) -> Deliveries:
+        """The deliveries of some matches.
+
+        Args:
+            sent: of the index.
+            rows: the batch's row of each of the index's.
+        """
+        pairs, first, places = np.unique(
+            (sent.subscriptions << 32) | sent.destinations, return_index=True, return_inverse=True
+        )
+        numbers = pairs.tolist()
+        self._learn(sent, numbers, first)
+        back = pa.array(places)
+        suffixes = pa.array([self._suffixes[number] for number in numbers], pa.string()).take(back)
+        if not self._addresses.named:
+            topics, sinks = self._index.destinations(sent.destinations), None
+        else:
+            known = [self._known[number] for number in numbers]
+            topics = pa.array([address.topic for address in known], pa.string()).take(back)
+            sinks = np.array([address.sink for address in known], np.int8)[places]
+        return Deliveries(
+            rows[sent.rows],
+            topics,
+            suffixes,
+            sinks,
+            sent.subscriptions,
+            sent.destinations,
+            self._problems(numbers, places),
+        )
+
+    def _learn(self, sent: _index.Deliveries, numbers: list[int], first: NDArray[np.intp]) -> None:
+        """Find out what is not known of a pair of a subscription and a destination."""
+        if len(self._suffixes) > _REMEMBERED:
+            self._suffixes.clear()
+            self._known.clear()
+            self._wrong.clear()
+        missing = [at for at, number in enumerate(numbers) if number not in self._suffixes]
+        if not missing:
+            return
+        some = first[missing]
+        ids = self._index.subscription_ids(sent.subscriptions[some]).to_pylist()
+        destinations = self._index.destinations(sent.destinations[some]).to_pylist()
+        for at, subscription_id, destination in zip(missing, ids, destinations, strict=True):
+            number = numbers[at]
+            self._suffixes[number] = f":{chained(subscription_id, destination, seed=self._seed):X}"
+            address = self._addresses.of(destination)
+            if self._addresses.named or address.problem:
+                self._known[number] = address
+            if address.problem:
+                self._wrong.add(number)
+
+    def _problems(self, numbers: list[int], places: NDArray[np.intp]) -> dict[int, str]:
+        if not self._wrong:
+            return {}
+        wrong = np.fromiter((number in self._wrong for number in numbers), np.bool_, len(numbers))
+        concerned = np.flatnonzero(wrong[places])
+        problems = {}
+        for place, pair in zip(concerned.tolist(), places[concerned].tolist(), strict=True):
+            problems[place] = self._known[numbers[pair]].problem or ""
+        return problems
+
+
+class OwnTopics:
+    """Makes deliveries of records that go on under their own topic.
+
+    Args:
+        parts: what the ids are made of beside the topic: the route's name, and what stands for a subscription.
+        addresses: where topics lead.
+    """
+
+    def __init__(self, parts: Sequence[str], addresses: Addresses) -> None:
+        self._parts = tuple(parts)
+        self._addresses = addresses
+        self._suffixes: dict[str, str] = {}
+        self._wrong: dict[str | None, str] = {}
+
+    def of(self, rows: Rows, topics: Sequence[str | None]) -> Deliveries:
+        """A delivery for each of some records."""
+        self._learn(set(topics))
+        nobody = np.full(len(rows), NOBODY, np.int64)
+        suffixes = [None if topic is None else self._suffixes[topic] for topic in topics]
+        texts, sinks = topics, None
+        if self._addresses.named:
+            found = [self._addresses.of_topic(topic) for topic in topics]
+            texts = [address.topic for address in found]
+            sinks = np.array([address.sink for address in found], np.int8)
+        problems = {}
+        if self._wrong:
+            problems = {at: self._wrong[topic] for at, topic in enumerate(topics) if topic in self._wrong}
+        return Deliveries(
+            rows, pa.array(texts, pa.string()), pa.array(suffixes, pa.string()), sinks, nobody, nobody, problems
+        )
+
+    def _learn(self, topics: set[str | None]) -> None:
+        if len(self._suffixes) > _REMEMBERED:
+            self._suffixes.clear()
+            self._wrong.clear()
+        for topic in topics.difference(self._suffixes):
+            problem = self._addresses.of_topic(topic).problem
+            if problem is not None:
+                self._wrong[topic] = problem
+            if topic is not None:
+                self._suffixes[topic] = suffix(*self._parts, topic)

@@ -1,0 +1,111 @@
+"""Headers that NATS cannot carry: a line of the protocol has no room for some names and values."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.records import Failure
+from turnout.records.headers import ARROW, has_match
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
+
+__all__ = ["HeaderRules"]
+
+_UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
+_BREAK = re.compile(rb"[\r\n]")
+_REMEMBERED = 10_000
+_SHOWN = 80
+
+
+class HeaderRules:
+    """What headers a route's sinks can carry; names are looked at once.
+
+    Args:
+        route: of its sinks NATS alone has such rules.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self._apply = any(isinstance(sink, NatsSink) for sink in route.sinks.values())
+        self._fit: set[str] = set()
+
+    def unfit(self, headers: Any) -> NDArray[np.bool_] | None:
+        """Which of all headers of some records cannot be written; None where all can.
+
+        Args:
+            headers: a list for each record, see `turnout.records.headers.ARROW`.
+        """
+        if not self._apply or not len(headers):
+            return None
+        pairs = pc.list_flatten(headers)
+        names, values = pc.struct_field(pairs, [0]), pc.struct_field(pairs, [1])
+        bad_names = self._bad_names(names)
+        breaks = has_match(_BREAK, values)
+        if not bad_names and not breaks:
+            return None
+        bad = pc.is_in(names, value_set=pa.array(bad_names, pa.string())).to_numpy(zero_copy_only=False)
+        if breaks:
+            broken = pc.fill_null(pc.match_substring_regex(values, "[\r\n]"), False)
+            bad = bad | broken.to_numpy(zero_copy_only=False)
+        return bad if bad.any() else None
+
+    def _bad_names(self, names: Any) -> list[str]:
+        bad = []
+        for name in pc.unique(names).to_pylist():
+            if name is None or name in self._fit:
+                continue
+            if _UNFIT_NAME.search(name):
+                bad.append(name)
+                continue
+            if len(self._fit) >= _REMEMBERED:
+                self._fit.clear()
+            self._fit.add(name)
+        return bad
+
+    def failures(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, Failure]:
+        """Place of a record → its first header that cannot be written."""
+        owners = pc.list_parent_indices(headers).to_numpy()
+        names = pc.struct_field(pc.list_flatten(headers), [0])
+        return {int(owners[at]): _failure(names[at].as_py()) for at in reversed(np.flatnonzero(bad).tolist())}
+
+    def without(self, headers: Any, bad: NDArray[np.bool_]) -> Any:
+        """The headers of each record but for the bad ones."""
+        kept = np.flatnonzero(~bad)
+        owners = pc.list_parent_indices(headers).to_numpy()[kept]
+        offsets = np.zeros(len(headers) + 1, np.int32)
+        np.cumsum(np.bincount(owners, minlength=len(headers)), out=offsets[1:])
+        pairs = pc.list_flatten(headers).take(pa.array(kept))
+        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
+
+    def left_out(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, str]:
+        """Place of a record → the names of its headers that cannot be written, for a person."""
+        owners = pc.list_parent_indices(headers).to_numpy()
+        names = pc.struct_field(pc.list_flatten(headers), [0])
+        texts: dict[int, str] = {}
+        for at in np.flatnonzero(bad).tolist():
+            owner, name = int(owners[at]), _shown(names[at].as_py())
+            texts[owner] = f"{texts[owner]}, {name}" if owner in texts else name
+        return texts
+
+
+def _failure(name: str) -> Failure:
+    problem = (
+        "a name has neither blanks nor colons nor line breaks, and is not empty"
+        if _UNFIT_NAME.search(name)
+        else "a value cannot hold a line break"
+    )
+    return Failure(
+        "HEADER_CONVERTER",
+        "turnout.sink.nats",
+        "org.apache.kafka.connect.errors.DataException",
+        f"header {_shown(name)} cannot be written to NATS: {problem}",
+    )
+
+
+def _shown(name: str) -> str:
+    return repr(name) if len(name) <= _SHOWN else f"{name[:_SHOWN]!r}…"

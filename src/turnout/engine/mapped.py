@@ -1,0 +1,72 @@
+"""Which mapping a topic takes, and which of its shares: for those who ask why a record went where it went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.routes import Route
+from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
+
+__all__ = ["Chosen", "Mapped", "chosen_by", "mapped_by"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The mapping that a topic takes.
+
+    Attributes:
+        mapping: the first whose source matches.
+        group: the cluster whose destinations apply, "" for the default ones.
+        share: the one that the draw falls into; None where it falls into what is lost.
+    """
+
+    mapping: SubjectMapping
+    group: str
+    share: Share | None
+
+
+def chosen_by(table: MappingTable, cluster: str | None, topic: str, draw: float) -> Chosen | None:
+    """The mapping that *topic* takes with this draw; None where nothing maps it."""
+    mapping = table.find(topic)
+    if mapping is None:
+        return None
+    group = cluster if cluster and cluster in mapping.groups else ""
+    return Chosen(mapping, group, mapping.choose(cluster, draw))
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """What the mappings did with a record's topic.
+
+    Attributes:
+        topic: before.
+        source: of the mapping that was taken; None where none matches.
+        group: the cluster whose destinations apply, "" for the default ones.
+        destination: the one that was chosen; None where the record is lost.
+        share: how often it is chosen, in percent; of a lost record, how often that happens.
+        draw: the record's number in [0, 1), from its topic, partition and offset.
+        drawn: whether the draw made a difference.
+        mapped: the topic afterwards; None where the record is lost.
+    """
+
+    topic: str
+    source: str | None
+    group: str
+    destination: str | None
+    share: int
+    draw: float
+    drawn: bool
+    mapped: str | None
+
+
+def mapped_by(route: Route, topic: str, draw: float, mapped: str | None) -> Mapped:
+    """What the route's mappings did with *topic*, of which they made *mapped*."""
+    chosen = chosen_by(route.mappings, route.cluster, topic, draw)
+    if chosen is None:
+        return Mapped(topic, None, "", topic, 100, draw, drawn=False, mapped=mapped)
+    shares = chosen.mapping.group(route.cluster)
+    share = chosen.share
+    weight = 100 - sum(one.weight for one in shares) if share is None else share.weight
+    drawn = weight < 100 or any(one.transform.is_random for one in shares)
+    destination = None if share is None else share.transform.destination
+    return Mapped(topic, chosen.mapping.source, chosen.group, destination, weight, draw, drawn, mapped)

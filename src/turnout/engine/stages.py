@@ -1,0 +1,164 @@
+"""What each stage of a chain does to one record: the record before and after it, and what its predicates saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turnout.conditions import format_condition
+from turnout.engine.reading import Consumed
+from turnout.engine.trace import Watch
+from turnout.records import FAILED, FILTERED, Batch, Record
+from turnout.records.text import iso_of, json_of, text_of
+from turnout.routes import Route
+from turnout.transforms.apply import StageRunner
+from turnout.transforms.base import Errors, Predicate
+from turnout.transforms.chain import Guard
+from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
+
+__all__ = ["Answer", "StageReport", "StageWatch", "predicate_text", "shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one predicate said.
+
+    Attributes:
+        predicate: the predicate with its options.
+        negate: whether its answer was turned around.
+        holds: its own answer, before that.
+        saw: what it looked at, by name.
+    """
+
+    alias: str
+    predicate: str
+    negate: bool
+    holds: bool
+    saw: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """One stage as it was for the record.
+
+    Attributes:
+        outcome: ``applied``, ``not matched``, ``dropped``, ``failed``, or ``skipped`` after a failure or a drop.
+        error: why it failed.
+    """
+
+    name: str
+    transform: str
+    answers: tuple[Answer, ...]
+    outcome: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    error: str | None = None
+
+
+class StageWatch(Watch):
+    """Reports what the stages do to the only record of a batch.
+
+    Attributes:
+        reports: a report for each stage, and one before them where the record cannot be decoded.
+        read: the record as it was read, decoded if it can be.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self._answers: tuple[Answer, ...] = ()
+        self._dead = False
+        self._now: Mapping[str, Any] = {}
+        self.reports: list[StageReport] = []
+        self.read: Mapping[str, Any] = {}
+
+    def decoded(self, records: Batch, consumed: Consumed) -> None:
+        """Look at the record as it was read."""
+        self._now = self.read = _as_read(records, consumed) if records.failures else shown(records.record(0))
+        if records.failures:
+            failure = records.failures[0]
+            side, codec = ("key", self._route.key) if failure.stage == "KEY_CONVERTER" else ("value", self._route.value)
+            self.reports.append(StageReport(side, codec.format, (), "failed", self.read, self.read, failure.message))
+
+    def before(self, stage: StageRunner, records: Batch) -> None:
+        """Ask the predicates what the stage is going to ask them."""
+        self._dead = bool(records.outcomes[0])
+        self._answers = () if self._dead else tuple(_answer(guard, records) for guard in stage.stage.guards)
+
+    def after(self, stage: StageRunner, records: Batch) -> None:
+        """Report what the stage has done."""
+        outcome = "skipped" if self._dead else _outcome(stage, self._answers, records)
+        after = self._now if records.outcomes[0] else shown(records.record(0))
+        error = records.failures[0].message if outcome == "failed" else None
+        label = stage.stage.transform.label
+        report = StageReport(stage.stage.name, label, self._answers, outcome, self._now, after, error)
+        self.reports.append(report)
+        self._now = after
+
+
+def _outcome(runner: StageRunner, answers: tuple[Answer, ...], records: Batch) -> str:
+    if records.outcomes[0] == FAILED:
+        return "failed"
+    if records.outcomes[0] == FILTERED:
+        return "dropped"
+    if runner.noted:
+        return "not matched"
+    applies = all(answer.holds != answer.negate for answer in answers) != (runner.stage.negate and bool(answers))
+    return "applied" if applies else "not matched"
+
+
+def _answer(guard: Guard, records: Batch) -> Answer:
+    errors: Errors = {}
+    holds = bool(np.asarray(guard.predicate.test(records, errors))[0])
+    return Answer(guard.alias, predicate_text(guard.predicate), guard.negate, holds, _seen_by(guard.predicate, records))
+
+
+def predicate_text(predicate: Predicate) -> str:
+    """A predicate with its options."""
+    return f"Condition({format_condition(predicate.tree)})" if isinstance(predicate, Condition) else repr(predicate)
+
+
+def _seen_by(predicate: Predicate, records: Batch) -> dict[str, str | None]:
+    """What a predicate looks at in the only record of a batch; the topic, of one that is not known here."""
+    match predicate:
+        case Condition():
+            return {key: texts_of(records, key)[0] for key in predicate.keys}
+        case HasHeaderKey():
+            return {"headers": ", ".join(header.name for header in records.headers.of(0))}
+        case RecordIsTombstone():
+            record = records.record(0)
+            return {"value": text_of(record.value, record.value_schema)}
+    return {"topic": records.topics[0]}
+
+
+def shown(record: Record) -> dict[str, Any]:
+    """A record as plain JSON."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": text_of(record.key, record.key_schema),
+        "value": _plain(record.value)
+        if isinstance(record.value, bytes)
+        else json_of(record.value, record.value_schema),
+        "headers": [
+            [
+                header.name,
+                _plain(header.value) if isinstance(header.value, bytes) else text_of(header.value, header.schema),
+            ]
+            for header in record.headers
+        ],
+        "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
+    }
+
+
+def _plain(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def _as_read(records: Batch, consumed: Consumed) -> dict[str, Any]:
+    """The only record of a batch before anything was decoded."""
+    parts = {"topic": consumed.topics[0], "key": _plain(consumed.keys[0]), "value": _plain(consumed.values[0])}
+    return {**shown(records.record(0)), **parts}

@@ -1,0 +1,107 @@
+"""Records as the sinks get them: keys and values encoded once for each record, headers that can be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.codecs import Codec, EncodeErrors
+from turnout.engine.headers import HeaderRules
+from turnout.errors import RecordError
+from turnout.records import Batch, Block, Failure
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
+
+__all__ = ["Outgoing", "Writer"]
+
+Rows = NDArray[np.int64]
+Bodies = dict[int, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """The records that are delivered, as they are sent.
+
+    Attributes:
+        rows: of the records.
+        values: by row.
+        keys: by row; none where no sink has keys.
+        headers: a list for each of *rows*.
+        dropped_headers: how many headers were left out, because they cannot be written.
+    """
+
+    rows: Rows
+    values: Bodies
+    keys: Bodies
+    headers: Any
+    dropped_headers: int = 0
+
+
+class Writer:
+    """Writes records for a route's sinks.
+
+    Args:
+        route: says what a header that cannot be written does to its record.
+        rules: which those are.
+        key: the codec of keys.
+        value: the codec of values.
+    """
+
+    def __init__(self, route: Route, rules: HeaderRules, key: Codec, value: Codec) -> None:
+        self._rules = rules
+        self._drops = route.errors.bad_headers == "drop"
+        self._key = key
+        self._value = value
+        # JetStream messages have no key.
+        self._needs_keys = any(not isinstance(sink, NatsSink) for sink in route.sinks.values())
+
+    def written(self, records: Batch, rows: Rows) -> Outgoing:
+        """Some records; those that cannot be written fail, and are not among them."""
+        headers = records.headers.to_arrow(rows)
+        bad = self._rules.unfit(headers)
+        if bad is not None and not self._drops:
+            wrong = self._rules.failures(headers, bad)
+            records.fail({int(rows[place]): failure for place, failure in wrong.items()})
+        values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
+        keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self._needs_keys else {}
+        if records.failures:
+            kept = np.flatnonzero(~np.isin(rows, list(records.failures)))
+            rows, headers = rows[kept], headers.take(pa.array(kept))
+        if bad is None or not self._drops:
+            return Outgoing(rows, values, keys, headers)
+        bad = self._rules.unfit(headers)
+        if bad is None:
+            return Outgoing(rows, values, keys, headers)
+        return Outgoing(rows, values, keys, self._rules.without(headers, bad), int(bad.sum()))
+
+
+def _encoded(records: Batch, side: list[Block], rows: Rows, codec: Codec, stage: str) -> Bodies:
+    """Row → bytes of these records; those that cannot be encoded fail."""
+    chosen_rows = np.zeros(len(records), np.bool_)
+    chosen_rows[rows] = True
+    bodies: Bodies = {}
+    failures: dict[int, Failure] = {}
+    for block in tuple(side):
+        chosen = block.take(np.flatnonzero(chosen_rows[block.rows]))
+        if not len(chosen):
+            continue
+        encoded, wrong = _encode(codec, chosen)
+        places = chosen.rows.tolist()
+        bodies.update(zip(places, encoded, strict=True))
+        failures |= {places[place]: Failure.of(error, stage, codec.class_name) for place, error in wrong.items()}
+    records.fail(failures)
+    return bodies
+
+
+def _encode(codec: Codec, block: Block) -> tuple[list[bytes | None], dict[int, RecordError]]:
+    """The bytes of a block's values, and place → why of those that cannot be written."""
+    try:
+        return codec.encode(block), {}
+    except EncodeErrors as errors:
+        return errors.texts, errors.errors
+    except RecordError as error:
+        return [None] * len(block), dict.fromkeys(range(len(block)), error)

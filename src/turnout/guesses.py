@@ -1,0 +1,42 @@
+"""What somebody perhaps meant who wrote a name that nobody knows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["did_you_mean", "nearest"]
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that is most like *word*, whatever the case; None where none is like it.
+
+    A name that one slip of the fingers makes the word of comes before all others.
+
+    >>> nearest("exlude", ["include", "exclude", "renames"])
+    'exclude'
+    """
+    lowered = {name.lower(): name for name in known}
+    slips = [name for name in lowered if _one_slip(word.lower(), name)]
+    near = slips or difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
+    return lowered[near[0]] if near else None
+
+
+def _one_slip(word: str, name: str) -> bool:
+    """Whether one letter is too many, missing or another, or two that stand together are swapped."""
+    begin = _common(word, name)
+    word, name = word[begin:], name[begin:]
+    end = _common(word[::-1], name[::-1])
+    word, name = word[: len(word) - end], name[: len(name) - end]
+    return max(len(word), len(name)) <= 1 or (len(word) == 2 and word == name[::-1])
+
+
+def _common(one: str, other: str) -> int:
+    """How many letters are the same at the beginning."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean "x"?`` where something near is known, else nothing."""
+    near = nearest(word, known)
+    return f'; did you mean "{near}"?' if near else ""

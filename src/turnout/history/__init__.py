@@ -1,0 +1,6 @@
+"""What was, and what would be: a route's program over records that somebody chose, without a run."""
+
+from turnout.history.cases import CaseResult, Report, run_cases
+from turnout.history.suite import Case, Suite, load_suites
+
+__all__ = ["Case", "CaseResult", "Report", "Suite", "load_suites", "run_cases"]

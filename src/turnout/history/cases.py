@@ -1,0 +1,154 @@
+"""Tests of a route, run: all records of a kind in one batch, each with an answer of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from turnout.conditions import format_condition
+from turnout.engine import Program
+from turnout.engine.explain import explain
+from turnout.engine.given import record_batch
+from turnout.history.comparison import ABSENT, Difference, differences
+from turnout.history.coverage import Coverage, CoverageWatch
+from turnout.history.ending import Ending, ending_of
+from turnout.history.suite import Case
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.address import existing
+from turnout.subscriptions.index import Index
+
+__all__ = ["CaseResult", "Report", "run_cases"]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """One test, run.
+
+    Attributes:
+        case: the test.
+        ending: what became of its record.
+        differences: what was expected otherwise; one of a case that expects nothing yet.
+    """
+
+    case: Case
+    ending: Ending
+    differences: tuple[Difference, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.differences
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All tests of a route, run.
+
+    Attributes:
+        route: its name.
+        results: in the order of the cases.
+        coverage: what the tests have reached.
+        seconds: how long they took.
+    """
+
+    route: str
+    results: tuple[CaseResult, ...]
+    coverage: Coverage
+    seconds: float
+
+    @property
+    def failed(self) -> Sequence[CaseResult]:
+        """Those that did not pass."""
+        return [result for result in self.results if not result.passed]
+
+
+def run_cases(route: Route, cases: Iterable[Case]) -> Report:
+    """Run tests against a route, without Spark and without its servers.
+
+    Cases that share cluster and subscriptions go through the program in one batch.
+
+    Args:
+        route: the route.
+        cases: of `load_suites`, or made by hand.
+
+    Raises:
+        StoreUnavailableError: a case wants the subscriptions of the route's store, which cannot be reached.
+    """
+    begun = time.monotonic()
+    watch = CoverageWatch(route)
+    ordered = list(cases)
+    groups = _grouped(ordered, route)
+    results = {at: result for group in groups for at, result in group.results(watch)}
+    ids = (one.id for group in groups for one in group.subscriptions)
+    delivered = (id_ for result in results.values() for id_, _ in result.ending.deliveries)
+    coverage = Coverage.of(watch, ids, delivered)
+    in_order = tuple(results[at] for at in range(len(ordered)))
+    return Report(route.name, in_order, coverage, time.monotonic() - begun)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Cases that are run in one batch, each with its place among all."""
+
+    route: Route
+    subscriptions: Sequence[Subscription]
+    cases: list[tuple[int, Case]]
+
+    def results(self, watch: CoverageWatch) -> Iterable[tuple[int, CaseResult]]:
+        program = Program.of(self.route)
+        index = Index.of(self.subscriptions) if self.route.subscriptions is not None else None
+        batch = record_batch([case.record for _, case in self.cases])
+        trace = program.trace(batch, index, watch.of_cluster(self.route.cluster))
+        for row, (at, case) in enumerate(self.cases):
+            ending = ending_of(trace, row)
+            yield at, CaseResult(case, ending, tuple(self._compared(program, index, case, ending)))
+
+    def _compared(self, program: Program, index: Index | None, case: Case, ending: Ending) -> Iterable[Difference]:
+        if case.expect is None:
+            yield Difference("expect", ABSENT, ending.outcome, "nothing is expected yet: --update writes what happens")
+            return
+        for difference in differences(case.expect, ending):
+            missing = difference.expected if difference.path == "deliveries" else None
+            if isinstance(missing, dict) and difference.actual is ABSENT:
+                yield replace(difference, note=self._blame(program, index, case, missing.get("subscription")))
+            else:
+                yield difference
+
+    def _blame(self, program: Program, index: Index | None, case: Case, asked: str | None) -> str:
+        """Why a subscription does not get a case's record."""
+        by_id = {one.id: one for one in self.subscriptions}
+        if asked is None or index is None:
+            return ""
+        if asked not in by_id:
+            return f"there is no subscription {asked!r}"
+        answer = explain(program, record_batch([case.record]), index, by_id, asked=asked).asked
+        if answer is None or not answer.blame:
+            return ""
+        leaves = ", ".join(f"{leaf.test} ({_seen(leaf.value)})" for leaf in answer.blame)
+        return f"{format_condition(by_id[asked].condition)} fails by {leaves}"
+
+
+def _seen(value: str | None) -> str:
+    return "missing" if value is None else repr(value)
+
+
+def _grouped(cases: Sequence[Case], route: Route) -> list[_Group]:
+    groups: dict[tuple[str | None, tuple[Subscription, ...] | None], _Group] = {}
+    for at, case in enumerate(cases):
+        key = (case.cluster, case.subscriptions)
+        if key not in groups:
+            groups[key] = _Group(replace(route, cluster=case.cluster), _matched_with(route, case), [])
+        groups[key].cases.append((at, case))
+    return list(groups.values())
+
+
+def _matched_with(route: Route, case: Case) -> Sequence[Subscription]:
+    if case.subscriptions is not None or route.subscriptions is None:
+        return case.subscriptions or ()
+    store = open_store(existing(route.subscriptions.store))
+    try:
+        return store.snapshot().subscriptions
+    finally:
+        store.close()

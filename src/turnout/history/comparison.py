@@ -1,0 +1,164 @@
+"""What was expected of a record beside what became of it: the differences, value by value and path by path."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turnout.engine.given import bytes_of
+from turnout.history.document import DeliveryPart, ExpectPart
+from turnout.history.ending import Delivery, Ending, read_back
+
+__all__ = ["ABSENT", "Difference", "differences", "expected_outcome"]
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT: Final = _Absent()
+"""What stands where there is nothing, which is not null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as it was expected.
+
+    Attributes:
+        path: the part of the expectation, with the steps into it: ``value.carrier``.
+        expected: `ABSENT` for what should not be there.
+        actual: `ABSENT` for what is not there.
+        note: what is known of the cause.
+    """
+
+    path: str
+    expected: Any
+    actual: Any
+    note: str = ""
+
+
+def expected_outcome(expect: ExpectPart) -> str:
+    """How the record is to end."""
+    if expect.outcome is not None:
+        return expect.outcome
+    return "delivered" if expect.stage is None and expect.reason is None else "dead_lettered"
+
+
+def differences(expect: ExpectPart, ending: Ending) -> list[Difference]:
+    """What is not as it was expected; of a record that ended otherwise only that, for all else follows from it."""
+    outcome = expected_outcome(expect)
+    if outcome != ending.outcome:
+        reason = "" if ending.reason is None else f"{ending.stage}: {ending.reason}"
+        return [Difference("outcome", outcome, ending.outcome, reason)]
+    return [*_failure(expect, ending), *_parts(expect, ending), *_deliveries(expect, ending)]
+
+
+def _failure(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
+    if expect.stage is not None and expect.stage != ending.stage:
+        yield Difference("stage", expect.stage, _or_absent(ending.stage))
+    if expect.reason is not None and expect.reason not in (ending.reason or ""):
+        yield Difference("reason", expect.reason, _or_absent(ending.reason))
+    if expect.topic is not None and expect.topic != ending.topic:
+        yield Difference("topic", expect.topic, _or_absent(ending.topic))
+
+
+def _parts(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
+    given = expect.model_fields_set
+    if "key" in given:
+        yield from _content("key", expect.key, ending.key, exact=False)
+    if "value" in given:
+        yield from _content("value", expect.value, ending.value, exact="value" in expect.exact)
+    if expect.value_base64 is not None:
+        raw = None if ending.value is None else base64.b64encode(ending.value).decode()
+        if expect.value_base64 != raw:
+            yield Difference("valueBase64", expect.value_base64, _or_absent(raw))
+    if expect.headers is not None:
+        yield from _headers(expect.headers, ending, exact="headers" in expect.exact)
+
+
+def _or_absent(actual: Any) -> Any:
+    return ABSENT if actual is None else actual
+
+
+def _content(path: str, expected: Any, raw: bytes | None, *, exact: bool) -> Iterator[Difference]:
+    """A key or a value: text stands for its bytes or for the JSON text that it is, all else for JSON."""
+    if isinstance(expected, str) and raw == expected.encode():
+        return
+    yield from _compared(path, expected, read_back(raw), exact=exact)
+
+
+def _compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[Difference]:
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        yield from _objects(path, expected, actual, exact=exact)
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for at, (one, other) in enumerate(zip(expected, actual, strict=True)):
+            yield from _compared(f"{path}[{at}]", one, other, exact=exact)
+    elif not _same(expected, actual):
+        yield Difference(path, expected, actual)
+
+
+def _objects(path: str, expected: Mapping[Any, Any], actual: Mapping[Any, Any], *, exact: bool) -> Iterator[Difference]:
+    for name, value in expected.items():
+        # To expect null of a field is to expect that it is not there, or null.
+        if str(name) in actual:
+            yield from _compared(f"{path}.{name}", value, actual[str(name)], exact=exact)
+        elif exact or value is not None:
+            yield Difference(f"{path}.{name}", value, ABSENT)
+    if exact:
+        names = set(map(str, expected))
+        yield from (Difference(f"{path}.{name}", ABSENT, value) for name, value in actual.items() if name not in names)
+
+
+def _same(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    return bool(expected == actual)
+
+
+def _headers(expected: Mapping[str, Any], ending: Ending, *, exact: bool) -> Iterator[Difference]:
+    actual: dict[str, list[str | None]] = {}
+    for name, text in ending.headers:
+        actual.setdefault(name, []).append(text)
+    for name, texts in expected.items():
+        several = [_header_text(text) for text in texts] if isinstance(texts, list) else [_header_text(texts)]
+        there = actual.get(name)
+        if texts is None and (there is None or there == [None]):
+            continue
+        if several != there:
+            yield Difference(f"headers.{name}", texts, ABSENT if there is None else _one_or_all(there))
+    if exact:
+        extra = (name for name in actual if name not in expected)
+        yield from (Difference(f"headers.{name}", ABSENT, _one_or_all(actual[name])) for name in extra)
+
+
+def _header_text(text: Any) -> str | None:
+    raw = bytes_of(text)
+    return None if raw is None else raw.decode()
+
+
+def _one_or_all(texts: list[str | None]) -> Any:
+    return texts[0] if len(texts) == 1 else texts
+
+
+def _deliveries(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
+    if expect.deliveries is None:
+        return
+    left = list(ending.deliveries)
+    for part in expect.deliveries:
+        taken = next((delivery for delivery in left if _meets(part, delivery)), None)
+        if taken is None:
+            yield Difference("deliveries", part.model_dump(exclude_none=True), ABSENT)
+        else:
+            left.remove(taken)
+    if not expect.deliveries or "deliveries" in expect.exact:
+        for subscription, destination in left:
+            actual = {} if subscription is None else {"subscription": subscription}
+            yield Difference("deliveries", ABSENT, {**actual, "destination": destination})
+
+
+def _meets(part: DeliveryPart, delivery: Delivery) -> bool:
+    subscription, destination = delivery
+    return part.subscription in (None, subscription) and part.destination in (None, destination)

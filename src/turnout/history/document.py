@@ -1,0 +1,107 @@
+"""A file of tests as pydantic checks it: names and types."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from turnout.routes.endpoints import Part
+
+__all__ = ["CasePart", "DeliveryPart", "ExpectPart", "SubscriptionPart", "SuiteDocument"]
+
+Compared = Literal["value", "headers", "deliveries"]
+
+
+class SubscriptionPart(Part):
+    """A subscription that the tests are matched with.
+
+    Attributes:
+        id: what expectations call it.
+        destinations: where its messages go.
+        when: its condition, in the text syntax.
+    """
+
+    id: str = Field(min_length=1)
+    destinations: str | list[str]
+    when: str
+
+
+class DeliveryPart(Part):
+    """A message that is expected: of one subscription, to one destination; a text alone is a destination."""
+
+    subscription: str | None = None
+    destination: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, given: Any) -> Any:
+        return {"destination": given} if isinstance(given, str) else given
+
+
+class ExpectPart(Part):
+    """What is to become of the record. What is not named is not looked at.
+
+    Attributes:
+        outcome: how it ends; ``delivered`` unless a stage or a reason is named, then ``dead_lettered``.
+        stage: where it failed.
+        reason: a part of why.
+        topic: as transformed and mapped.
+        key: as written.
+        value: likewise: JSON, or text.
+        value_base64: likewise, of bytes that are no text.
+        headers: name → text, or a list of texts; null for none of that name.
+        deliveries: subscription and destination of messages, in any order; an empty list for none.
+        exact: what has to be there and nothing beside: true for all that can be, or a list of them.
+    """
+
+    outcome: (
+        Literal["delivered", "filtered", "unmatched", "dead_lettered", "lost_by_weight", "discarded", "stopped"] | None
+    ) = None
+    stage: str | None = None
+    reason: str | None = None
+    topic: str | None = None
+    key: Any = None
+    value: Any = None
+    value_base64: str | None = None
+    headers: dict[str, Any] | None = None
+    deliveries: list[DeliveryPart] | None = None
+    exact: list[Compared] = Field(default_factory=list)
+
+    @field_validator("exact", mode="before")
+    @classmethod
+    def _of_flag(cls, given: Any) -> Any:
+        if isinstance(given, bool):
+            return ["value", "headers", "deliveries"] if given else []
+        return given
+
+
+class CasePart(Part):
+    """One test: a record, and what is expected to become of it.
+
+    Attributes:
+        name: a sentence.
+        record: topic, key, value, headers, timestamp, partition, offset.
+        cluster: whose mappings apply, where it is not the suite's.
+        subscriptions: those of this test alone.
+    """
+
+    name: str = Field(min_length=1)
+    record: dict[str, Any]
+    expect: ExpectPart | None = None
+    cluster: str | None = None
+    subscriptions: list[SubscriptionPart] | None = None
+
+
+class SuiteDocument(Part):
+    """The ``tests`` of a route, or the file beside it.
+
+    Attributes:
+        cluster: whose mappings apply; the route's if not given.
+        subscriptions: what all tests are matched with.
+        cases: the tests.
+    """
+
+    cluster: str | None = None
+    subscriptions: list[SubscriptionPart] | None = None
+    cases: list[CasePart]

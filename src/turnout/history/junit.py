@@ -1,0 +1,40 @@
+"""Reports as JUnit's XML, which every continuous integration reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from xml.etree import ElementTree as ET
+
+from turnout.history.cases import CaseResult, Report
+from turnout.history.shown import difference_lines
+
+__all__ = ["junit_xml"]
+
+
+def junit_xml(reports: Iterable[Report]) -> str:
+    """One ``testsuite`` for each route, one ``testcase`` for each test."""
+    root = ET.Element("testsuites")
+    for report in reports:
+        failed = len(report.failed)
+        numbers = {"tests": str(len(report.results)), "failures": str(failed), "errors": "0"}
+        suite = ET.SubElement(root, "testsuite", {"name": report.route, "time": f"{report.seconds:.3f}", **numbers})
+        for result in report.results:
+            _add(suite, report, result)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add(suite: ET.Element, report: Report, result: CaseResult) -> None:
+    case = result.case
+    place = {} if case.file is None else {"file": str(case.file), "line": str(case.line or 1)}
+    names = {"classname": report.route, "name": _sayable(case.name)}
+    element = ET.SubElement(suite, "testcase", {**names, **place})
+    if not result.passed:
+        lines = [_sayable(line) for one in result.differences for line in difference_lines(one)]
+        failure = ET.SubElement(element, "failure", message=lines[0])
+        failure.text = "\n".join(lines)
+
+
+def _sayable(text: str) -> str:
+    """The text without the characters that XML 1.0 has no way to write."""
+    return "".join(char if char in "\t\n" or " " <= char <= "\ud7ff" or char >= "\ue000" else "\ufffd" for char in text)

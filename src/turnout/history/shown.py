@@ -1,0 +1,84 @@
+"""Differences and reports as text and as plain values."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from turnout.history.cases import CaseResult, Report
+from turnout.history.comparison import ABSENT, Difference
+from turnout.history.coverage import KINDS
+
+__all__ = ["coverage_lines", "difference_lines", "plain", "report_json"]
+
+
+def plain(value: Any) -> Any:
+    """A value of a difference as JSON takes it: bytes that are no text as base64, what is not there as null."""
+    if value is ABSENT:
+        return None
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def difference_lines(difference: Difference) -> list[str]:
+    """The path with what was expected and what was there, one under the other."""
+    expected, actual = _text(difference.expected), _text(difference.actual)
+    lines = [f"{difference.path}: expected {expected}", f"{' ' * len(difference.path)}  found    {actual}"]
+    return [*lines, f"    {difference.note}"] if difference.note else lines
+
+
+def _text(value: Any) -> str:
+    if value is ABSENT:
+        return "nothing"
+    return json.dumps(plain(value), ensure_ascii=False, default=str)
+
+
+def coverage_lines(report: Report) -> Iterator[str]:
+    """How much of each kind was reached, and what was not."""
+    counts = []
+    for kind in KINDS:
+        items = report.coverage.of_kind(kind)
+        if items:
+            counts.append(f"{sum(item.reached for item in items)} of {len(items)} {kind}s")
+    if counts:
+        yield f"reached {', '.join(counts)}"
+    missed = list(report.coverage.missed)
+    yield from (f"    no test reaches {item.kind} {item.name}" for item in missed[:_SHOWN])
+    if len(missed) > _SHOWN:
+        yield f"    and {len(missed) - _SHOWN:,} more; --json has them all"
+
+
+_SHOWN = 30
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The report as ``--json`` prints it."""
+    items = report.coverage.items
+    return {
+        "route": report.route,
+        "tests": len(report.results),
+        "failed": len(report.failed),
+        "seconds": round(report.seconds, 3),
+        "cases": [_result_json(result) for result in report.results],
+        "coverage": [{"kind": item.kind, "name": item.name, "reached": item.reached} for item in items],
+    }
+
+
+def _result_json(result: CaseResult) -> dict[str, Any]:
+    return {
+        "name": result.case.name,
+        "file": None if result.case.file is None else str(result.case.file),
+        "line": result.case.line,
+        "passed": result.passed,
+        "outcome": result.ending.outcome,
+        "differences": [
+            {
+                "path": difference.path,
+                "expected": plain(difference.expected),
+                "found": plain(difference.actual),
+                "note": difference.note or None,
+            }
+            for difference in result.differences
+        ],
+    }

@@ -1,0 +1,207 @@
+"""The tests of a route: those in its own file, and those in the file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from turnout.conditions import parse
+from turnout.engine.given import Given
+from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
+from turnout.history.document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
+from turnout.routes import Route
+from turnout.routes.mistakes import from_validation
+from turnout.routes.places import Path, dotted, line_of
+from turnout.routes.yaml_text import YamlText
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.rules import check
+
+__all__ = ["STORE", "Case", "Suite", "load_suites"]
+
+STORE = "store"
+"""What stands for the subscriptions of the route's own store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One test.
+
+    Attributes:
+        name: what it says.
+        record: what comes in.
+        expect: what is to become of it; None where that was not written yet.
+        cluster: whose mappings apply.
+        subscriptions: what it is matched with; None for what the route's store holds.
+        file: where it stands.
+        line: likewise, from 1.
+        place: its path in that file.
+    """
+
+    name: str
+    record: Given
+    expect: ExpectPart | None = None
+    cluster: str | None = None
+    subscriptions: tuple[Subscription, ...] | None = ()
+    file: FilePath | None = None
+    line: int | None = None
+    place: Path = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The tests of one file.
+
+    Attributes:
+        file: the file.
+        cases: in its order.
+        prefix: where they stand in it.
+    """
+
+    file: FilePath
+    cases: tuple[Case, ...]
+    prefix: Path = ()
+
+    @classmethod
+    def parse(cls, text: str, route: Route, file: FilePath, prefix: Path = ()) -> Self | None:
+        """The tests that stand in a text at *prefix*; None where there are none.
+
+        Raises:
+            ConfigError: lists every mistake, with path and line.
+        """
+        what = f"{file} cannot be used"
+        try:
+            yaml = YamlText.parse(text, what=what)
+        except RouteError as failure:
+            raise ConfigError(failure.mistakes, what=what) from failure
+        document = yaml.value
+        for step in prefix:
+            document = document.get(step) if isinstance(document, dict) else None
+        if document is None:
+            return None
+        reader = _Reader(document, yaml.lines, prefix, route, file)
+        cases = reader.cases()
+        reader.mistakes += [one for one in yaml.mistakes if not prefix or one.path.startswith(dotted(prefix))]
+        if reader.mistakes:
+            raise ConfigError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=what)
+        return cls(file, tuple(cases), prefix)
+
+
+def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
+    """The tests of a route: ``tests`` in its file, and ``NAME.test.yaml`` beside it.
+
+    Raises:
+        ConfigError: one of them is wrong, or there are none.
+    """
+    beside = route_file.with_name(f"{route_file.stem}.test.yaml")
+    suites = [Suite.parse(route_file.read_text(encoding="utf-8"), route, route_file, ("tests",))]
+    if beside.exists():
+        suites.append(Suite.parse(beside.read_text(encoding="utf-8"), route, beside))
+    there = [suite for suite in suites if suite is not None]
+    if not there:
+        raise ConfigError([Mistake("tests", f"{route_file} has none, and there is no {beside.name} beside it")])
+    return there
+
+
+class _Reader:
+    """Reads one document of tests and collects what is wrong with it."""
+
+    def __init__(self, document: Any, lines: dict[Path, int], prefix: Path, route: Route, file: FilePath) -> None:
+        self._is_list = isinstance(document, list)
+        self._document = {"cases": document} if self._is_list else document
+        self._prefix = prefix
+        self._lines = {self._inner(path): line for path, line in lines.items() if path[: len(prefix)] == prefix}
+        self._route = route
+        self._file = file
+        self._store = isinstance(self._document, dict) and self._document.get("subscriptions") == STORE
+        self.mistakes: list[Mistake] = []
+
+    def _inner(self, path: Path) -> Path:
+        below = path[len(self._prefix) :]
+        return ("cases", *below) if self._is_list else below
+
+    def _outer(self, path: Path) -> Path:
+        return (*self._prefix, *(path[1:] if self._is_list and path else path))
+
+    def _add(self, path: Path, problem: str) -> None:
+        self.mistakes.append(Mistake(dotted(self._outer(path)), problem, line_of(self._lines, path)))
+
+    def cases(self) -> Sequence[Case]:
+        document = self._checked()
+        if document is None:
+            return ()
+        shared = self._shared(document)
+        return [self._case(at, part, document, shared) for at, part in enumerate(document.cases)]
+
+    def _checked(self) -> SuiteDocument | None:
+        given = self._document
+        if self._store:
+            given = {**given, "subscriptions": None}
+        try:
+            return SuiteDocument.model_validate(given)
+        except ValidationError as failure:
+            for mistake in from_validation(failure, given, self._lines, SuiteDocument):
+                inner = mistake.path.removeprefix("cases") if self._is_list else mistake.path
+                joint = "." if self._prefix and inner and not inner.startswith("[") else ""
+                self.mistakes.append(Mistake(f"{dotted(self._prefix)}{joint}{inner}", mistake.problem, mistake.line))
+            return None
+
+    def _shared(self, document: SuiteDocument) -> tuple[Subscription, ...] | None:
+        """What all cases are matched with."""
+        if self._store:
+            return None
+        if document.subscriptions is not None:
+            return self._subscriptions(document.subscriptions, ("subscriptions",))
+        if self._route.subscriptions is not None and any(case.subscriptions is None for case in document.cases):
+            problem = f"the route has subscriptions: list those of the tests, [] for none, or say {STORE}"
+            self._add(("subscriptions",), problem)
+        return ()
+
+    def _subscriptions(self, parts: Sequence[SubscriptionPart], path: Path) -> tuple[Subscription, ...]:
+        if self._route.subscriptions is None:
+            self._add(path, "the route has no subscriptions, so nothing is matched")
+        subscriptions = {part.id: self._subscription(part, (*path, at)) for at, part in enumerate(parts)}
+        for at, part in enumerate(parts):
+            if part.id in [earlier.id for earlier in parts[:at]]:
+                self._add((*path, at, "id"), f"{part.id!r} is there twice")
+        return tuple(one for one in subscriptions.values() if one is not None)
+
+    def _subscription(self, part: SubscriptionPart, path: Path) -> Subscription | None:
+        destinations = [part.destinations] if isinstance(part.destinations, str) else part.destinations
+        try:
+            subscription = Subscription(destinations, parse(part.when), id=part.id)
+            check(subscription)
+        except ConditionError as problem:
+            self._add((*path, "when"), str(problem))
+        except SubscriptionInvalidError as problem:
+            self._add(path, str(problem))
+        else:
+            return subscription
+        return None
+
+    def _case(self, at: int, part: CasePart, document: SuiteDocument, shared: tuple[Subscription, ...] | None) -> Case:
+        path: Path = ("cases", at)
+        subscriptions = shared
+        if part.subscriptions is not None:
+            subscriptions = self._subscriptions(part.subscriptions, (*path, "subscriptions"))
+        return Case(
+            part.name,
+            self._record(part, path),
+            part.expect,
+            part.cluster or document.cluster or self._route.cluster,
+            subscriptions,
+            self._file,
+            line_of(self._lines, path),
+            self._outer(path),
+        )
+
+    def _record(self, part: CasePart, path: Path) -> Given:
+        try:
+            return Given.of(part.record)
+        except ConfigError as wrong:
+            for mistake in wrong.mistakes:
+                self._add((*path, "record", mistake.path), mistake.problem)
+            return Given("")

@@ -1,0 +1,128 @@
+"""A connector's properties: in a file of Connect's own, or in place; and what of them a route does not use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean, nearest
+from turnout.routes.properties import properties
+from turnout.transforms.options import option_text
+from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
+
+__all__ = ["Connector"]
+
+_CONVERTERS = ("key.converter", "value.converter", "header.converter")
+_LISTS = ("transforms", "predicates")
+_KNOWN = (*_LISTS, *_CONVERTERS, *(option.name for option in POLICY_OPTIONS))
+_ALIKE = 0.85
+"""A name so much like one that is known is taken for a slip, also in a file that holds what others read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """The properties of one connector.
+
+    Attributes:
+        properties: all of them, as text.
+        file: where they stand; None if in the route itself.
+    """
+
+    properties: Mapping[str, str | None]
+    file: Path | None = None
+
+    @classmethod
+    def in_place(cls, block: Mapping[Any, Any]) -> Connector:
+        """The properties of a block of a route."""
+        return cls({str(name): option_text(value) for name, value in block.items()})
+
+    @classmethod
+    def read(cls, file: Path) -> Connector:
+        """The properties of a ``.json`` or a ``.properties`` file.
+
+        Raises:
+            ConfigError: the file is neither, a name stands in it twice, or it has no transforms.
+            OSError: it cannot be read.
+        """
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as failure:
+            problem = f"{file}: found the byte 0x{failure.object[failure.start]:02x}, expected text in UTF-8"
+            raise ConfigError([Mistake("", problem)]) from None
+        config = _of_json(text, file) if file.suffix == ".json" else _of_properties(text, file)
+        found = cls({str(name): option_text(value) for name, value in config.items()}, file)
+        if not found.aliases("transforms"):
+            near = nearest("transforms", found.properties, _ALIKE)
+            hint = f'; did you mean "transforms" by {near!r}?' if near and near != "transforms" else ""
+            problem = f"{file} defines no transforms: expected a list of aliases under the name 'transforms'{hint}"
+            raise ConfigError([Mistake("", problem)])
+        return found
+
+    def aliases(self, kind: str) -> list[str]:
+        """The names listed in ``transforms`` or ``predicates``."""
+        return [alias.strip() for alias in (self.properties.get(kind) or "").split(",") if alias.strip()]
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """Names that nothing reads and that are slips of ones that are read; in a route's own block all of them."""
+        for name in self._unused():
+            near = nearest(name, _KNOWN, _ALIKE)
+            kind, alias = self._unlisted(name)
+            if alias and f"{kind}.{alias}.type" not in self.properties:
+                listed = self.aliases(kind)
+                problem = f"{alias!r} is not listed in {kind!r}{did_you_mean(alias, listed)}"
+                yield Mistake(name, f"{problem} (listed are {', '.join(listed) or 'none'})")
+            elif near is not None or name.startswith("errors.") or self.file is None:
+                yield Mistake(name, f"unknown name{did_you_mean(name, _KNOWN)} (known here: {', '.join(_KNOWN)})")
+
+    def notes(self) -> Iterator[str]:
+        """What is ignored, by name."""
+        wrong = {mistake.path for mistake in self.mistakes()}
+        ignored = [name for name in self._unused() if name not in wrong]
+        if ignored:
+            where = self.file.name if self.file else "transforms"
+            yield f"{where}: these belong to other parts of Connect and are ignored: {', '.join(ignored)}"
+
+    def _unused(self) -> list[str]:
+        listed = tuple(f"{kind}.{alias}." for kind in _LISTS for alias in self.aliases(kind))
+        read = (*listed, *(f"{name}." for name in _CONVERTERS))
+        return [name for name in self.properties if name not in _KNOWN and not name.startswith(read)]
+
+    def _unlisted(self, name: str) -> tuple[str, str]:
+        """The kind and the alias of an option that belongs to no listed transform or predicate; else nothing."""
+        kind, _, rest = name.partition(".")
+        alias, dot, _option = rest.partition(".")
+        return (kind, alias) if kind in _LISTS and dot else ("", "")
+
+
+def _of_json(text: str, file: Path) -> Mapping[str, Any]:
+    """A connector's JSON: ``{"name": …, "config": {…}}`` as Connect's REST interface takes it, or its config alone."""
+    twice: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        twice.extend(name for name in dict.fromkeys(names) if names.count(name) > 1)
+        return dict(pairs)
+
+    try:
+        loaded = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as failure:
+        raise ConfigError([Mistake("", f"{file}, line {failure.lineno}: not JSON: {failure.msg}")]) from failure
+    except (RecursionError, ValueError):
+        raise ConfigError([Mistake("", f"{file}: too deep, or a number too long, for a connector's JSON")]) from None
+    config = loaded.get("config", loaded) if isinstance(loaded, dict) else None
+    if not isinstance(config, dict):
+        raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
+    if twice:
+        raise ConfigError([Mistake("", f"{file}: {name!r} is there twice") for name in twice])
+    return config
+
+
+def _of_properties(text: str, file: Path) -> Mapping[str, str]:
+    entries, twice = properties(text)
+    if twice:
+        raise ConfigError([Mistake("", f"{file}, line {line}: {name!r} is there twice") for name, line in twice])
+    return entries

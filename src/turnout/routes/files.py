@@ -1,0 +1,65 @@
+"""The files that a route names: relative names start at the route's own folder, and what is read has to be there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
+
+from turnout.routes.document import SubscriptionsPart
+from turnout.routes.endpoints import Endpoint
+from turnout.routes.places import Path
+from turnout.subscriptions.address import beside
+
+__all__ = ["FileNames"]
+
+_READ = {"tlsCa": "tls_ca", "tlsCert": "tls_cert", "tlsKey": "tls_key", "credentials": "credentials",
+         "nkeySeedFile": "nkey_seed_file"}  # fmt: skip
+"""Options of NATS that name a file, and the fields that hold them."""
+
+End = TypeVar("End", bound=Endpoint)
+
+
+class FileNames:
+    """Names of files as they are seen from a folder."""
+
+    def __init__(self, folder: FilePath) -> None:
+        self.folder = folder
+
+    def mistakes(self, document: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+        """Path and problem of each file that a source or a sink names and that cannot be read."""
+        sinks = document.get("sinks")
+        ends: list[tuple[Path, Any]] = [(("source",), document.get("source")), (("sink",), document.get("sink"))]
+        if isinstance(sinks, dict):
+            ends += [(("sinks", str(name)), sink) for name, sink in sinks.items()]
+        for path, end in ends:
+            if isinstance(end, dict) and end.get("format") == "nats":
+                for option in _READ:
+                    problem = self._problem(end.get(option))
+                    if problem:
+                        yield (*path, option), problem
+
+    def _problem(self, name: object) -> str | None:
+        if not isinstance(name, str) or "${" in name:
+            return None
+        file = self._at(name)
+        if not file.is_file():
+            return f"found {name!r}, expected a file: there is none at {file}"
+        return None if os.access(file, os.R_OK) else f"found {name!r}, expected a file that can be read: {file} cannot"
+
+    def _at(self, name: str) -> FilePath:
+        return (self.folder / FilePath(name).expanduser()).absolute()
+
+    def endpoint(self, end: End) -> End:
+        """The source or sink with its files' whole names."""
+        named = {field: value for field in _READ.values() if (value := getattr(end, field, None)) is not None}
+        return end.model_copy(update={field: str(self._at(name)) for field, name in named.items()}) if named else end
+
+    def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:
+        """The subscriptions with the whole name of their store's file."""
+        return None if part is None else part.model_copy(update={"store": beside(part.store, self.folder)})
+
+    def checkpoint(self, place: str | None) -> str | None:
+        """The folder's whole name; a URL stays what it is."""
+        return place if place is None or "://" in place or place.startswith("file:") else str(self._at(place))

@@ -1,0 +1,206 @@
+"""One document read part by part, so that all its mistakes are named and not the first alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from turnout.codecs import Converters, Format, codec_of, converters_of
+from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.routes.connector import Connector
+from turnout.routes.document import DeadLetterPart, RouteDocument
+from turnout.routes.endpoints import NatsSink, Sink
+from turnout.routes.files import FileNames
+from turnout.routes.includes import mappings_of, transforms_of
+from turnout.routes.mistakes import from_validation
+from turnout.routes.places import Path, dotted, line_of
+from turnout.secrets import is_secret
+from turnout.subjects import MappingTable, MappingTableError, is_publishable
+from turnout.transforms import Chain, ErrorPolicy, unknown_fields
+
+__all__ = ["DEFAULT_SINK", "RouteReader"]
+
+DEFAULT_SINK = ""
+"""The name of a route's only sink, where it was given as ``sink:``."""
+
+Made = TypeVar("Made")
+
+_SOURCE = re.compile(r'"(.+)"(?:\[(\d+)\])?')
+"""How an error names a source of mappings, and the place of one of its destinations."""
+
+
+class RouteReader:
+    """Reads every part of one document and collects what is wrong with each.
+
+    Args:
+        document: what the file says, its variables filled in.
+        lines: the line of each path.
+        folder: where relative file names start from.
+    """
+
+    def __init__(self, document: Mapping[str, Any], lines: dict[Path, int], folder: FilePath) -> None:
+        self.document = document
+        self.lines = lines
+        self.folder = folder
+        self.mistakes: list[Mistake] = []
+        self.notes: list[str] = []
+
+    def add(self, path: Path, problem: str) -> None:
+        """Note a mistake at *path*."""
+        self.mistakes.append(Mistake(dotted(path), problem, line_of(self.lines, path)))
+
+    def read(self, kind: Callable[..., Made]) -> Made | None:
+        """The route, or None when some part cannot be read."""
+        checked = self._checked()
+        transforms = self._part("transforms", lambda given: transforms_of(given, self.folder), default=[])
+        converters = self._converters(transforms)
+        key = self._format("key", converters.key)
+        value = self._format("value", converters.value)
+        chain = (
+            self._part("transforms", lambda _: self._chain(transforms), default=[]) if transforms is not None else None
+        )
+        table = self._part("mappings", lambda given: MappingTable.from_config(mappings_of(given, self.folder)), {})
+        files = FileNames(self.folder)
+        for path, problem in files.mistakes(self.document):
+            self.add(path, problem)
+        if checked is None or key is None or value is None or chain is None or table is None:
+            return None
+        self._fields(checked, chain, key, value)
+        self._dead_letter(checked)
+        sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
+        return kind(
+            name=checked.name,
+            source=files.endpoint(checked.source),
+            key=key,
+            value=value,
+            chain=replace(chain, errors=checked.errors.policy(chain.errors)) if checked.errors else chain,
+            mappings=table,
+            sinks={name: files.endpoint(sink) for name, sink in sinks.items() if sink is not None},
+            cluster=checked.cluster,
+            subscriptions=files.subscriptions(checked.subscriptions),
+            unmatched=checked.unmatched or "drop",
+            dead_letter=checked.dead_letter or _connectors_dead_letter(chain.errors),
+            trigger=checked.trigger,
+            checkpoint=files.checkpoint(checked.checkpoint),
+            spark={name: str(setting) for name, setting in checked.spark.items()},
+            notes=tuple(self.notes),
+        )
+
+    def _checked(self) -> RouteDocument | None:
+        try:
+            return RouteDocument.model_validate(self.document)
+        except ValidationError as failure:
+            self.mistakes += from_validation(failure, self.document, self.lines)
+            return None
+
+    def _format(self, side: str, of_connector: Format | None) -> Format | None:
+        """How keys or values are read: what the route says, else the converter of a connector's file, else as bytes."""
+        given = self.document.get(side)
+        if given is None and of_connector is not None:
+            return of_connector
+        if given is not None and not isinstance(given, dict):
+            # Said by the document's own check.
+            return None
+        return self._part(side, lambda given: Format.from_config(given, path=side), default={"format": "raw"})
+
+    def _converters(self, transforms: list[Any] | Connector | None) -> Converters:
+        """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""
+        if not isinstance(transforms, Connector):
+            return Converters(None, None)
+        converters = converters_of(transforms.properties)
+        for mistake in converters.mistakes:
+            side = mistake.path.partition(".")[0]
+            overridden = self.document.get(side) is not None
+            if mistake.path in ("key.converter", "value.converter") and not overridden:
+                self.add(("transforms", mistake.path), f"{mistake.problem}; or say it by {side}: in the route")
+            elif not overridden:
+                self.notes.append(str(mistake))
+        return converters
+
+    def _chain(self, transforms: list[Any] | Connector) -> Chain:
+        if isinstance(transforms, list):
+            return Chain.from_route(transforms)
+        self.notes += transforms.notes()
+        mistakes = list(transforms.mistakes())
+        try:
+            chain = Chain.from_config(transforms.properties)
+        except ConfigError as failure:
+            mistakes += failure.mistakes
+        if mistakes:
+            raise ConfigError(mistakes)
+        return chain
+
+    def _fields(self, checked: RouteDocument, chain: Chain, key: Format, value: Format) -> None:
+        """Look up every field that the route names in the schemas that keys and values have by then."""
+        metadata = checked.subscriptions.metadata if checked.subscriptions else {}
+        schemas = codec_of(key).schema(), codec_of(value).schema()
+        for mistake in unknown_fields(chain, *schemas, metadata):
+            place = "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
+            self._place(place, mistake)
+
+    def _dead_letter(self, checked: RouteDocument) -> None:
+        """Whether messages can be published where failing records are to go."""
+        sinks: Mapping[str, Sink | None] = checked.sinks or {DEFAULT_SINK: checked.sink}
+        if checked.dead_letter is None:
+            return
+        topic = checked.dead_letter.topic
+        name, colon, rest = topic.partition(":")
+        sink = sinks[name] if colon and name in sinks else next(iter(sinks.values()))
+        subject = rest if colon and name in sinks else topic
+        if isinstance(sink, NatsSink) and not is_publishable(subject):
+            self.add(("deadLetter", "topic"), f"found {topic!r}, expected a subject that can be published to")
+
+    def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
+        """One part by its own package's reader; its mistakes are placed under *key*."""
+        given = self.document.get(key)
+        try:
+            return read(default if given is None else given)
+        except (ConfigError, MappingTableError) as failure:
+            for mistake in failure.mistakes:
+                self._place(key, mistake)
+        except (SubjectError, UnicodeDecodeError) as failure:
+            self.add((key,), str(failure))
+        except OSError as failure:
+            self.add((key,), f"{failure.filename}: {failure.strerror}")
+        return None
+
+    def _place(self, key: str, mistake: Mistake) -> None:
+        path = _under(key, mistake.path)
+        problem, shown, _value = mistake.problem.partition("found ")
+        if not shown or not is_secret(path.rpartition(".")[2]):
+            problem = mistake.problem
+        else:
+            problem += "found a value that is not shown"
+        line = mistake.line or self._line(key, mistake.path)
+        self.mistakes.append(replace(mistake, path=path, problem=problem, line=line))
+
+    def _line(self, key: str, inner: str) -> int | None:
+        """The line of a place that its package named as text."""
+        source = _SOURCE.fullmatch(inner)
+        exact: Path = (key, source[1]) if source else (key, inner)
+        if source and source[2]:
+            exact = (*exact, int(source[2]))
+        if exact[:2] in self.lines:
+            return line_of(self.lines, exact)
+        wanted = _under(key, inner)
+        near = [path for path in self.lines if wanted.startswith(dotted(path))]
+        return self.lines[max(near, key=lambda path: len(dotted(path)))] if near else None
+
+
+def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:
+    """The dead letter that a connector's own properties ask for."""
+    if not policy.dead_letter_topic:
+        return None
+    wanted = {"topic": policy.dead_letter_topic, "contextHeaders": policy.dead_letter_headers}
+    return DeadLetterPart.model_validate(wanted)
+
+
+def _under(key: str, inner: str) -> str:
+    if not inner or inner == key or inner.startswith((f"{key}.", f"{key}[")):
+        return inner or key
+    return f"{key}{inner}" if inner.startswith("[") else f"{key}.{inner}"

@@ -1,0 +1,204 @@
+"""What the values of single options of a route look like; each check says what was found and what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+from turnout.errors import SubjectError
+from turnout.guesses import did_you_mean, nearest
+from turnout.secrets import masked_url
+from turnout.subjects import has_wildcard
+from turnout.subjects.tokens import check_subject
+from turnout.subscriptions.address import url_problem
+from turnout.transforms.java_regex import JavaRegexError, check_java_regex
+
+__all__ = [
+    "Brokers",
+    "Filters",
+    "JavaPattern",
+    "KafkaStart",
+    "KafkaTopics",
+    "NatsServers",
+    "Prefix",
+    "StoreUrl",
+    "StreamName",
+    "StreamNames",
+    "StreamStart",
+    "interval",
+]
+
+Names = str | list[str]
+
+_STREAM = re.compile(r"[^\s.*>/\\]{1,255}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NATS_SCHEMES = ("nats", "tls")
+_PLACES = ("earliest", "latest")
+
+
+def _each(check: Callable[[str], None]) -> Callable[[Any], Any]:
+    """The check of one text, for a text with commas or a list of texts."""
+
+    def checked(names: Names | None) -> Names | None:
+        listed = names.split(",") if isinstance(names, str) else names
+        if listed is not None and not any(name.strip() for name in listed):
+            raise ValueError(f"found {names!r}, expected at least one")
+        for name in listed or ():
+            check(name.strip())
+        return names
+
+    return checked
+
+
+def _given(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
+    def checked(text: str | None) -> str | None:
+        if text is not None:
+            check(text)
+        return text
+
+    return checked
+
+
+def _nats_server(url: str) -> None:
+    shown = masked_url(url)
+    parts = _split(url if "://" in url else f"nats://{url}", shown, "nats://host:4222")
+    if parts.scheme not in _NATS_SCHEMES:
+        guess = did_you_mean(parts.scheme, _NATS_SCHEMES)
+        raise ValueError(f"found {shown!r}, expected nats://host:4222 or tls://host:4222{guess}")
+    if parts.path.strip("/") or parts.query:
+        raise ValueError(f"found {shown!r}, expected nothing behind the port")
+
+
+def _broker(address: str) -> None:
+    # Kafka's clients take a protocol before the host, and look at nothing but host and port.
+    parts = _split(address if "://" in address else f"kafka://{address}", masked_url(address), "host:9092")
+    if parts.username is not None or parts.port is None or parts.path:
+        raise ValueError(f"found {masked_url(address)!r}, expected host:port, as in broker:9092")
+
+
+def _split(url: str, shown: str, example: str) -> Any:
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or re.search(r"\s", url):
+        raise ValueError(f"found {shown!r}, expected an address like {example}")
+    return parts
+
+
+def _stream(name: str) -> None:
+    if not _STREAM.fullmatch(name):
+        expected = "the name of a stream: no space, dot, '*', '>', '/' or '\\' in it"
+        raise ValueError(f"found {name!r}, expected {expected}")
+
+
+def _topic(name: str) -> None:
+    if not _TOPIC.fullmatch(name):
+        raise ValueError(f"found {name!r}, expected a topic: at most 249 letters, digits, '.', '_' and '-'")
+
+
+def _filter(subject: str) -> None:
+    try:
+        check_subject(subject)
+    except SubjectError as failure:
+        raise ValueError(f"found {subject!r}, expected a subject filter: {failure}") from None
+
+
+def _prefix(subject: str) -> None:
+    _filter(subject.removesuffix("."))
+    if has_wildcard(subject):
+        raise ValueError(f"found {subject!r}, expected a subject without wildcards")
+
+
+def _pattern(text: str) -> None:
+    try:
+        check_java_regex(text)
+    except JavaRegexError as failure:
+        raise ValueError(f"found {text!r}, expected a Java regular expression: {failure}") from None
+
+
+def _store(url: str) -> None:
+    problem = url_problem(url)
+    if problem:
+        raise ValueError(problem)
+
+
+def _stream_start(start: str | int | dict[str, int]) -> str | int | dict[str, int]:
+    """Where to begin in a stream; the same that the format ``nats`` reads."""
+    if isinstance(start, dict):
+        for name, sequence in start.items():
+            _stream(name)
+            _sequence(sequence)
+    elif isinstance(start, int):
+        _sequence(start)
+    elif start.strip().lower() not in _PLACES and not start.strip().isdecimal():
+        _moment(start)
+    return start
+
+
+def _sequence(number: int) -> None:
+    if isinstance(number, bool) or number < 0:
+        raise ValueError(f"found {number!r}, expected a sequence, which counts from 1")
+
+
+def _moment(text: str) -> None:
+    try:
+        datetime.fromisoformat(text.strip())
+    except ValueError:
+        expected = "earliest, latest, a sequence, an ISO time or a block of a sequence for each stream"
+        raise ValueError(f"found {text!r}, expected {expected}{did_you_mean(text, _PLACES)}") from None
+
+
+def _kafka_start(start: str | dict[str, Any]) -> str | dict[str, Any]:
+    if isinstance(start, str) and start not in _PLACES and not start.lstrip().startswith("{"):
+        expected = "earliest, latest or a block of offsets by topic and partition"
+        raise ValueError(f"found {start!r}, expected {expected}{did_you_mean(start, _PLACES)}")
+    return start
+
+
+NatsServers = Annotated[Names, AfterValidator(_each(_nats_server))]
+Brokers = Annotated[Names, AfterValidator(_each(_broker))]
+StreamName = Annotated[str | None, AfterValidator(_given(_stream))]
+StreamNames = Annotated[Names, AfterValidator(_each(_stream))]
+StreamStart = Annotated[str | int | dict[str, int], AfterValidator(_stream_start)]
+Filters = Annotated[Names | None, AfterValidator(_each(_filter))]
+Prefix = Annotated[str | None, AfterValidator(_given(_prefix))]
+KafkaTopics = Annotated[Names | None, AfterValidator(_each(_topic))]
+KafkaStart = Annotated[str | dict[str, Any], AfterValidator(_kafka_start)]
+JavaPattern = Annotated[str | None, AfterValidator(_given(_pattern))]
+StoreUrl = Annotated[str, AfterValidator(_given(_store))]
+
+
+# --- Spark's intervals ------------------------------------------------------------------------------------------------
+
+_UNITS = ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+_INTERVAL = re.compile(
+    rf"(?:interval\s+)?(?:[+-]?\s*(?:\d+\s+(?:{'|'.join(_UNITS)})s?|(?:\d+\.\d{{0,9}}|\.\d{{1,9}})\s+seconds?)(?:\s+|$))+",
+    re.IGNORECASE,
+)
+_SHORT = {"ms": "milliseconds", "us": "microseconds", "s": "seconds", "sec": "seconds", "secs": "seconds",
+          "m": "minutes", "min": "minutes", "mins": "minutes", "h": "hours", "hr": "hours", "d": "days"}  # fmt: skip
+
+
+def interval(text: str) -> str:
+    """An interval of Spark as a trigger takes it: ``1 second``, ``500 milliseconds``, ``1 minute 30 seconds``.
+
+    What Spark's ``SparkIntervalUtils.stringToInterval`` reads: a number, space and a unit, several of them one behind
+    the other; only seconds have fractions. Months and years are none of it, as a trigger refuses them.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _INTERVAL.fullmatch(text.strip()):
+        unit = re.sub(r"[\d.\s+-]", "", text).lower()
+        meant = _SHORT.get(unit) or nearest(unit, [f"{one}s" for one in _UNITS])
+        amount = re.search(r"[\d.]+", text)
+        guess = f'; did you mean "{amount[0]} {meant}"?' if meant and amount else ""
+        raise ValueError(f'found {text!r}, expected an interval like "1 second" or "500 milliseconds"{guess}')
+    return text

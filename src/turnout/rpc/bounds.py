@@ -1,0 +1,96 @@
+"""How much one call may ask for, so that what a call costs is bounded before it is begun."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+import grpc
+
+from turnout.errors import SubscriptionInvalidError
+from turnout.rpc.refusal import RefusedError
+
+__all__ = ["MAX_BULK", "MAX_BULK_BYTES", "MAX_EXPLAINED", "MAX_SEARCHED", "MessageBounds", "Places", "is_large"]
+
+MAX_SEARCHED = 64
+"""Pairs of a search by metadata: each is one more condition of the store's query."""
+
+MAX_EXPLAINED = 1_000
+"""Matches of one message that are explained: an explanation is as large as its condition."""
+
+MAX_BULK = 100_000
+"""Subscriptions of one CreateMany: all of them are held until the last has come."""
+
+MAX_BULK_BYTES = 256 << 20
+
+_LARGE = 16_384
+"""From so many characters on a message is large: what is looked for in it may take tens of milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBounds:
+    """What a message may be like whose subscriptions are asked for.
+
+    Attributes:
+        pairs: how many keys it may have.
+        key: characters of a key.
+        value: characters of a value.
+    """
+
+    pairs: int = 1_000
+    key: int = 1_024
+    value: int = 65_536
+
+    def check(self, metadata: Mapping[str, str]) -> None:
+        """Refuse a message that is larger.
+
+        Raises:
+            SubscriptionInvalidError: the message names the key, or the number of keys.
+        """
+        if len(metadata) > self.pairs:
+            raise SubscriptionInvalidError(f"metadata: {len(metadata)} keys, at most {self.pairs} are taken")
+        for key, value in metadata.items():
+            if len(key) > self.key:
+                raise SubscriptionInvalidError(
+                    f"metadata: a key of {len(key)} characters, at most {self.key} are taken"
+                )
+            if len(value) > self.value:
+                raise SubscriptionInvalidError(
+                    f"metadata[{key!r}]: {len(value)} characters, at most {self.value} are taken"
+                )
+
+
+class Places(AbstractContextManager[None]):
+    """A number of places: who finds none is told so at once, and holds no thread that others need.
+
+    Args:
+        count: how many there are.
+        full: what is said to those who find none.
+    """
+
+    def __init__(self, count: int, full: str) -> None:
+        self._free = threading.BoundedSemaphore(count)
+        self._full = full
+
+    @contextmanager
+    def patiently(self) -> Iterator[None]:
+        """Wait for a place: for those who hold a thread of their own."""
+        with self._free:
+            yield
+
+    def __enter__(self) -> None:
+        if not self._free.acquire(blocking=False):
+            raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, self._full)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._free.release()
+
+
+def is_large(metadata: Mapping[str, str]) -> bool:
+    """Whether matching this message may take long enough to be counted."""
+    return sum(map(len, metadata.values())) > _LARGE

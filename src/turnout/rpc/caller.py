@@ -1,0 +1,139 @@
+"""Who calls: the tenant whose subscriptions a call is about, and what the caller may do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import grpc
+
+from turnout.rpc.refusal import RefusedError
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.tenants import check_tenant
+
+__all__ = ["NEEDS", "OPEN", "TENANT_KEY", "Call", "Caller", "Right"]
+
+TENANT_KEY = "turnout-tenant"
+"""The metadata by which a caller who may see the whole store names one tenant to act for."""
+
+OPEN = ("grpc.health.v1.Health",)
+"""Services that need no token: a load balancer has none."""
+
+
+class Right(StrEnum):
+    """What a token lets its bearer do."""
+
+    READ = "read"
+    WRITE = "write"
+    MATCH = "match"
+
+
+_SERVICE = "subscriptions.Service"
+_MATCHING = "turnout.subscriptions.v1.Matching"
+_STORAGE = "turnout.subscriptions.v1.Storage"
+_KIWI_TREE = "kiwiTree.Service"
+
+NEEDS: dict[tuple[str, str], Right] = {
+    (_SERVICE, "Create"): Right.WRITE,
+    (_SERVICE, "Read"): Right.READ,
+    (_SERVICE, "Delete"): Right.WRITE,
+    (_SERVICE, "SearchByCondition"): Right.READ,
+    (_SERVICE, "SearchByMetadata"): Right.READ,
+    (_MATCHING, "Match"): Right.MATCH,
+    (_MATCHING, "MatchStream"): Right.MATCH,
+    # An explanation shows the condition.
+    (_MATCHING, "Explain"): Right.READ,
+    (_MATCHING, "Watch"): Right.READ,
+    (_STORAGE, "CreateMany"): Right.WRITE,
+    (_STORAGE, "Revision"): Right.READ,
+    (_STORAGE, "GetChanges"): Right.READ,
+    (_STORAGE, "GetSnapshot"): Right.READ,
+    (_KIWI_TREE, "Create"): Right.WRITE,
+    (_KIWI_TREE, "LockCreate"): Right.WRITE,
+    (_KIWI_TREE, "UnlockCreate"): Right.WRITE,
+    (_KIWI_TREE, "Delete"): Right.WRITE,
+}
+"""The right that a method needs. A method that is not here, as of reflection, needs a token and no right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a token stands for. Without arguments: one who may do everything.
+
+    Attributes:
+        tenant: whose subscriptions are seen; None for the whole store.
+        rights: what may be done.
+        destinations: patterns of the destinations that new subscriptions may have; None for any.
+    """
+
+    tenant: str | None = None
+    rights: frozenset[Right] = frozenset(Right)
+    destinations: tuple[str, ...] | None = None
+
+    def admit(self, service: str, method: str) -> None:
+        """Refuse a method that this caller has no right to.
+
+        Raises:
+            RefusedError: with PERMISSION_DENIED.
+        """
+        needed = NEEDS.get((service, method))
+        if needed is not None:
+            self.demand(needed)
+        if service == _KIWI_TREE and self.tenant is not None:
+            raise _denied("a registry of patterns belongs to no tenant")
+
+    def demand(self, right: Right) -> None:
+        """Refuse what this caller has no right to.
+
+        Raises:
+            RefusedError: with PERMISSION_DENIED.
+        """
+        if right not in self.rights:
+            raise _denied(f"this token does not give the right to {right}")
+
+    def acting_for(self, tenant: str) -> Caller:
+        """The same caller with the eyes of one tenant; "" names none.
+
+        Raises:
+            RefusedError: with PERMISSION_DENIED, for a tenant who names another one.
+            SubscriptionInvalidError: no tenant can have that name.
+        """
+        if not tenant or tenant == self.tenant:
+            return self
+        if self.tenant is not None:
+            raise _denied(f"this token is not for the tenant {tenant!r}")
+        return replace(self, tenant=check_tenant(tenant))
+
+    def check_destinations(self, subscriptions: Iterable[Subscription]) -> None:
+        """Refuse subscriptions that send where this caller may not.
+
+        Raises:
+            RefusedError: with PERMISSION_DENIED.
+        """
+        if self.destinations is None:
+            return
+        rights = Rights(self.destinations)
+        for subscription in subscriptions:
+            refusals = list(rights.refusals_of(subscription))
+            if refusals:
+                raise _denied("; ".join(refusals))
+
+
+class Call:
+    """gRPC's context of a call, and who calls."""
+
+    __slots__ = ("_context", "caller")
+
+    def __init__(self, context: Any, caller: Caller) -> None:
+        self._context = context
+        self.caller = caller
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+def _denied(details: str) -> RefusedError:
+    return RefusedError(grpc.StatusCode.PERMISSION_DENIED, details)

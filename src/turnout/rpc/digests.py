@@ -1,0 +1,89 @@
+"""How a token is kept: never itself, but what it can be recognised by."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Self
+
+__all__ = ["Digest", "Scrypt", "Sha256", "digest_of_text"]
+
+_MEMORY = 64 << 20
+_FORMS = "scrypt:N:r:p:SALT:DIGEST or sha256:DIGEST, with salt and digest in hexadecimal"
+
+
+@dataclass(frozen=True, slots=True)
+class Sha256:
+    """The SHA-256 of a token: enough for a token of 128 random bits or more, which nobody can guess."""
+
+    digest: bytes
+
+    @classmethod
+    def of(cls, token: str) -> Self:
+        """The digest of a token."""
+        return cls(hashlib.sha256(token.encode()).digest())
+
+    def fits(self, token: str) -> bool:
+        """Whether this is the token; how long the answer takes does not depend on the token."""
+        return compare_digest(self.digest, Sha256.of(token).digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrypt:
+    """A salted scrypt digest (RFC 7914) of a token: right for tokens that people have made up, too.
+
+    Attributes:
+        cost: N, a power of two; times *block* it gives memory and time.
+        block: r.
+        lanes: p.
+    """
+
+    cost: int
+    block: int
+    lanes: int
+    salt: bytes
+    digest: bytes
+
+    @classmethod
+    def of(cls, token: str) -> Self:
+        """The digest of a token with a new salt: 4 MB and some 10 ms."""
+        salt = secrets.token_bytes(16)
+        return cls(4096, 8, 1, salt, _scrypt(token, 4096, 8, 1, salt))
+
+    def fits(self, token: str) -> bool:
+        """Whether this is the token; how long the answer takes does not depend on the token."""
+        return compare_digest(self.digest, _scrypt(token, self.cost, self.block, self.lanes, self.salt))
+
+    def __str__(self) -> str:
+        return f"scrypt:{self.cost}:{self.block}:{self.lanes}:{self.salt.hex()}:{self.digest.hex()}"
+
+
+Digest = Sha256 | Scrypt
+
+
+def digest_of_text(text: str) -> Digest:
+    """The digest that a token file says.
+
+    Raises:
+        ValueError: it is none; the message does not repeat what it is, which may be a token.
+    """
+    kind, _, rest = text.partition(":")
+    parts = rest.split(":")
+    try:
+        if kind == "sha256" and len(bytes.fromhex(rest)) == hashlib.sha256().digest_size:
+            return Sha256(bytes.fromhex(rest))
+        if kind == "scrypt" and len(parts) == 5:
+            cost, block, lanes = map(int, parts[:3])
+            digest = Scrypt(cost, block, lanes, bytes.fromhex(parts[3]), bytes.fromhex(parts[4]))
+            # What OpenSSL refuses, or what takes too much memory, is told now and not at the first call.
+            digest.fits("")
+            return digest
+    except ValueError:
+        pass
+    raise ValueError(f"expected {_FORMS}")
+
+
+def _scrypt(token: str, cost: int, block: int, lanes: int, salt: bytes) -> bytes:
+    return hashlib.scrypt(token.encode(), salt=salt, n=cost, r=block, p=lanes, maxmem=_MEMORY, dklen=32)

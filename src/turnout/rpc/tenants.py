@@ -1,0 +1,98 @@
+"""What each tenant of a server works with: the use cases on its subscriptions, and an index of them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from turnout.rpc.caller import Caller
+from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.service import KiwiTrees, SubscriptionService
+from turnout.subscriptions.store import Store
+
+__all__ = ["Tenants"]
+
+_VISITORS = 64
+"""So many indexes are kept of tenants whom callers only act for; who has a token of its own keeps its index."""
+
+
+class Tenants:
+    """Services and indexes by tenant; None is the whole store. Safe to use from several threads.
+
+    Each tenant has an index of its own: a match looks at nothing of others, and takes no time for them.
+
+    Args:
+        store: where the subscriptions of all of them are.
+        residents: those whose indexes are built now and stay.
+        kiwi_trees: the registries to keep in step with the store.
+        max_page: the largest page of a search.
+        rights: which destinations callers may name, whoever they are.
+        whole: an index of the whole store that is there already.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        residents: Iterable[str | None] = (None,),
+        *,
+        kiwi_trees: KiwiTrees | None = None,
+        max_page: int = 1_000,
+        rights: Rights | None = None,
+        whole: LiveMatcher | None = None,
+    ) -> None:
+        self.store = store
+        self._kiwi_trees = kiwi_trees
+        self._max_page = max_page
+        self._rights = rights or Rights()
+        self._lock = threading.Lock()
+        ready: dict[str | None, LiveMatcher] = {None: whole} if whole else {}
+        self._residents = {name: ready.get(name) or LiveMatcher(self._of(name)) for name in set(residents)}
+        self._visitors: OrderedDict[str | None, LiveMatcher] = OrderedDict()
+
+    def service(self, caller: Caller) -> SubscriptionService:
+        """The use cases, on what the caller sees."""
+        return SubscriptionService(
+            self._of(caller.tenant),
+            kiwi_trees=self._kiwi_trees,
+            max_page=self._max_page,
+            rights=self._rights,
+            everybodys=self.store,
+        )
+
+    def live(self, caller: Caller) -> LiveMatcher:
+        """The index of what the caller sees; the first match for a visitor has it built."""
+        name = caller.tenant
+        resident = self._residents.get(name)
+        if resident is not None:
+            return resident
+        with self._lock:
+            visitor = self._visitors.get(name)
+        # Built outside of the lock: others go on meanwhile.
+        visitor = visitor or LiveMatcher(self._of(name))
+        with self._lock:
+            self._visitors[name] = visitor
+            self._visitors.move_to_end(name)
+            while len(self._visitors) > _VISITORS:
+                self._visitors.popitem(last=False)
+        return visitor
+
+    def changed(self) -> None:
+        """Say that this process has changed the store."""
+        with self._lock:
+            visitors = list(self._visitors.values())
+        for live in (*self._residents.values(), *visitors):
+            live.changed()
+
+    def indexed(self) -> int:
+        """How many subscriptions are in the indexes that stay."""
+        whole = self._residents.get(None)
+        return len(whole.matcher) if whole else sum(len(live.matcher) for live in self._residents.values())
+
+    def revision(self) -> int:
+        """The revision that the indexes which stay are at, all of them."""
+        return min(live.revision for live in self._residents.values())
+
+    def _of(self, name: str | None) -> Store:
+        return self.store if name is None else self.store.for_tenant(name)

@@ -1,0 +1,166 @@
+"""Bearer tokens: the file that names them, who they stand for, and new ones."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.rpc.caller import Caller, Right
+from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
+from turnout.subscriptions.destinations import check_pattern
+from turnout.subscriptions.tenants import check_tenant
+
+__all__ = ["EVERY_TENANT", "Token", "Tokens", "entry_of", "new_token", "read_tokens"]
+
+EVERY_TENANT = "*"
+"""In place of a tenant: the whole store."""
+
+_SHORTEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One accepted token.
+
+    Attributes:
+        digest: what it is recognised by.
+        caller: who it stands for.
+        id: the part of it before the first dot, which is no secret: a token of another name is not compared with
+            this one. "" for tokens without.
+    """
+
+    digest: Digest = field(repr=False)
+    caller: Caller = field(default_factory=Caller)
+    id: str = ""
+
+    @classmethod
+    def plain(cls, token: str) -> Token:
+        """A token that may do everything."""
+        return cls(Sha256.of(token))
+
+
+class Tokens:
+    """Finds who a token stands for. Safe to use from several threads.
+
+    What has been recognised once is remembered by a keyed digest, so that only the first call with a token, and calls
+    with wrong ones, pay for scrypt; they do so one at a time.
+    """
+
+    def __init__(self, tokens: Iterable[Token]) -> None:
+        self._tokens = tuple(tokens)
+        self._key = secrets.token_bytes(32)
+        self._known: dict[bytes, Caller] = {}
+        self._computing = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._tokens)
+
+    def caller(self, token: str) -> Caller | None:
+        """Who the token stands for; None for a token that nobody has."""
+        mark = hmac.digest(self._key, token.encode(), "sha256")
+        known = self._known.get(mark)
+        if known is not None:
+            return known
+        for one in self._tokens:
+            if self._fits(one, token):
+                return self._known.setdefault(mark, one.caller)
+        return None
+
+    def _fits(self, one: Token, token: str) -> bool:
+        if one.id and token.partition(".")[0] != one.id:
+            return False
+        if isinstance(one.digest, Sha256):
+            return one.digest.fits(token)
+        with self._computing:
+            return one.digest.fits(token)
+
+
+def _tenant(name: str) -> str:
+    try:
+        return name if name == EVERY_TENANT else check_tenant(name)
+    except SubscriptionInvalidError as problem:
+        raise ValueError(f"{problem}, or {EVERY_TENANT!r} for the whole store") from problem
+
+
+class _Entry(BaseModel):
+    """One entry of the file."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
+
+    id: str = ""
+    hash: Annotated[Sha256 | Scrypt, BeforeValidator(lambda text: digest_of_text(str(text)))]
+    tenant: Annotated[str, AfterValidator(_tenant)]
+    rights: list[Literal["read", "write", "match"]] = ["read", "write", "match"]
+    destinations: list[Annotated[str, AfterValidator(check_pattern)]] | None = None
+
+    def token(self) -> Token:
+        """The token of this entry."""
+        tenant = None if self.tenant == EVERY_TENANT else self.tenant
+        allowed = None if self.destinations is None else tuple(self.destinations)
+        return Token(self.hash, Caller(tenant, frozenset(map(Right, self.rights)), allowed), self.id)
+
+
+_ENTRIES = TypeAdapter(list[_Entry])
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything.
+
+    Raises:
+        ConfigError: it has no tokens, or entries that mean nothing. No message repeats a token or a digest.
+        OSError: it cannot be read.
+    """
+    text = path.read_text("utf-8")
+    tokens = _entries(text, path) if path.suffix in (".yaml", ".yml") else _lines(text, path)
+    if not tokens:
+        # A server that takes this for "no tokens are needed" would be open to everybody.
+        raise ConfigError([Mistake("tokens", f"{path} has no tokens: add one, or start without a token file")])
+    return tokens
+
+
+def _lines(text: str, path: Path) -> tuple[Token, ...]:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    short = [number for number, line in enumerate(lines, 1) if line.startswith("-") or ": " in line]
+    if short:
+        raise ConfigError([Mistake("tokens", f"{path} looks like YAML: name it {path.stem}.yaml")])
+    return tuple(map(Token.plain, lines))
+
+
+def _entries(text: str, path: Path) -> tuple[Token, ...]:
+    try:
+        entries = _ENTRIES.validate_python(yaml.safe_load(text) or [])
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise ConfigError([Mistake("tokens", f"{path} is not YAML", line)], what="bad tokens") from None
+    except ValidationError as problem:
+        mistakes = [
+            Mistake(".".join(["tokens", *map(str, error["loc"])]), error["msg"].removeprefix("Value error, "))
+            for error in problem.errors(include_input=False, include_url=False)
+        ]
+        raise ConfigError(mistakes, what=f"bad tokens in {path}") from None
+    return tuple(entry.token() for entry in entries)
+
+
+def new_token() -> tuple[str, Token]:
+    """A new token of 256 random bits, and what it is recognised by."""
+    name = secrets.token_hex(4)
+    token = f"{name}.{secrets.token_urlsafe(32)}"
+    return token, Token(Scrypt.of(token), id=name)
+
+
+def entry_of(token: Token, tenant: str, rights: Collection[Right], destinations: Collection[str]) -> str:
+    """The entry of the token file for a token that `new_token` has made."""
+    entry = {"id": token.id, "hash": str(token.digest), "tenant": tenant, "rights": sorted(map(str, rights))}
+    if destinations:
+        entry["destinations"] = list(destinations)
+    return yaml.safe_dump([entry], sort_keys=False, width=200)

@@ -1,0 +1,126 @@
+"""Folders and files that nobody but their owner reads: temporary ones that outlive no run, and those that stay.
+
+A temporary folder is in use as long as a process holds a lock on the file ``.owner`` in it. The lock goes with the
+process, however it ends, so whoever makes the next folder removes those of processes that were killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = [
+    "append_privately",
+    "hold",
+    "lasting_folder",
+    "private_file",
+    "private_folder",
+    "remove",
+    "scratch_folder",
+    "sweep",
+]
+
+_OWNER = ".owner"
+_NAMES = "turnout-*"
+
+_held: dict[Path, int] = {}
+"""The folders that this process holds, and the descriptors of their locks."""
+
+
+@contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """A temporary folder for this block, removed at its end, or by the next run where this one is killed."""
+    folder = _made(kind)
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def lasting_folder(kind: str) -> Path:
+    """A temporary folder that is removed when this process ends, or by the next run where it is killed."""
+    folder = _made(kind)
+    atexit.register(_remove_of, os.getpid(), folder)
+    return folder
+
+
+def _remove_of(process: int, folder: Path) -> None:
+    # A process that was forked ends before its parent does.
+    if process == os.getpid():
+        remove(folder)
+
+
+def _made(kind: str) -> Path:
+    sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"turnout-{kind}-"))
+    hold(folder)
+    return folder
+
+
+def remove(folder: Path) -> None:
+    """Remove a temporary folder before its owner ends."""
+    shutil.rmtree(folder, ignore_errors=True)
+    lock = _held.pop(folder, None)
+    if lock is not None:
+        os.close(lock)
+
+
+def hold(folder: Path) -> None:
+    """Make the folder where it is missing, and keep it from being swept away as long as this process lives."""
+    while folder not in _held:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            lock = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if os.fstat(lock).st_nlink:
+            _held[folder] = lock
+        else:
+            # It was swept away before it was ours.
+            os.close(lock)
+
+
+def sweep() -> None:
+    """Remove this user's temporary folders of turnout whose owners are gone. What cannot be removed is left."""
+    for folder in Path(tempfile.gettempdir()).glob(_NAMES):
+        with suppress(OSError):
+            if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
+                _sweep(folder)
+
+
+def _sweep(folder: Path) -> None:
+    # Without the file it is none of ours, or one that is just being made.
+    lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (folder / _OWNER).unlink()
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made for its owner only where it is missing; one that is there keeps its mode."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def private_file(file: Path) -> Path:
+    """The file, made empty and for its owner only where it is missing; one that is there keeps its mode."""
+    with suppress(OSError):
+        # What cannot be made is told by whoever opens it, in its own words.
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))
+    return file
+
+
+def append_privately(file: Path) -> BinaryIO:
+    """The file opened to be appended to, made for its owner only where it is missing."""
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")

@@ -1,0 +1,183 @@
+"""Tenants: subscriptions of several owners in one store, each of whom sees nothing but its own.
+
+A subscription of a tenant has an id of its own kind in the store: ``@acme/3426d090`` is the tenant acme's ``3426d090``.
+The tenant is a part of the id, which every store keeps, indexes and orders by already: what is asked on behalf of a
+tenant is a range of ids and nothing outside of it, and one id never belongs to two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
+from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import Store, StoreBase
+
+__all__ = ["RangedStore", "TenantStore", "check_tenant", "prefix_end", "prefix_of", "tenant_of"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_OWNED = re.compile(rf"@({_NAME.pattern})/")
+
+
+def check_tenant(name: str) -> str:
+    """The name, if a tenant can have it.
+
+    Raises:
+        SubscriptionInvalidError: it is empty, too long, or has characters that no tenant's name has.
+    """
+    if not _NAME.fullmatch(name):
+        raise SubscriptionInvalidError(
+            f"no tenant is named {name!r}: expected up to 63 letters, digits, dots, dashes and underscores"
+        )
+    return name
+
+
+def prefix_of(tenant: str) -> str:
+    """What the ids of a tenant's subscriptions begin with."""
+    return f"@{check_tenant(tenant)}/"
+
+
+def prefix_end(prefix: str) -> str:
+    """The first text, in the order of ids, after all that begin with *prefix*."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def tenant_of(id: str) -> str:  # noqa: A002 - the field's own name
+    """The tenant that a stored id belongs to; "" for none.
+
+    >>> tenant_of("@acme/3426d090"), tenant_of("3426d090")
+    ('acme', '')
+    """
+    owned = _OWNED.match(id)
+    return owned[1] if owned else ""
+
+
+class RangedStore(Store, Protocol):
+    """A store that can be asked for the subscriptions whose ids begin with *prefix*, as if there were no others.
+
+    Every search has to be bounded by the range itself: reading on past its end would tell by the time that it takes
+    what others have there.
+    """
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
+    ) -> Page[ConditionMatch]:
+        """See `Store.search_by_condition`."""
+        ...
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
+    ) -> Page[Subscription]:
+        """See `Store.search_by_metadata`."""
+        ...
+
+    def changes(self, since: int, prefix: str = "") -> Changes:
+        """See `Store.changes`. Revisions are those of the whole store."""
+        ...
+
+    def snapshot(self, prefix: str = "") -> Snapshot:
+        """See `Store.snapshot`."""
+        ...
+
+
+class TenantStore(StoreBase):
+    """What a store has of one tenant, under the ids that the tenant knows.
+
+    It is a store like others; closing it leaves the one behind it open. Revisions are shared: their numbers tell that
+    something has changed in the store, and not what.
+    """
+
+    def __init__(self, store: RangedStore, tenant: str) -> None:
+        self._store = store
+        self._prefix = prefix_of(tenant)
+        self.tenant = tenant
+
+    def for_tenant(self, name: str) -> Store:
+        """Itself: a tenant has no tenants.
+
+        Raises:
+            SubscriptionInvalidError: for another tenant's name.
+        """
+        if name != self.tenant:
+            raise SubscriptionInvalidError(f"this is the store of the tenant {self.tenant!r}, not of {name!r}")
+        return self
+
+    def create(self, subscription: Subscription) -> str:
+        """See `Store.create`."""
+        return self.create_many([subscription])[0]
+
+    def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
+        """See `Store.create_many`."""
+        owned = (replace(one, id=self._prefix + (one.id or new_id())) for one in subscriptions)
+        with self._known_ids():
+            return [self._bare(id_) for id_ in self._store.create_many(owned)]
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """See `Store.read`."""
+        with self._known_ids():
+            return self._known(self._store.read(self._prefix + id))
+
+    def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
+        """See `Store.delete`."""
+        with self._known_ids():
+            self._store.delete(self._prefix + id)
+
+    def search_by_condition(
+        self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = ""
+    ) -> Page[ConditionMatch]:
+        """See `Store.search_by_condition`."""
+        page = self._store.search_by_condition(
+            key, pattern, partial, limit=limit, cursor=self._prefix + cursor, prefix=self._prefix
+        )
+        items = (
+            ConditionMatch(self._bare(one.subscription_id), one.condition_id, self._known(one.subscription))
+            for one in page.items
+        )
+        return Page(tuple(items), self._bare(page.cursor))
+
+    def search_by_metadata(
+        self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
+    ) -> Page[Subscription]:
+        """See `Store.search_by_metadata`."""
+        page = self._store.search_by_metadata(metadata, limit=limit, cursor=self._prefix + cursor, prefix=self._prefix)
+        return Page(tuple(map(self._known, page.items)), self._bare(page.cursor))
+
+    def revision(self) -> int:
+        """See `Store.revision`."""
+        return self._store.revision()
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`."""
+        changes = self._store.changes(since, self._prefix)
+        return Changes(
+            changes.revision,
+            tuple(map(self._known, changes.created)),
+            tuple(map(self._bare, changes.deleted_ids)),
+            changes.reset,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        snapshot = self._store.snapshot(self._prefix)
+        return Snapshot(tuple(map(self._known, snapshot.subscriptions)), snapshot.revision)
+
+    def _bare(self, id_: str) -> str:
+        return id_.removeprefix(self._prefix)
+
+    def _known(self, subscription: Subscription) -> Subscription:
+        return replace(subscription, id=self._bare(subscription.id))
+
+    @contextmanager
+    def _known_ids(self) -> Iterator[None]:
+        """Errors about an id name it as the tenant does."""
+        try:
+            yield
+        except SubscriptionNotFoundError as failure:
+            raise SubscriptionNotFoundError(self._bare(failure.id)) from None
+        except SubscriptionExistsError as failure:
+            raise SubscriptionExistsError(self._bare(failure.id)) from None

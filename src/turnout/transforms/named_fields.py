@@ -1,0 +1,86 @@
+"""Fields that a chain names and that no record can have, as far as declared schemas tell before a record is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from turnout.errors import Mistake
+from turnout.guesses import did_you_mean
+from turnout.records import Schema
+from turnout.records.paths import parse_path
+from turnout.records.schema import ANY
+from turnout.transforms.base import NamedField, Side
+from turnout.transforms.chain import Chain, Stage
+from turnout.transforms.schemas import State, states_through
+
+__all__ = ["unknown_fields"]
+
+_SIDES = {"key": Side.KEY, "value": Side.VALUE}
+
+
+def unknown_fields(
+    chain: Chain, key: Schema | None, value: Schema | None, metadata: Mapping[str, str]
+) -> Iterator[Mistake]:
+    """A mistake for each field that an option or a path names, and that is in no schema a record can have by then.
+
+    Args:
+        chain: the stages, followed by `turnout.transforms.schemas`.
+        key: the schema of all keys; None where nothing is known of them.
+        value: that of all values.
+        metadata: name → path, looked up behind the chain.
+    """
+    if key is None and value is None:
+        return
+    followed = states_through(chain, key, value)
+    for stage, states in zip(chain.stages, followed, strict=False):
+        for place, field in _named(stage):
+            yield from _looked_up(place + field.option, field, states)
+    if len(followed) > len(chain.stages):
+        for name, path in metadata.items():
+            root, *steps = parse_path(path)
+            if root in _SIDES and steps:
+                yield from _looked_up(name, NamedField(name, _SIDES[root], tuple(steps)), followed[-1])
+
+
+def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:
+    for guard in stage.guards:
+        yield from ((guard.place, field) for field in guard.predicate.named_fields())
+    yield from ((stage.place, field) for field in stage.transform.named_fields())
+
+
+def _looked_up(place: str, field: NamedField, states: Collection[State]) -> Iterator[Mistake]:
+    shapes = {state.key if field.side == Side.KEY else state.value for state in states}
+    schemas = {shape.schema for shape in shapes if shape.kind != "null"}
+    if not schemas or any(_may_hold(schema, field.path) for schema in schemas):
+        return
+    known = sorted({name for schema in schemas for name in _names(schema, field.path)})
+    shown = ".".join(field.path)
+    there = f"there are {', '.join(known)}" if known else f"the {field.side.lower()} has no fields there"
+    guess = did_you_mean(field.path[-1], known)
+    yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} by then; {there}{guess}")
+
+
+def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:
+    """Whether something can stand at the path: certainly not only where a struct lacks a field, or a plain value is."""
+    for step in path:
+        if schema is None or schema.type in (ANY, "map"):
+            return True
+        if schema.type != "struct":
+            return False
+        inner = schema.field(step)
+        if inner is None:
+            return False
+        schema = inner
+    return True
+
+
+def _names(schema: Schema | None, path: tuple[str, ...]) -> Iterator[str]:
+    """The fields that there are where the path goes astray."""
+    for step in path:
+        if schema is None or schema.type != "struct":
+            return
+        inner = schema.field(step)
+        if inner is None:
+            yield from (field.name for field in schema.fields)
+            return
+        schema = inner

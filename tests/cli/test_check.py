@@ -1,0 +1,193 @@
+"""``turnout check`` as a user calls it: what it says of a file, and with ``--connect`` of real servers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.jetstream.support import fresh
+from turnout.conditions import kiwi
+from turnout.embedded import NatsServer
+from turnout.embedded.nats_server import free_port
+from turnout.subscriptions import Subscription, open_store
+from turnout.wire import Connection, ConnectionOptions, create_stream, stream_info
+
+ROUTE = """name: checked
+source: {{format: nats, servers: "{url}", stream: {stream}}}
+value: {{format: json, schema: "n INT, town STRING"}}
+transforms:
+  - {{type: Filter, predicate: {{type: HasHeaderKey, name: Old}}}}
+sink: {{format: nats, servers: "{url}"}}
+"""
+ACCOUNTS = """
+jetstream: enabled
+accounts {
+  A {
+    jetstream: enabled
+    users: [
+      {user: all, password: hunter2}
+      {user: blind, password: hunter2, permissions: {publish: {deny: "$JS.API.CONSUMER.>"}}}
+      {user: mute, password: hunter2, permissions: {publish: {deny: "OUT.dead"}}}
+    ]
+  }
+}
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "turnout", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def checked(route: Path, *arguments: str) -> tuple[int, dict[str, tuple[bool, str]]]:
+    """The exit code, and name → (ok, detail) of each check."""
+    done = run("check", str(route), "--connect", "--json", *arguments)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, {one["name"]: (one["ok"], one["detail"]) for one in told["checks"]}
+
+
+@pytest.fixture
+def streams(nats_server: NatsServer) -> Iterator[tuple[Connection, str, str]]:
+    """A connection and two streams: one with five messages of which one is old and one is no JSON, and one to fill."""
+    source, out = fresh("CHECKED"), fresh("OUT")
+    with Connection.open(ConnectionOptions.of(nats_server.url)) as connection:
+        for name in (source, out):
+            create_stream(connection, {"name": name, "subjects": [f"{name}.>"]})
+        for n, town in enumerate(["Oulu", "Turku", "Oulu"]):
+            connection.request(f"{source}.{n}", json.dumps({"n": n, "town": town}).encode())
+        connection.request(f"{source}.3", b'{"n": 3}', {"Old": "yes"})
+        connection.request(f"{source}.4", b"no json")
+        yield connection, source, out
+
+
+def write(folder: Path, url: str, stream: str, more: str = "") -> Path:
+    (folder / "route.yaml").write_text(ROUTE.format(url=url, stream=stream) + more)
+    return folder / "route.yaml"
+
+
+def test_a_route_that_is_right(tmp_path: Path) -> None:
+    """One line, exit code 0, and no JVM."""
+    done = run("check", str(write(tmp_path, "nats://127.0.0.1:1", "S")))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "route checked is fine: nats → 1 transforms → 0 mappings → no subscriptions → nats" in done.stdout
+
+
+def test_a_route_that_is_wrong(tmp_path: Path) -> None:
+    """Path, value, what was expected and the line; exit code 2; the same as JSON."""
+    route = write(tmp_path, "gopher://u:hunter2@h", "S")
+
+    done, as_json = run("check", str(route)), run("check", str(route), "--json")
+
+    assert done.returncode == as_json.returncode == 2
+    assert "  source.servers: found 'gopher://***@h', expected nats://host:4222" in done.stderr
+    assert "(line 2)" in done.stderr
+    mistakes = json.loads(as_json.stdout)["mistakes"]
+    assert [(one["path"], one["line"]) for one in mistakes] == [("source.servers", 2), ("sink.servers", 6)]
+    assert "hunter2" not in done.stdout + done.stderr + as_json.stdout
+
+
+def test_everything_is_there(streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path) -> None:
+    """Servers, streams, permissions and store are tried, and the latest records go through the route."""
+    connection, source, out = streams
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu")))
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
+    more += f"deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
+
+    code, checks = checked(write(tmp_path, nats_server.url, source, more))
+
+    assert code == 0
+    assert all(ok for ok, _ in checks.values()), checks
+    assert checks[f"stream {source}"][1] == "5 messages, may be read; 5 of the latest 100 were"
+    assert checks["subscriptions"][1].endswith("1 subscriptions at revision 1")
+    assert checks["sample"][1].startswith(
+        "5 read, 1 filtered, 1 unmatched, 2 delivered, 1 dead lettered, 2 messages; 1 failed at VALUE_CONVERTER: "
+    )
+    assert checks["sink, streams"][1].startswith("2 topics of the sample and the dead letters belong to OUT")
+    assert checks["sink, permissions"][1] == "2 topics may be published to"
+    assert stream_info(connection, out)["state"]["messages"] == 0
+    assert stream_info(connection, source)["state"]["consumer_count"] == 0
+
+
+def test_what_would_stop_the_run(streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path) -> None:
+    """A record that fails, a topic that no stream takes, a condition on a mistyped name; each is one line."""
+    _, source, _ = streams
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        store.create(Subscription(["nowhere.at.all"], kiwi("town", "Oulu")))
+        store.create(Subscription(["nowhere.at.all"], kiwi("twon", "Oulu")))
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
+
+    route = write(tmp_path, nats_server.url, source, more)
+    code, checks = checked(route)
+
+    assert code == 1
+    assert {name for name, (ok, _) in checks.items() if not ok} == {"sample", "conditions", "sink, streams"}
+    assert checks["sample"][1].endswith("would stop the run (errors: tolerance: none)")
+    assert "look at 'twon'; did you mean \"town\"?; under metadata are listed: town" in checks["conditions"][1]
+    assert checks["sink, streams"][1] == "nowhere.at.all: no stream takes messages there"
+    shown = run("check", str(route), "--connect", "--records", "4").stdout
+    assert "\nfailed  sink, streams: nowhere.at.all: no stream takes messages there\n" in shown
+    assert f"\nok      stream {source}: 5 messages, may be read; 4 of the latest 4 were\n" in shown
+
+
+def test_what_is_not_there(nats_server: NatsServer, tmp_path: Path) -> None:
+    """A server, a stream, a broker, a folder and a store; the store is not made."""
+    away = free_port()
+    more = "subscriptions: {store: 'sqlite:///mistyped.db'}\n"
+    code, checks = checked(write(tmp_path, nats_server.url, "NOT_THERE", more))
+    assert code == 1
+    assert not checks["stream NOT_THERE"][0]
+    assert "there is no stream 'NOT_THERE'" in checks["stream NOT_THERE"][1]
+    assert f"there is no store at '{tmp_path}/mistyped.db'" in checks["subscriptions"][1]
+    assert not (tmp_path / "mistyped.db").exists()
+
+    text = f"""
+name: away
+source: {{format: kafka, servers: "127.0.0.1:{away}", topics: t}}
+sinks: {{a: {{format: nats, servers: "nats://u:hunter2@127.0.0.1:{away}"}}, b: {{format: csv, path: "{tmp_path}/out"}}}}
+"""
+    (tmp_path / "route.yaml").write_text(text)
+    code, checks = checked(tmp_path / "route.yaml")
+    assert code == 1
+    assert {name: ok for name, (ok, _) in checks.items()} == {"source": False, "sink a": False, "sink b": True}
+    assert "refused" in checks["source"][1]
+    assert "hunter2" not in str(checks)
+
+
+def test_permissions(tmp_path: Path) -> None:
+    """A user who may not read, and one who may not publish to the dead letters, are told before the run."""
+    with NatsServer(config=ACCOUNTS) as server:
+        url = server.url.replace("nats://", "nats://all:hunter2@")
+        with Connection.open(ConnectionOptions.of(url)) as connection:
+            create_stream(connection, {"name": "S", "subjects": ["S.>"]})
+            create_stream(connection, {"name": "OUT", "subjects": ["OUT.>"]})
+        found = {}
+        for user in ("all", "blind", "mute"):
+            url = server.url.replace("nats://", f"nats://{user}:hunter2@")
+            found[user] = checked(write(tmp_path, url, "S", "deadLetter: {topic: OUT.dead}\n"))
+        wrong = server.url.replace("nats://", "nats://all:hunter3@")
+        found["wrong"] = checked(write(tmp_path, wrong, "S"))
+
+    assert found["all"][0] == 0
+    assert "Permissions Violation" in found["blind"][1]["stream S"][1]
+    assert found["blind"][1]["stream S"][0] is False
+    assert found["mute"][1]["sink, permissions"] == (False, "the user 'mute' may not publish to OUT.dead")
+    assert "Authorization Violation" in found["wrong"][1]["source"][1]
+    assert "hunter" not in str(found)
+
+
+def test_a_reader_never_makes_a_store(tmp_path: Path) -> None:
+    """``subscriptions search`` and its like say that there is no store, and leave none behind."""
+    url = f"sqlite:///{tmp_path}/mistyped.db"
+
+    for command in (["search"], ["match", "a=b"], ["export"]):
+        done = run("subscriptions", *command, "--store", url)
+        assert done.returncode == 2, (command, done)
+        assert f"there is no store at '{tmp_path}/mistyped.db'" in done.stderr
+    assert list(tmp_path.iterdir()) == []

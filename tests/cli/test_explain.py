@@ -1,0 +1,113 @@
+"""``turnout explain`` as a person or a script runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnout.conditions import parse
+from turnout.subscriptions import Subscription, open_store
+from turnout.wire import Connection, create_stream
+
+ROUTE = """
+name: explained
+source: {{format: nats, servers: "{url}", stream: EXPLAINED}}
+value: {{format: json}}
+transforms:
+  - {{name: rename, type: ReplaceField$Value, renames: "city:town"}}
+mappings: {{"in.*": "mapped.{{{{wildcard(1)}}}}"}}
+subscriptions: {{store: "sqlite:///subscriptions.db", metadata: {{town: value.town, n: value.n}}}}
+sink: {{format: nats, servers: "{url}"}}
+deadLetter: {{topic: dead}}
+errors: {{tolerance: all}}
+"""
+
+
+@pytest.fixture
+def route(tmp_path, monkeypatch):
+    """A route file with two subscriptions in a folder that is the present one."""
+    monkeypatch.chdir(tmp_path)
+    store = open_store("sqlite:///subscriptions.db")
+    store.create(Subscription(("out.oulu",), parse("town:Oulu"), id="oulu"))
+    store.create(Subscription(("out.many",), parse("n>5 AND (town:Turku OR Kind:odd)"), id="many"))
+    store.close()
+
+    def written(url: str = "nats://127.0.0.1:4222") -> str:
+        (tmp_path / "route.yaml").write_text(ROUTE.format(url=url), encoding="utf-8")
+        return "route.yaml"
+
+    return written
+
+
+def test_a_record_on_standard_input(turnout, route) -> None:
+    """The stages, the mapping, who wants it, who does not and whose fault that is, and what goes out."""
+    record = {"topic": "in.a", "offset": 3, "value": {"city": "Oulu", "n": 7}}
+
+    code, out, err = turnout("explain", route(), "--stdin", "--subscription", "many", stdin=json.dumps(record))
+
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "record  in.a, partition 0, offset 3",
+        "stage   rename (ReplaceField$Value): applied",
+        '    - value.city: "Oulu"',
+        '    + value.town: "Oulu"',
+        "mapping in.*: in.a → mapped.a",
+        "wanted  oulu → out.oulu",
+        "    town:Oulu; town is 'Oulu'",
+        "asked   many does not want it: n>5 AND (town:Turku OR Kind:odd)",
+        "    the leaf to blame:",
+        "        town:Turku; town is 'Oulu'",
+        "outcome  delivered",
+        out.splitlines()[-1],
+    ]
+    assert out.splitlines()[-1].startswith("sent    out.oulu for oulu, id EXPLAINED:3:")
+
+
+def test_a_file_as_json(turnout, route, tmp_path) -> None:
+    """For programs: the same with everything in it."""
+    (tmp_path / "record.json").write_text('{"topic": "in.a", "value": "{"}', encoding="utf-8")
+
+    code, out, _ = turnout("explain", route(), "--file", "record.json", "--json")
+
+    explanation = json.loads(out)
+    assert (code, explanation["outcome"], explanation["failure"]["stage"]) == (0, "dead_lettered", "VALUE_CONVERTER")
+    assert explanation["messages"][0]["topic"] == "dead"
+    assert ["__connect.errors.topic", "in.a"] in explanation["messages"][0]["headers"]
+
+
+def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
+    """It is read from the server, with its sequence and its headers."""
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "EXPLAINED", "subjects": ["in.>"], "storage": "memory"})
+        connection.request("in.first", b"{}")
+        connection.request("in.b", b'{"city": "Oulu", "n": 7}', {"Kind": "odd"})
+
+    code, out, err = turnout("explain", route(nats_server.url), "--record", "EXPLAINED:2", "--json")
+
+    explanation = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (explanation["record"]["offset"], explanation["record"]["headers"]) == (2, [["Kind", "odd"]])
+    assert sorted(message["topic"] for message in explanation["messages"]) == ["out.many", "out.oulu"]
+    assert all(message["id"].startswith("EXPLAINED:2:") for message in explanation["messages"])
+    assert turnout("explain", route(nats_server.url), "--record", "EXPLAINED:9")[::2] == (
+        1, "turnout: the stream 'EXPLAINED' holds no message 9\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "give one of --record STREAM:SEQ, --file FILE and --stdin"),
+        (("--stdin", "--record", "EXPLAINED:1"), "give one of"),
+        (("--record", "EXPLAINED"), "expected STREAM:SEQ, as in FLIGHTS:17, found 'EXPLAINED'"),
+        (("--record", "OTHER:1"), "the route reads EXPLAINED, not 'OTHER'"),
+        (("--stdin",), "is not JSON"),
+    ],
+)
+def test_what_cannot_be_asked(turnout, route, arguments, problem) -> None:
+    """Exit code 2, with what was expected."""
+    code, _, err = turnout("explain", route(), *arguments)
+
+    assert code == 2
+    assert problem in err

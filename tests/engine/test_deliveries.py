@@ -1,0 +1,433 @@
+"""One bad destination or header disturbs nothing else: what becomes of it, and of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.batches import DEAD, SINK, WANTED, batch, program, sent
+from turnout.conditions import exists, kiwi
+from turnout.engine import Counts, Program, addresses
+from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
+from turnout.errors import RouteError, RunError
+from turnout.records.headers import ARROW
+from turnout.routes import Route
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+
+OULU = {"n": 1, "city": "Oulu", "secret": "s"}
+RAUMA = {"n": 2, "city": "Rauma", "secret": "s"}
+EVERYTHING = exists("subject")
+TWO_SINKS = 'sinks: {one: {format: nats, servers: "nats://a"}, two: {format: json, path: /tmp/x}}\n'
+TOLERANT = "errors: {tolerance: all}\n"
+
+STORE = 'subscriptions: {store: "memory://engine"}\n'
+
+
+def to(*destinations: str, id: str = "s", condition: Any = EVERYTHING) -> Subscription:  # noqa: A002
+    return Subscription(destinations, condition, id=id)
+
+
+def dead(messages: Any) -> list[dict[str, str]]:
+    """The headers of each dead letter."""
+    return [
+        {name: value.decode() for name, value in headers} for topic, _, _, headers in sent(messages) if topic == "dead"
+    ]
+
+
+BAD = {
+    "a b": "no subject can hold ' '",
+    "out.>": "the wildcard '>'",
+    "*": "the wildcard '*'",
+    "out..x": "an empty token",
+    "out\r\nPUB x 1\r\n": r"no subject can hold '\r'",
+    "o\x00ut": r"no subject can hold '\x00'",
+    "x" * 5000: "5,000 bytes",
+    "$JS.API.STREAM.DELETE.S": "the server's own",
+    "$SYS.REQ.ACCOUNT.X": "the server's own",
+    "$KV.bucket.key": "the server's own",
+    "$O.bucket.C.x": "the server's own",
+    "_INBOX.abc.1": "an inbox",
+}
+
+
+@pytest.mark.parametrize("destination", BAD)
+def test_a_delivery_that_cannot_be_is_a_dead_letter(destination: str) -> None:
+    """The record as it came, with reason, subscription and destination; the good subscriptions get theirs."""
+    index = Index.of([to("out.a", id="good"), to("out.b", destination, id="half"), to(destination, id="bad")])
+
+    result = program(SINK, DEAD, WANTED).run(batch([{"value": OULU, "headers": [("Kind", "x")]}]), index)
+
+    topics = Counter(result.messages.topics.to_pylist())
+    letters = dead(result.messages)
+    assert topics == {"out.a": 1, "out.b": 1, "dead": 2}
+    assert sorted(letter[SUBSCRIPTION] for letter in letters) == ["bad", "half"]
+    shown = destination.encode("unicode_escape").decode() if not destination.isprintable() else destination
+    for letter in letters:
+        assert letter[DESTINATION] == shown
+        assert BAD[destination] in letter["__connect.errors.exception.message"]
+        assert f"subscription '{letter[SUBSCRIPTION]}'" in letter["__connect.errors.exception.message"]
+        assert letter["__connect.errors.stage"] == "TASK_PUT"
+        assert letter["__connect.errors.offset"] == "1"
+        assert letter["Kind"] == "x"
+    assert result.counts == Counts(read=1, delivered=1, messages=2, undeliverable=2)
+    assert len(set(result.messages.ids.to_pylist())) == 4
+
+
+def test_dead_letters_have_the_same_ids_when_it_is_done_again() -> None:
+    """A stream that has them already stores nothing twice."""
+    index = Index.of([to("out..x", "out.>", id="bad")])
+    ids = [program(SINK, DEAD, WANTED).run(batch([{"value": OULU}]), index).messages.ids.to_pylist() for _ in range(2)]
+
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+
+
+def test_a_record_whose_every_delivery_failed_is_dead_lettered() -> None:
+    """Once among the records, with a dead letter for each delivery; one that has a good delivery is delivered."""
+    index = Index.of([to("out..x", "a b", id="bad"), to("out.a", id="good", condition=kiwi("town", "Oulu"))])
+
+    result = program(SINK, DEAD, WANTED).run(batch([{"value": OULU}, {"value": RAUMA}]), index)
+
+    assert result.counts == Counts(read=2, delivered=1, dead_lettered=1, messages=1, undeliverable=4)
+    assert result.counts.conserved
+    assert len(dead(result.messages)) == 4
+
+
+def test_without_a_dead_letter_topic_deliveries_are_discarded() -> None:
+    """Counted, and logged as other failures are; the others go out."""
+    index = Index.of([to("out.a", "a b", id="half", condition=kiwi("town", "Oulu")), to("c d", id="bad")])
+    made = program(SINK, "errors: {tolerance: all, log: true}\n", WANTED)
+
+    result = made.run(batch([{"value": OULU}, {"value": RAUMA}]), index)
+
+    assert result.messages.topics.to_pylist() == ["out.a"]
+    assert result.counts == Counts(read=2, delivered=1, discarded=1, messages=1, undeliverable=3)
+    assert [line["offset"] for line in result.failures] == ["1", "1", "2"]
+    assert "subscription 'bad': destination 'c d' cannot be published to" in result.failures[2]["message"]
+
+
+def test_tolerance_none_names_subscription_destination_and_record() -> None:
+    """The run stops at the first."""
+    index = Index.of([to("out.a", id="good"), to("out..x", id="mine")])
+    message = r"topic in\.a\.b, partition 0, offset 1: TASK_PUT: .*subscription 'mine': destination 'out\.\.x' cannot"
+
+    with pytest.raises(RunError, match=message):
+        program(SINK, WANTED).run(batch([{"value": OULU}]), index)
+
+
+def test_a_name_that_no_sink_has() -> None:
+    """It is no part of the topic: the delivery is a dead letter that says which sinks there are."""
+    index = Index.of([to("two:b", "tow:b", "one:c d", id="s")])
+
+    result = program(TWO_SINKS, DEAD, WANTED).run(batch([{"value": OULU}]), index)
+
+    assert result.messages.of_sink(1).topics.to_pylist() == ["b"]
+    assert sorted(letter[DESTINATION] for letter in dead(result.messages)) == ["one:c d", "tow:b"]
+    reasons = [letter["__connect.errors.exception.message"] for letter in dead(result.messages)]
+    assert any("there is no 'tow', only one, two" in reason for reason in reasons)
+    assert result.counts.undeliverable == 2
+
+
+def test_the_dead_letter_topic_may_be_in_another_sink() -> None:
+    """Dead letters of deliveries go where those of records go."""
+    letters = "deadLetter: {topic: two:dead}\nerrors: {tolerance: all}\n"
+    index = Index.of([to("a b", "c", id="s")])
+
+    messages = program(TWO_SINKS, letters, WANTED).run(batch([{"value": OULU}, {"value": b"{"}]), index).messages
+
+    assert messages.of_sink(0).topics.to_pylist() == ["c"]
+    assert messages.of_sink(1).topics.to_pylist() == ["dead", "dead"]
+
+
+@pytest.mark.parametrize(
+    ("allow", "refused"), [("[deliver.>]", {"out.a", "$KV.b.k"}), ('["$KV.b.*", "out.*"]', {"deliver.a"})]
+)
+def test_a_sink_allows_what_its_patterns_name(allow: str, refused: set[str]) -> None:
+    """With patterns, nothing else is reached."""
+    sink = f'sink: {{format: nats, servers: "nats://a", allow: {allow}}}\n'
+    index = Index.of([to("deliver.a", "out.a", "$KV.b.k", id="s")])
+
+    result = program(sink, DEAD, WANTED).run(batch([{"value": OULU}]), index)
+
+    assert {letter[DESTINATION] for letter in dead(result.messages)} == refused
+    assert set(result.messages.topics.to_pylist()) == {"deliver.a", "out.a", "$KV.b.k", "dead"} - refused
+
+
+def test_patterns_are_checked_with_the_route() -> None:
+    """One that is no subject is a mistake with its place."""
+    with pytest.raises(RouteError, match=r"sink\.allow\[0\].*'a\.\.b'"):
+        program('sink: {format: nats, servers: "nats://a", allow: ["a..b"]}\n')
+
+
+def test_what_the_route_reads_is_not_written_to() -> None:
+    """It would read its own messages again for ever, unless it says that it wants to."""
+    route = Route.parse(f"name: r\nsource: {{format: nats, servers: nats://a, stream: S}}\n{SINK}{DEAD}{STORE}", {})
+    reading = replace(route, reads={"": ("in.>",)})
+    index = Index.of([to("in.again", "out.a", id="s")])
+
+    result = Program.of(reading).run(batch([{"value": b"{}"}]), index)
+
+    assert [letter[DESTINATION] for letter in dead(result.messages)] == ["in.again"]
+    assert "would read its own messages again" in dead(result.messages)[0]["__connect.errors.exception.message"]
+    allowed = Route.parse(
+        f"name: r\nsource: {{format: nats, servers: nats://a, stream: S}}\n{DEAD}{STORE}"
+        'sink: {format: nats, servers: "nats://a", allow: ["in.again", ">"]}\n',
+        {},
+    )
+    assert (
+        Program.of(replace(allowed, reads={"": ("in.>",)})).run(batch([{"value": b"{}"}]), index).counts.messages == 2
+    )
+
+
+@pytest.mark.parametrize("topics", ["topics: [in.a, in.b]", "topicPattern: 'in\\..*'"])
+def test_kafka_topics_that_the_route_reads(topics: str) -> None:
+    """On one cluster the source's topics are known without asking; another cluster's may have the same names."""
+    source = f"source: {{format: kafka, servers: 'k1:9092,k2:9092', {topics}}}"
+    text = f"name: r\n{source}\nsink: {{format: kafka, servers: %s}}\n"
+    index = Index.of([to("in.b", "out.b", "a:b", "__consumer_offsets", id="s")])
+    records = batch([{"topic": "in.a", "value": b"x"}], stream=None)
+
+    same = Program.of(Route.parse(text % "'k2:9092'" + DEAD + STORE, {})).run(records, index)
+    other = Program.of(Route.parse(text % "'k3:9092'" + DEAD + STORE, {})).run(records, index)
+
+    assert {letter[DESTINATION] for letter in dead(same.messages)} == {"in.b", "a:b", "__consumer_offsets"}
+    assert {letter[DESTINATION] for letter in dead(other.messages)} == {"a:b", "__consumer_offsets"}
+
+
+def test_mapped_topics_obey_the_same_rules() -> None:
+    """Of a route without subscriptions; a record without a topic has nowhere to go either."""
+    text = """
+name: r
+source: {format: nats, servers: "nats://a", stream: S}
+mappings: {"api.*": "$JS.API.{{wildcard(1)}}"}
+"""
+    records = batch(
+        [{"topic": "api.x", "value": b"1"}, {"topic": "a b", "value": b"2"}, {"topic": "ok", "value": b"3"}]
+    )
+    made = Program.of(Route.parse(text + SINK + DEAD, {}))
+
+    result = made.run(records)
+
+    assert Counter(result.messages.topics.to_pylist()) == {"ok": 1, "dead": 2}
+    assert {letter[DESTINATION] for letter in dead(result.messages)} == {"$JS.API.x", "a b"}
+    assert not any(SUBSCRIPTION in letter for letter in dead(result.messages))
+    assert result.counts == Counts(read=3, delivered=1, dead_lettered=2, messages=1, undeliverable=2)
+
+
+def test_a_record_without_a_topic() -> None:
+    """NATS needs one, files do not."""
+    text = "name: r\nsource: {format: json, path: /tmp/x}\n"
+    records = batch([{"topic": None, "value": b"1"}], stream=None)
+
+    to_nats = Program.of(Route.parse(text + SINK + DEAD, {})).run(records)
+    to_files = Program.of(Route.parse(text + "sink: {format: json, path: /tmp/y}\n", {})).run(records)
+
+    assert to_nats.counts == Counts(read=1, dead_lettered=1, undeliverable=1)
+    assert to_files.counts == Counts(read=1, delivered=1, messages=1)
+
+
+def test_what_is_passed_on_obeys_the_same_rules() -> None:
+    """A record that nobody wants goes on under its own topic, if that can be published to."""
+    made = program(SINK, DEAD, WANTED, "unmatched: pass\n")
+    index = Index.of([to("out.a", "out..a", id="s", condition=kiwi("town", "Oulu"))])
+    records = batch([{"topic": "$KV.a", "value": RAUMA}, {"value": OULU}, {"topic": "other", "value": RAUMA}])
+
+    result = made.run(records, index)
+
+    assert Counter(result.messages.topics.to_pylist()) == {"out.a": 1, "other": 1, "dead": 2}
+    assert result.counts == Counts(read=3, delivered=2, dead_lettered=1, messages=2, undeliverable=2)
+
+
+def test_a_record_that_fails_is_one_dead_letter() -> None:
+    """What cannot be written at all has no deliveries to tell of."""
+    index = Index.of([to("out.a", "a b", id="s")])
+    records = batch([{"value": OULU, "headers": [("bad name", "x")]}])
+
+    result = program(SINK, DEAD, WANTED).run(records, index)
+
+    assert result.counts == Counts(read=1, dead_lettered=1)
+    assert dead(result.messages)[0]["__connect.errors.stage"] == "HEADER_CONVERTER"
+
+
+def test_each_destination_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many records go to it, in however many batches: good ones cost nothing more."""
+    seen: Counter[str] = Counter()
+    judge = addresses.problem_of
+
+    def counted(destination: str) -> str | None:
+        seen[destination] += 1
+        return judge(destination)
+
+    monkeypatch.setattr(addresses, "problem_of", counted)
+    index = Index.of([to("out.a", "a b", id="one"), to("out.a", id="two")])
+    made = program(SINK, DEAD, WANTED)
+    for _ in range(2):
+        assert made.run(batch([{"value": OULU}] * 50), index).counts.undeliverable == 50
+    # Once as a destination, and the good one as a subject of its sink.
+    assert seen == {"out.a": 2, "a b": 1}
+
+
+# What a server refuses
+
+
+def test_messages_that_a_server_refuses() -> None:
+    """They become dead letters, and the counts are what they would have been had it been known before."""
+    index = Index.of([to("out.a", "out.b", id="s"), to("out.c", id="t", condition=kiwi("town", "Oulu"))])
+    result = program(SINK, DEAD, WANTED).run(batch([{"value": OULU}, {"value": RAUMA}, {"value": b"{"}]), index)
+    topics = result.messages.topics.to_pylist()
+    refused = {at: "no stream takes it" for at, topic in enumerate(topics) if topic in ("out.a", "out.b")}
+
+    correction = result.refused(refused)
+
+    assert correction.messages.topics.to_pylist() == ["dead"] * 4
+    assert sorted((one[SUBSCRIPTION], one[DESTINATION]) for one in dead(correction.messages)) == sorted(
+        2 * [("s", "out.a"), ("s", "out.b")]
+    )
+    assert {one["__connect.errors.offset"] for one in dead(correction.messages)} == {"1", "2"}
+    assert result.counts + correction.counts == Counts(
+        read=3, delivered=1, dead_lettered=2, messages=1, undeliverable=4
+    )
+    assert not set(correction.messages.ids.to_pylist()) & set(result.messages.ids.to_pylist())
+
+
+def test_refused_messages_without_a_dead_letter_topic() -> None:
+    """They are discarded, counted and logged."""
+    made = program(SINK, "errors: {tolerance: all, log: true}\n", WANTED)
+    result = made.run(batch([{"value": OULU}]), Index.of([to("out.a", id="s")]))
+
+    correction = result.refused({0: "no stream takes it"})
+
+    assert len(correction.messages) == 0
+    assert (result.counts + correction.counts) == Counts(read=1, discarded=1, undeliverable=1)
+    assert "subscription 's': destination 'out.a' no stream takes it" in correction.failures[0]["message"]
+
+
+def test_a_refusal_that_stops_the_run() -> None:
+    """Where nothing is tolerated, and where a dead letter is refused: it has nowhere else to go."""
+    index = Index.of([to("out.a", id="s")])
+    strict = program(SINK, WANTED).run(batch([{"value": OULU}]), index)
+    tolerant = program(SINK, DEAD, WANTED).run(batch([{"value": OULU}, {"value": b"{"}]), index)
+
+    with pytest.raises(RunError, match=r"offset 1: TASK_PUT: .*subscription 's': destination 'out\.a' is gone"):
+        strict.check(0, "is gone")
+    tolerant.check(0, "is gone")
+    with pytest.raises(RunError, match="a dead letter cannot be written to 'dead': is gone"):
+        tolerant.check(1, "is gone")
+
+
+wanting = st.lists(st.sampled_from(["out.a", "out.b", "out.c", "a b", "out..x", "$KV.x"]), min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(wanting, st.sampled_from(["Oulu", "Rauma"])), max_size=4),
+    st.lists(st.sampled_from([OULU, RAUMA, b"{"]), max_size=5),
+    st.sets(st.sampled_from(["out.a", "out.b"])),
+    st.booleans(),
+)
+def test_every_delivery_ends_somewhere(
+    wanted: list[tuple[list[str], str]], records: list[Any], gone: set[str], has_topic: bool
+) -> None:
+    """Sent, or a dead letter, or discarded: by the batch itself or when a server refuses it; records are conserved."""
+    subscriptions = [
+        to(*dict.fromkeys(destinations), id=f"s{n}", condition=kiwi("town", town))
+        for n, (destinations, town) in enumerate(wanted)
+    ]
+    result = program(SINK, DEAD if has_topic else TOLERANT, WANTED).run(
+        batch([{"value": one} for one in records]), Index.of(subscriptions)
+    )
+    topics = result.messages.topics.to_pylist()
+    refused = {at: "is gone" for at, topic in enumerate(topics) if topic in gone}
+    correction = result.refused(refused) if refused else None
+    counts = result.counts + (correction.counts if correction else Counts())
+
+    expected = [
+        destination
+        for one in records
+        for subscription in subscriptions
+        for destination in subscription.destinations
+        if isinstance(one, dict) and kiwi("town", one["city"]) == subscription.condition
+    ]
+    letters = [*dead(result.messages), *(dead(correction.messages) if correction else [])]
+    sent_on = [topic for at, topic in enumerate(topics) if topic != "dead" and at not in refused]
+    failed = [letter[DESTINATION] for letter in letters if DESTINATION in letter]
+    assert counts.conserved
+    assert counts.messages == len(sent_on)
+    assert counts.messages + counts.undeliverable == len(expected)
+    assert set(sent_on) <= {"out.a", "out.b", "out.c"} - gone
+    if has_topic:
+        assert Counter([*sent_on, *failed]) == Counter(expected)
+        assert len({id_ for m in (result, correction) if m for id_ in m.messages.ids.to_pylist()}) == len(topics) + len(
+            correction.messages if correction else ()
+        )
+
+
+# Headers
+
+
+BAD_HEADERS = [
+    ("a b", b"x", "'a b'"),
+    ("tab\t", b"x", r"'tab\t'"),
+    ("", b"x", "''"),
+    ("a:b", b"x", "'a:b'"),
+    ("Good", b"two\r\nlines", "'Good'"),
+    ("Good", b"a\nb", "'Good'"),
+]
+
+
+def with_headers(*headers: list[tuple[str, bytes]]) -> Any:
+    records = batch([{"value": OULU} for _ in headers])
+    lists = pa.array([[{"key": name, "value": value} for name, value in some] for some in headers], ARROW)
+    return records.set_column(records.schema.get_field_index("headers"), "headers", lists)
+
+
+@pytest.mark.parametrize(("name", "value", "shown"), BAD_HEADERS)
+def test_a_header_that_cannot_be_written(name: str, value: bytes, shown: str) -> None:
+    """Its record is a dead letter that can be written, and says which header it was; others go their way."""
+    result = program().run(with_headers([("Kind", b"x")], [("Kind", b"x"), (name, value)], []))
+
+    assert result.counts == Counts(read=3, delivered=2, dead_lettered=1, messages=2)
+    (letter,) = dead(result.messages)
+    assert letter["Kind"] == "x"
+    assert name not in letter
+    assert letter[LEFT_OUT] == shown
+    assert f"header {shown} cannot be written" in letter["__connect.errors.exception.message"]
+
+
+def test_a_bad_header_stops_a_strict_run() -> None:
+    """Header and record are named."""
+    with pytest.raises(RunError, match=r"topic in\.a\.b, partition 0, offset 2: HEADER_CONVERTER: .*header 'a b'"):
+        program(SINK).run(with_headers([], [("a b", b"x")]))
+
+
+def test_a_bad_header_may_be_dropped() -> None:
+    """The record goes on without it; each that was left out is counted."""
+    dropping = "deadLetter: {topic: dead}\nerrors: {tolerance: all, badHeaders: drop}\n"
+
+    result = program(SINK, dropping).run(
+        with_headers([("Kind", b"x"), ("a b", b"1"), ("Kind", b"a\nb")], [("Kind", b"y")])
+    )
+
+    assert [headers for _, _, _, headers in sent(result.messages)] == [[("Kind", b"x")], [("Kind", b"y")]]
+    assert result.counts == Counts(read=2, delivered=2, messages=2, dropped_headers=2)
+
+
+def test_headers_that_only_nats_cannot_carry() -> None:
+    """Files take any."""
+    result = program("sink: {format: json, path: /tmp/x}\n", DEAD).run(with_headers([("a b", b"1\n2")]))
+
+    assert result.counts == Counts(read=1, delivered=1, messages=1)
+
+
+def test_reasons_fit_on_one_line() -> None:
+    """Whatever a record holds, its dead letter's headers can be written."""
+    result = program().run(batch([{"topic": "in.a\x01b", "value": b'{"n": "a\nb"}'}]))
+
+    for value in dead(result.messages)[0].values():
+        assert value.isprintable()

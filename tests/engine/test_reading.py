@@ -1,0 +1,33 @@
+"""A record batch in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.batches import batch, program, sent
+from turnout.engine import Counts, pieces, reading
+
+MIXED: list[dict[str, Any]] = [
+    {"topic": "in.a.b", "value": {"n": 1, "city": "Oulu"}, "headers": [("Kind", "x")]},
+    {"topic": "in.a.b", "value": b"{", "headers": [("Kind", "y"), ("More", "z")]},
+    {"topic": "in.c.d", "value": {"n": 2, "city": "Turku"}, "headers": [("Old", "yes")]},
+    {"topic": "in.c.d", "value": None},
+    {"topic": "in.e.f", "value": {"n": 3, "city": "Pori"}, "headers": [("Kind", "w")]},
+]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_the_parts_of_a_batch_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Each record takes its own headers, place and bytes along, wherever the batch is cut."""
+    monkeypatch.setattr(reading, "AT_ONCE", at_once)
+    whole = batch(MIXED * 3)
+    way = program()
+
+    results = [way.run(piece) for piece in pieces(whole)]
+
+    expected = way.run(whole)
+    assert [result.counts.read for result in results][:-1] == [at_once] * (len(results) - 1)
+    assert sum((result.counts for result in results), Counts()) == expected.counts
+    assert sorted(message for result in results for message in sent(result.messages)) == sorted(sent(expected.messages))

@@ -1,0 +1,159 @@
+"""One letter wrong in any name that a route may hold: it is refused, with its place and what was meant."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from turnout.codecs.format import SETTINGS
+from turnout.errors import RouteError
+from turnout.routes import Route, document, endpoints
+from turnout.transforms.registry import predicates, transforms
+
+END = {"format": "nats", "servers": "nats://127.0.0.1:4222"}
+BASE: dict[str, Any] = {"name": "a", "source": {**END, "stream": "S"}, "sink": END}
+ENDS: dict[str, dict[str, type[BaseModel]]] = {
+    "source": {"nats": endpoints.NatsSource, "kafka": endpoints.KafkaSource, "json": endpoints.FileSource},
+    "sink": {"nats": endpoints.NatsSink, "kafka": endpoints.KafkaSink, "csv": endpoints.FileSink},
+}
+BLOCKS: dict[str, type[BaseModel]] = {
+    "subscriptions": document.SubscriptionsPart,
+    "deadLetter": document.DeadLetterPart,
+    "errors": document.ErrorsPart,
+    "trigger": document.TriggerPart,
+}
+ALSO = {"type", "name", "predicate", "negate"}
+"""What stands beside the options of a stage."""
+
+
+def typos(name: str) -> Iterator[str]:
+    """The name with two letters swapped, one dropped, one doubled."""
+    for at in range(len(name)):
+        yield name[:at] + name[at + 1 :]
+        yield name[: at + 1] + name[at:]
+        if at:
+            yield name[: at - 1] + name[at] + name[at - 1] + name[at + 1 :]
+
+
+def names_of(model: type[BaseModel]) -> list[str]:
+    return [str(field.alias or name) for name, field in model.model_fields.items()]
+
+
+def wrong(names: list[str], more: set[str] | frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+    """Each typo of each name that is none of the others, with the name."""
+    for name in names:
+        yield from ((typo, name) for typo in set(typos(name)) if typo and typo not in {*names, *more})
+
+
+def check(text: Mapping[str, Any], path: str, name: str, names: list[str]) -> None:
+    """The mistake is at its path and line, and means the name, or one that is as near."""
+    with pytest.raises(RouteError) as raised:
+        Route.parse(yaml.safe_dump(dict(text)), {})
+    found = [mistake for mistake in raised.value.mistakes if mistake.path == path]
+    assert found, (path, raised.value)
+    assert found[0].line is not None
+    meant = [one for one in names if f'did you mean "{one}"?' in found[0].problem]
+    assert meant == [name] or (meant and name in found[0].problem), (path, name, found[0].problem)
+
+
+def with_(**more: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(BASE), **more}
+
+
+def test_top_level_names() -> None:
+    """Every block of a route."""
+    names = names_of(document.RouteDocument)
+    for typo, name in wrong(names):
+        check(with_(**{typo: None}), typo, name, names)
+
+
+@pytest.mark.parametrize(("side", "format_"), [(side, format_) for side, models in ENDS.items() for format_ in models])
+def test_sources_and_sinks(side: str, format_: str) -> None:
+    """Every option of every format."""
+    names = names_of(ENDS[side][format_])
+    for typo, name in wrong([one for one in names if one != "format"], {"format"}):
+        block = {"format": format_, typo: "1"}
+        check(with_(**{side: block}), f"{side}.{typo}", name, names)
+
+
+def test_a_format() -> None:
+    """The name of the format itself, as option and as value."""
+    for typo, _ in wrong(["format"]):
+        with pytest.raises(RouteError) as raised:
+            Route.parse(yaml.safe_dump(with_(sink={typo: "nats"})), {})
+        assert "format is required and missing" in str(raised.value)
+        assert f'found {typo!r}, did you mean "format"?' in str(raised.value)
+    formats = ["nats", "kafka", "json", "parquet", "csv"]
+    for typo, name in wrong(formats):
+        check(with_(sink={"format": typo}), "sink", name, formats)
+
+
+@pytest.mark.parametrize("block", list(BLOCKS))
+def test_blocks(block: str) -> None:
+    """Every name in every other block."""
+    names = names_of(BLOCKS[block])
+    for typo, name in wrong(names):
+        check(with_(**{block: {typo: "x"}}), f"{block}.{typo}", name, names)
+
+
+def test_words() -> None:
+    """Every word where only some are understood."""
+    for model, block in [(model, block) for block, model in BLOCKS.items()]:
+        for field_name, field in model.model_fields.items():
+            words = [word for word in _words(field.annotation) if isinstance(word, str)]
+            for typo, word in wrong(words):
+                option = str(field.alias or field_name)
+                check(with_(**{block: {option: typo}}), f"{block}.{option}", word, words)
+
+
+def _words(annotation: Any) -> Iterator[Any]:
+    for inner in get_args(annotation):
+        if get_args(inner):
+            yield from _words(inner)
+        else:
+            yield inner
+
+
+@pytest.mark.parametrize("format_", ["json", "connect-json", "raw"])
+@pytest.mark.parametrize("side", ["key", "value"])
+def test_codecs(side: str, format_: str) -> None:
+    """Every setting of a format, and the formats' own names."""
+    names = [*SETTINGS, "format"]
+    for typo, name in wrong([one for one in names if one != "format"], {"format"}):
+        check(with_(**{side: {"format": format_, typo: "true"}}), f"{side}.{typo}", name, names)
+
+
+@pytest.mark.parametrize("label", sorted(transforms()))
+def test_transforms(label: str) -> None:
+    """Every option of every transform, in a route's list and as Connect's property."""
+    kind = transforms()[label]
+    names = [option.name for option in kind.options]
+    type_ = f"{label}$Value" if kind.sided else label
+    for typo, name in wrong(names, ALSO):
+        check(with_(transforms=[{"type": type_, typo: "x"}]), f"transforms[0].{typo}", name, names)
+        block = {"transforms": "t", "transforms.t.type": type_, f"transforms.t.{typo}": "x"}
+        check(with_(transforms=block), f"transforms.t.{typo}", name, names)
+
+
+@pytest.mark.parametrize("label", sorted(predicates()))
+def test_predicates(label: str) -> None:
+    """Every option of every predicate."""
+    names = [option.name for option in predicates()[label].options]
+    for typo, name in wrong(names, {"type", "negate"}):
+        stage = {"type": "Filter", "predicate": {"type": label, typo: "x"}}
+        check(with_(transforms=[stage]), f"transforms[0].predicate.{typo}", name, names)
+
+
+def test_what_stands_beside_the_options() -> None:
+    """``predicate`` and ``negate``, and the type's own name."""
+    for typo, name in wrong(["predicate", "negate"]):
+        stage = {"type": "Filter", typo: {"type": "RecordIsTombstone"}}
+        check(with_(transforms=[stage]), f"transforms[0].{typo}", name, ["predicate", "negate"])
+    for typo, _ in wrong(["MaskField$Value"]):
+        with pytest.raises(RouteError, match=r"did you mean|is abstract"):
+            Route.parse(yaml.safe_dump(with_(transforms=[{"type": typo, "fields": "a"}])), {})

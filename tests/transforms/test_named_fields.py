@@ -1,0 +1,135 @@
+"""Options that nobody knows, and fields that no record can have, are found before the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnout.codecs.ddl import parse_ddl
+from turnout.errors import ConfigError
+from turnout.transforms import Chain, unknown_fields
+
+SCHEMA = parse_ddl("amount INT, card STRING, at STRUCT<town: STRING>, tags MAP<STRING, STRING>, any VARIANT").schema
+
+
+def problems(*stages: dict[str, Any], metadata: dict[str, str] | None = None) -> dict[str, str]:
+    chain = Chain.from_route(list(stages))
+    return {one.path: one.problem for one in unknown_fields(chain, None, SCHEMA, metadata or {})}
+
+
+def refused(config: dict[str, Any] | list[dict[str, Any]]) -> dict[str, str]:
+    with pytest.raises(ConfigError) as raised:
+        Chain.from_route(config) if isinstance(config, list) else Chain.from_config(config)
+    return {one.path: one.problem for one in raised.value.mistakes}
+
+
+def test_an_unknown_option_of_a_transform() -> None:
+    """A mistyped ``exclude`` would let the field through."""
+    found = refused([{"type": "ReplaceField$Value", "exlude": "card"}])
+
+    assert found == {
+        "transforms[0].exlude": 'unknown option; did you mean "exclude"? '
+        "(known here: exclude, include, renames, replace.null.with.default)"
+    }
+
+
+def test_an_unknown_option_of_a_predicate() -> None:
+    """The same of predicates, in place and under a name, used or not."""
+    config = {
+        "transforms": "f",
+        "transforms.f.type": "Filter",
+        "transforms.f.predicate": "p",
+        "predicates": "p,q",
+        "predicates.p.type": "HasHeaderKey",
+        "predicates.p.name": "a",
+        "predicates.p.nam": "a",
+        "predicates.q.type": "RecordIsTombstone",
+        "predicates.q.name": "a",
+    }
+
+    assert set(refused(config)) == {"predicates.p.nam", "predicates.q.name"}
+    assert "transforms[0].predicate.pattrn" in refused(
+        [{"type": "Filter", "predicate": {"type": "TopicNameMatches", "pattrn": "a"}}]
+    )
+
+
+def test_a_connect_worker_leaves_unknown_options_alone() -> None:
+    """Strictly as a worker of Kafka takes it, and nothing else."""
+    package = "org.apache.kafka.connect.transforms."
+    config = {"transforms": "t", "transforms.t.type": f"{package}MaskField$Value", "transforms.t.fields": "a"}
+
+    assert len(Chain.from_config({**config, "transforms.t.feilds": "b"}, strict=True).stages) == 1
+
+
+@pytest.mark.parametrize("replacement", ["$9", "${name}", "$", "\\"])
+def test_a_group_that_is_not_there(replacement: str) -> None:
+    """Connect finds it with the first topic that matches."""
+    found = refused([{"type": "RegexRouter", "regex": "(a).*", "replacement": replacement}])
+
+    assert found["transforms[0].replacement"].startswith(f"expected a replacement for '(a).*', found {replacement!r}")
+
+
+def test_a_subject_filter_that_is_none() -> None:
+    """It would match nothing."""
+    assert "expected a NATS subject filter, found 'a..b'" in str(
+        refused([{"type": "Filter", "predicate": {"type": "SubjectMatches", "subject": "a..b"}}])
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage", "option"),
+    [
+        ({"type": "MaskField$Value", "fields": "crad"}, "fields"),
+        ({"type": "ReplaceField$Value", "exclude": "crad"}, "exclude"),
+        ({"type": "ReplaceField$Value", "include": "amount,crad"}, "include"),
+        ({"type": "ReplaceField$Value", "renames": "crad:x"}, "renames"),
+        ({"type": "Cast$Value", "spec": "crad:string"}, "spec"),
+        ({"type": "ValueToKey", "fields": "crad"}, "fields"),
+        ({"type": "ExtractField$Value", "field": "crad"}, "field"),
+        ({"type": "HeaderFrom$Value", "fields": "crad", "headers": "h", "operation": "copy"}, "fields"),
+        ({"type": "TimestampConverter$Value", "field": "crad", "target.type": "unix"}, "field"),
+        ({"type": "Filter", "predicate": {"when": {"key": "value.crad", "exists": True}}}, "predicate.when"),
+    ],
+)
+def test_a_field_that_is_in_no_schema(stage: dict[str, Any], option: str) -> None:
+    """Every option that names fields is looked up in the declared schema."""
+    found = problems(stage)
+
+    assert found == {
+        f"transforms[0].{option}": "no value has a field 'crad' by then; there are amount, any, at, card, tags; "
+        'did you mean "card"?'
+    }
+
+
+def test_the_schema_is_that_which_the_chain_has_made_by_then() -> None:
+    """A field is renamed, another added, and the metadata's paths see what comes out."""
+    renamed = {"type": "ReplaceField$Value", "renames": "card:kard"}
+    added = {"type": "InsertField$Value", "topic.field": "from"}
+    masked = {"type": "MaskField$Value", "fields": "kard,from"}
+
+    assert problems(renamed, added, masked, metadata={"a": "value.kard", "b": "value.at.town"}) == {}
+    assert list(problems(masked, renamed, added)) == ["transforms[0].fields"]
+    found = problems(renamed, metadata={"a": "value.card", "b": "value.at.twon", "t": "topic"})
+    assert set(found) == {"a", "b"}
+    assert 'did you mean "town"?' in found["b"]
+
+
+def test_a_stage_under_a_predicate_leaves_both() -> None:
+    """What may be there is no mistake."""
+    renamed = {"type": "ReplaceField$Value", "renames": "card:kard", "predicate": {"type": "RecordIsTombstone"}}
+
+    assert problems(renamed, metadata={"a": "value.card", "b": "value.kard"}) == {}
+
+
+@pytest.mark.parametrize("path", ["value.tags.anything", "value.any.thing", "topic", "key.a", "value.at.town"])
+def test_what_is_not_known_is_no_mistake(path: str) -> None:
+    """Maps and variants may hold anything, and nothing is said of keys."""
+    assert problems(metadata={"a": path}) == {}
+
+
+def test_without_a_schema_nothing_is_looked_up() -> None:
+    """Schemaless values have what they have."""
+    chain = Chain.from_route([{"type": "MaskField$Value", "fields": "crad"}])
+
+    assert list(unknown_fields(chain, None, None, {"a": "value.b"})) == []
