@@ -21,7 +21,7 @@ from turnout.server.rest import (
 )
 from turnout.server.rest.parts import Parts
 from turnout.server.rest.problems import add_handlers
-from turnout.server.security import Authenticator, Gate
+from turnout.server.security import Authenticator, Entrance, Gate
 
 __all__ = ["build_app", "guarded"]
 
@@ -58,6 +58,7 @@ def guarded(
     authenticator: Authenticator | None = None,
     hosts: Collection[str] | None = None,
     public: Collection[str] = (),
+    entrance: Entrance | None = None,
 ) -> Gate:
     """The application as the network may see it; see `Gate`."""
-    return Gate(app, authenticator, hosts, public)
+    return Gate(app, authenticator, hosts, public, entrance)
