@@ -121,5 +121,5 @@ def _revisions(entry: Entry, parts: Parts, principal: Principal) -> list[dict[st
             "difference": difference(_shown(older.text, principal) if older else "", _shown(revision.text, principal)),
             "first": older is None,
         }
-        for revision, older in list(zip(kept, before, strict=True))[:_REVISIONS]
+        for revision, older in list(zip(kept, before, strict=False))[:_REVISIONS]
     ]
