@@ -30,13 +30,17 @@ _PAGES = (
 def take(folder: Path) -> list[Path]:
     """Take a picture of each page; where they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work, NatsServer() as nats:
-        with scene(nats.url, Path(work)) as server, driver_of(Path(work) / "profile", _WIDTH, _HEIGHT) as driver:
-            letter = _binary_letter(driver, server.url)
-            return [
-                _picture(driver, server.url + address.format(letter=letter), scheme, height, folder / f"{name}.png")
-                for name, address, scheme, height in _PAGES
-            ]
+    with (
+        tempfile.TemporaryDirectory() as work,
+        NatsServer() as nats,
+        scene(nats.url, Path(work)) as server,
+        driver_of(Path(work) / "profile", _WIDTH, _HEIGHT) as driver,
+    ):
+        letter = _binary_letter(driver, server.url)
+        return [
+            _picture(driver, server.url + address.format(letter=letter), scheme, height, folder / f"{name}.png")
+            for name, address, scheme, height in _PAGES
+        ]
 
 
 def _binary_letter(driver: webdriver.Chrome, url: str) -> str:
