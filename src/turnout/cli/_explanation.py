@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from turnout.engine.mapped import Mapped
     from turnout.engine.stages import StageReport
 
-__all__ = ["explanation_lines"]
+__all__ = ["change_lines", "explanation_lines"]
 
 _SHOWN = 20
 """How many of the subscriptions that want the record are shown, and of its messages."""
@@ -53,10 +53,11 @@ def _stage(report: StageReport) -> Iterator[str]:
     for name, value in report.after.items():
         before = report.before.get(name)
         if before != value:
-            yield from _change(name, before, value)
+            yield from change_lines(name, before, value)
 
 
-def _change(name: str, before: Any, after: Any) -> Iterator[str]:
+def change_lines(name: str, before: Any, after: Any) -> Iterator[str]:
+    """What is different of one part of a record, a line for each field."""
     if isinstance(before, dict) and isinstance(after, dict):
         for field in dict.fromkeys((*before, *after)):
             if field not in after:

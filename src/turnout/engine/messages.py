@@ -71,9 +71,13 @@ class Messages:
         chosen = np.flatnonzero(self.sinks == place)
         if len(chosen) == len(self):
             return self
-        places = pa.array(chosen)
+        return self.take(chosen)
+
+    def take(self, places: NDArray[np.int64]) -> Messages:
+        """Those at some places, in their order."""
+        chosen = pa.array(places)
         return Messages(
-            self.topics.take(places), self.ids.take(places), self.sinks[chosen], self.rows[chosen], self.records
+            self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], self.rows[places], self.records
         )
 
     def joined(self, others: Messages) -> Messages:

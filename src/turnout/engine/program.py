@@ -25,6 +25,7 @@ from turnout.engine.messages import Messages, carried
 from turnout.engine.metadata import Metadata, texts_of
 from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed, batch_of
+from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
 from turnout.engine.trace import Ends, Trace, Watch, traced
 from turnout.engine.undelivered import dead_letters, named
@@ -44,19 +45,23 @@ Rows = NDArray[np.int64]
 class Program:
     """What a route does with records; it keeps what it has learned of schemas, topics and values between batches.
 
-    One thread at a time may use it; what is pickled is the route alone.
+    One thread at a time may use it; what is pickled is what it was made of.
 
     Args:
         route: the route.
+        replay: what is different where this is history that is delivered once more.
     """
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, replay: Replay | None = None) -> None:
         self.route = route
+        self.replay = replay
         self.key: Codec = codec_of(route.key)
         self.value: Codec = codec_of(route.value)
         self.chain = ChainRunner(route.chain)
         self.mapper = Mapper(route.mappings, route.cluster) if len(route.mappings) else None
-        self.metadata = Metadata(route.subscriptions.metadata if route.subscriptions else {})
+        paths = route.subscriptions.metadata if route.subscriptions else {}
+        self.metadata = Metadata(paths)
+        self.where = Where(replay.where, paths) if replay is not None and replay.where is not None else None
         self.addresses = Addresses(route)
         self.header_rules = HeaderRules(route)
         self.writer = Writer(route, self.header_rules, self.key, self.value)
@@ -65,12 +70,12 @@ class Program:
         self._own_topics = OwnTopics([route.name, ""] if route.subscriptions else [route.name], self.addresses)
 
     @classmethod
-    def of(cls, route: Route) -> Program:
+    def of(cls, route: Route, replay: Replay | None = None) -> Program:
         """The program of a route."""
-        return cls(route)
+        return cls(route, replay)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Program.of, (self.route,)
+        return Program.of, (self.route, self.replay)
 
     # One batch
 
@@ -112,6 +117,10 @@ class Program:
         alive = records.alive
         lost = self._map(records, consumed, alive)
         watch.mapped(records)
+        if self.where is not None:
+            mapped = np.setdiff1d(alive, lost, assume_unique=True)
+            records.filter(np.setdiff1d(mapped, self.where.chosen(records, mapped), assume_unique=True))
+            alive = records.alive
         deliveries, unmatched = self._deliver(records, alive, lost, index)
         return self._finish(records, consumed, lost, deliveries, unmatched, index, log)
 
@@ -257,7 +266,9 @@ class Program:
             sinks = np.concatenate([sinks, np.full(len(dead), sink, np.int8)])
         origin = origins(consumed.batch).take(pa.array(rows))
         ids = pc.binary_join_element_wise(origin, suffixes, "")
-        return Messages(topics, ids, sinks, place[rows], self._records(consumed, outgoing, dead.tolist(), failures))
+        carried_rows = self._records(consumed, outgoing, dead.tolist(), failures)
+        messages = Messages(topics, ids, sinks, place[rows], carried_rows)
+        return messages if self.replay is None else self.replay.marked(messages)
 
     def _records(self, consumed: Consumed, outgoing: Outgoing, dead: list[int], failures: Mapping[int, Failure]) -> Any:
         """The columns that messages carry: of the delivered records, then of the dead letters, as they were read."""

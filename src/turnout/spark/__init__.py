@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from turnout.engine.counts import Counts
     from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match
+    from turnout.spark.history.replay import replay
     from turnout.spark.running.job import Progress, RunResult, run
     from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
@@ -27,6 +28,7 @@ __all__ = [
     "map_subjects",
     "match",
     "register",
+    "replay",
     "run",
     "subject_matches",
     "transform_subject",
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = {
     "turnout.engine.counts": ("Counts",),
     "turnout.spark.frames": ("Applied", "apply_chain", "match"),
+    "turnout.spark.history.replay": ("replay",),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
     "turnout.spark.session.build": ("build_session",),
     "turnout.spark.formats.nats.source": ("register",),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
-from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.spark.formats.nats.source import register
-from turnout.spark.reads import SourceStreams
+from turnout.spark.reads import look_ahead
 from turnout.spark.session.latency import low_latency_source
-from turnout.wire import Connection, ConnectionOptions, stream_info
 
 __all__ = ["RECORD_COLUMNS", "activate", "is_batch", "look_ahead", "read", "write"]
 
@@ -28,32 +25,6 @@ _RECORD_SCHEMA = (
 def is_batch(source: Endpoint) -> bool:
     """Whether the source ends by itself, so that the run is one batch without a checkpoint."""
     return isinstance(source, FileSource) and not source.stream
-
-
-def look_ahead(route: Route) -> Route:
-    """Ask the route's nats-servers whether they are there and have the streams, before Spark is started.
-
-    Returns:
-        The route, which knows now what it reads itself on the servers of its sinks.
-
-    Raises:
-        ConnectionLostError: a server cannot be reached.
-        StreamError: a stream does not exist.
-    """
-    streams = SourceStreams()
-    if isinstance(route.source, NatsSource):
-        with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
-            streams = SourceStreams.of(connection, route.source)
-    reads: dict[str, tuple[str, ...]] = {}
-    for name, sink in route.sinks.items():
-        if not isinstance(sink, NatsSink):
-            continue
-        with Connection.open(ConnectionOptions.from_mapping(sink.options())) as connection:
-            if sink.stream is not None:
-                stream_info(connection, sink.stream)
-            if streams.are_behind(connection):
-                reads[name] = streams.subjects
-    return replace(route, reads=reads)
 
 
 def read(

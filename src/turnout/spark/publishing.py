@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
-from turnout.spark.formats.nats.sink import SinkOptions
+from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.wire import TOO_LARGE, Connection, Publisher
 from turnout.wire.packing import header_lines, id_lines
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages
     from turnout.errors import StreamError
 
-__all__ = ["Publishers"]
+__all__ = ["Publishers", "lines_of"]
 
 _KEPT_BACK: Final = 16
 """So many batches with refused messages are held in memory, before their dead letters are published."""
@@ -103,7 +103,7 @@ class Publishers:
         values = messages.column("value").fill_null(b"")
         options = self._sinks[sink]
         assert options is not None, "messages for another sink than NATS are rows"
-        lines = _lines(messages, options, with_ids=self._with_ids[sink])
+        lines = lines_of(messages, options, with_ids=self._with_ids[sink])
         self._publisher(sink, options).publish_columns(messages.topics, values, lines, refuse)
 
     def _refuse(
@@ -128,7 +128,7 @@ class Publishers:
         return publisher
 
 
-def _lines(messages: Messages, options: SinkOptions, *, with_ids: bool) -> Any:
+def lines_of(messages: Messages, options: SinkOptions, *, with_ids: bool) -> Any:
     """The header lines of each message, None where there are none; those of a record's headers are made once."""
     parts = [id_lines(messages.ids)] if with_ids and messages.ids.null_count < len(messages) else []
     headers = messages.records.column("headers")

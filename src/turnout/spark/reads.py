@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from turnout.errors import StreamError
-from turnout.routes.endpoints import NatsSource
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.subjects.pattern import common
-from turnout.wire import Connection, stream_info
+from turnout.wire import Connection, ConnectionOptions, stream_info
 
-__all__ = ["SourceStreams"]
+__all__ = ["SourceStreams", "look_ahead"]
+
+
+def look_ahead(route: Route) -> Route:
+    """Ask the route's nats-servers whether they are there and have the streams, before Spark is started.
+
+    Returns:
+        The route, which knows now what it reads itself on the servers of its sinks.
+
+    Raises:
+        ConnectionLostError: a server cannot be reached.
+        StreamError: a stream does not exist.
+    """
+    streams = SourceStreams()
+    if isinstance(route.source, NatsSource):
+        with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
+            streams = SourceStreams.of(connection, route.source)
+    reads: dict[str, tuple[str, ...]] = {}
+    for name, sink in route.sinks.items():
+        if not isinstance(sink, NatsSink):
+            continue
+        with Connection.open(ConnectionOptions.from_mapping(sink.options())) as connection:
+            if sink.stream is not None:
+                stream_info(connection, sink.stream)
+            if streams.are_behind(connection):
+                reads[name] = streams.subjects
+    return replace(route, reads=reads)
 
 
 @dataclass(frozen=True, slots=True)

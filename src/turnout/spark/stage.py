@@ -20,15 +20,16 @@ from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.spark.formats.nats.packed import unpack
-from turnout.spark.formats.nats.sink import SinkOptions
+from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.publishing import Publishers
 from turnout.spark.workers.garbage import without_collections
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
+    from turnout.engine.replay import Replay
 
-__all__ = ["COUNTS", "MESSAGES", "MESSAGE_ID", "SINK", "Stage"]
+__all__ = ["COUNTS", "COUNTS_SCHEMA", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
 
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
@@ -65,7 +66,7 @@ MESSAGES: Final = (
 )
 """The columns of `Stage.rows`: messages, with null counts; and rows of `COUNTS` that are no messages."""
 
-_COUNTS_SCHEMA: Final = pa.schema(
+COUNTS_SCHEMA: Final = pa.schema(
     [
         *(pa.field(name, pa.int64()) for name in (*_NUMBERS, "failures")),
         pa.field("failure", pa.struct([pa.field(name, pa.string()) for name in _FAILURE])),
@@ -82,7 +83,7 @@ _MESSAGES_SCHEMA: Final = pa.schema(
         pa.field("offset", pa.int64()),
         pa.field("timestamp", pa.timestamp("us", tz="UTC")),
         pa.field(SINK, pa.int8()),
-        *_COUNTS_SCHEMA,
+        *COUNTS_SCHEMA,
     ]
 )
 
@@ -98,8 +99,8 @@ class Stage:
         packed: whether a row holds a record batch, and with it its revision; if not, rows are records.
         index: where the subscriptions' index is found; None for a route without subscriptions.
         revision: what records are matched with that do not bring a revision.
-        route: the pickled route: workers read it once, and not for each task.
-        key: what tells the route from others.
+        route: the pickled route, and the replay that this is: workers read them once, and not for each task.
+        key: what tells them from others.
         sinks: how to publish to each of the route's sinks; None for those that are not NATS.
         with_ids: whether messages to that sink get their ids.
     """
@@ -113,13 +114,13 @@ class Stage:
     with_ids: tuple[bool, ...]
 
     @classmethod
-    def of(cls, route: Route, *, packed: bool) -> Self:
-        """The stage of a route.
+    def of(cls, route: Route, *, packed: bool, replay: Replay | None = None) -> Self:
+        """The stage of a route, or of a replay of its history.
 
         Raises:
             ConfigError: an option of a NATS sink is wrong.
         """
-        pickled = cloudpickle.dumps(route)  # type: ignore[no-untyped-call]
+        pickled = cloudpickle.dumps((route, replay))  # type: ignore[no-untyped-call]
         sinks = tuple(
             SinkOptions.from_mapping(sink.options()) if isinstance(sink, NatsSink) else None
             for sink in route.sinks.values()
@@ -144,18 +145,18 @@ class Stage:
             RunError: a record failed, or a message was refused, and the route tolerates no failures.
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
-        tally = _Tally()
+        tally = Tally()
         with without_collections(), Publishers(self.sinks, self.with_ids) as publishers:
-            for result in self._results(batches):
+            for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
             tally.add(*publishers.flush())
         yield tally.rows()
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Give the messages, and behind them the task's counts."""
-        tally = _Tally()
+        tally = Tally()
         with without_collections():
-            for result in self._results(batches):
+            for result in self.results(batches):
                 tally.add(result)
                 if len(result.messages):
                     yield _message_rows(result.messages)
@@ -167,9 +168,10 @@ class Stage:
     def nothing(self) -> Iterator[Any]:
         """Make this worker's program of the route, and give the counts of no record."""
         self._program()
-        yield _Tally().rows()
+        yield Tally().rows()
 
-    def _results(self, batches: Iterable[Any]) -> Iterator[Result]:
+    def results(self, batches: Iterable[Any]) -> Iterator[Result]:
+        """What becomes of each batch, for whoever does something else with it."""
         from turnout.engine import pieces
 
         program = self._program()
@@ -198,7 +200,7 @@ class Stage:
 
             while len(_programs) >= _KEPT:
                 del _programs[next(iter(_programs))]
-            program = _programs[self.key] = Program.of(cloudpickle.loads(self.route))
+            program = _programs[self.key] = Program.of(*cloudpickle.loads(self.route))
         return program
 
 
@@ -217,7 +219,7 @@ def _message_rows(messages: Messages) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES_SCHEMA)
 
 
-class _Tally:
+class Tally:
     """What one task has counted, and the first of the failures that are to be logged."""
 
     def __init__(self) -> None:
@@ -240,4 +242,4 @@ class _Tally:
         rows: list[dict[str, Any]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
         rows[0] |= numbers
         empty = dict.fromkeys(numbers, 0)
-        return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=_COUNTS_SCHEMA)
+        return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=COUNTS_SCHEMA)

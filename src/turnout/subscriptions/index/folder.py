@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs
@@ -21,7 +21,7 @@ from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, 
 from turnout.subscriptions.index.merging import Background
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
-from turnout.subscriptions.store import Store
+from turnout.subscriptions.snapshot import Snapshot
 
 __all__ = ["IndexFolder"]
 
@@ -45,6 +45,18 @@ _REVISION = re.compile(r"revision-(\d+)\.json")
 _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
 
 
+class Followed(Protocol):
+    """What there is to index: the two questions of a `turnout.subscriptions.store.Store` that are asked of it."""
+
+    def snapshot(self) -> Snapshot:
+        """Everything, with the revision it belongs to."""
+        ...
+
+    def changes(self, since: int) -> Changes:
+        """What happened after a revision."""
+        ...
+
+
 class IndexFolder:
     """Writes an index of everything in a store into a folder, and what changes in the store since then beside it.
 
@@ -62,7 +74,7 @@ class IndexFolder:
     """
 
     def __init__(
-        self, folder: Path, store: Store, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
+        self, folder: Path, store: Followed, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
     ) -> None:
         self.folder = Path(folder).absolute()
         self.keep = keep

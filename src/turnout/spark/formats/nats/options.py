@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from turnout.errors import ConfigError, Mistake
 from turnout.wire import ConnectionOptions
 from turnout.wire.options import CONNECTION_OPTIONS
+from turnout.wire.places import Place, parse_place
 
-__all__ = ["SourceOptions", "Start", "check_names"]
+__all__ = ["SourceOptions", "check_names"]
 
 _PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-
-Start = str | int | datetime | Mapping[str, int]
-"""``earliest``, ``latest``, a sequence, a time, or a sequence for each stream."""
 
 _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
@@ -51,8 +47,8 @@ class SourceOptions:
     connection: ConnectionOptions
     streams: tuple[str, ...]
     filters: tuple[str, ...] = ()
-    start: Start = "earliest"
-    end: Start = "latest"
+    start: Place = "earliest"
+    end: Place = "latest"
     max_records: int | None = None
     max_bytes: int | None = None
     partitions: int = 1
@@ -155,7 +151,7 @@ def _partition_mistakes(
     return mistakes
 
 
-def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Start, *, streaming: bool) -> list[Mistake]:
+def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, streaming: bool) -> list[Mistake]:
     """What does not go together with acknowledging."""
     mistakes = []
     if not _NAME.fullmatch(consumer):
@@ -206,36 +202,16 @@ class _Values:
             self._mistakes.append(Mistake(option, f"is true or false, not {text!r}"))
         return text == "true"
 
-    def offset(self, options: tuple[str, str], usual: str) -> Start:
+    def offset(self, options: tuple[str, str], usual: str) -> Place:
         given = [name for name in options if self._options.get(name)]
         if not given:
             return usual
         if len(given) > 1:
             self._mistakes.append(Mistake(given[1], f"is another name of {given[0]!r}: give one of the two"))
         text = self._options[given[0]].strip()
-        made = parse_offset(text)
+        made = parse_place(text)
         if made is None:
             expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
             self._mistakes.append(Mistake(given[0], f"is {expected}, not {text!r}"))
             return usual
         return made
-
-
-def parse_offset(text: str) -> Start | None:
-    """What a text names as a place in a stream; None if it names nothing."""
-    if text.lower() in ("earliest", "latest"):
-        return text.lower()
-    if text.isdigit():
-        return int(text)
-    if text.startswith("{"):
-        try:
-            table = json.loads(text)
-        except ValueError:
-            return None
-        numbers = isinstance(table, dict) and all(isinstance(value, int) for value in table.values())
-        return table if numbers else None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -15,13 +11,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.errors import ConfigError, Mistake
 from turnout.spark.formats.nats.holes import LossWatch
-from turnout.spark.formats.nats.options import SourceOptions, Start
+from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.packed import pack
 from turnout.spark.workers.garbage import spare_collections
-from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
-from turnout.wire.records import SCHEMA, position
+from turnout.wire import Connection, DirectReader, PullReader, Range
+from turnout.wire.places import StreamState, resolve, state_of
+from turnout.wire.records import SCHEMA
 
 __all__ = [
     "ArrowColumns",
@@ -36,7 +33,6 @@ __all__ = [
 ]
 
 _SMALLEST_SPLIT = 10_000
-_STREAM_NOT_FOUND = 10059
 
 
 class Split(InputPartition):
@@ -52,83 +48,6 @@ class Split(InputPartition):
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between."""
-
-    first: int
-    next: int
-    mean_bytes: float
-    deleted: int
-
-
-def state_of(connection: Connection, stream: str) -> StreamState:
-    """Ask for the state of *stream*.
-
-    Raises:
-        StreamError: when there is no such stream, or it may not be asked for.
-    """
-    try:
-        state = stream_info(connection, stream)["state"]
-    except StreamError as failure:
-        if failure.err_code == _STREAM_NOT_FOUND:
-            raise StreamError(f"there is no stream {stream!r}", code=404, err_code=failure.err_code) from None
-        raise
-    messages = state["messages"]
-    # A stream that never had a message says that its first is 0.
-    first, following = max(1, state["first_seq"]), state["last_seq"] + 1
-    mean = state["bytes"] / messages if messages else 0
-    return StreamState(first, following, mean, max(0, following - first - messages))
-
-
-def resolve(connection: Connection, stream: str, place: Start) -> int:
-    """The sequence that *place* names in *stream*."""
-    if isinstance(place, datetime):
-        return _sequence_at(connection, stream, place)
-    if isinstance(place, int):
-        return max(1, place)
-    state = state_of(connection, stream)
-    if place == "earliest":
-        return state.first
-    if place == "latest":
-        return state.next
-    if isinstance(place, str) or stream not in place:
-        raise ConfigError([Mistake("startingOffsets", f"has no sequence for the stream {stream!r}")])
-    return max(1, place[stream])
-
-
-def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
-    """The first sequence at or after *moment*; the end of the stream where there is none."""
-    state = state_of(connection, stream)
-    config: dict[str, Any] = {
-        "name": f"turnout-time-{secrets.token_hex(8)}",
-        "deliver_policy": "by_start_time",
-        "opt_start_time": moment.isoformat(),
-        "ack_policy": "none",
-        "headers_only": True,
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": 30_000_000_000,
-    }
-    name = create_consumer(connection, stream, config)["name"]
-    inbox = connection.new_inbox()
-    number = connection.subscribe(inbox)
-    subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
-    connection.publish(subject, b'{"batch":1,"no_wait":true}', inbox)
-    found = state.next
-    try:
-        for message in connection.messages(time.monotonic() + connection.options.timeout):
-            if message.reply.startswith("$JS.ACK."):
-                found = position(message.reply.encode())[0]
-            if message.reply or message.subject == inbox:
-                break
-        connection.unsubscribe(number)
-    except TimeoutError as late:
-        raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
-    delete_consumer(connection, stream, name)
-    return found
 
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:

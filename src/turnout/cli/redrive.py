@@ -1,0 +1,90 @@
+"""``turnout redrive ROUTE``: dead letters back through the route as it is now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli.exits import FAILED as EXIT_FAILED
+from turnout.cli.run import AsJson, RouteFile
+
+if TYPE_CHECKING:
+    from turnout.history.redrive import Report
+
+__all__ = ["register"]
+
+_DID = {
+    "delivered": "delivered",
+    "failed": "failed again",
+    "filtered": "filtered by now",
+    "unmatched": "wanted by nobody now",
+    "lost_by_weight": "lost by weight",
+}
+_WOULD = {
+    "delivered": "would be delivered",
+    "failed": "would fail again",
+    "filtered": "would be filtered",
+    "unmatched": "would be wanted by nobody",
+    "lost_by_weight": "would be lost by weight",
+}
+
+_SHOWN = 20
+"""So many reasons are shown."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("redrive")
+    def redrive(
+        route: RouteFile,
+        stage: Annotated[str | None, typer.Option(help="Only letters that failed in this stage.")] = None,
+        reason: Annotated[
+            str | None, typer.Option(metavar="TEXT", help="Only letters with this in their reason.")
+        ] = None,
+        start: Annotated[
+            str, typer.Option("--from", metavar="PLACE", help="Where to begin among the letters: a sequence or a time.")
+        ] = "earliest",
+        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last letter.")] = "latest",
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and say what would pass.")] = False,
+        delete: Annotated[
+            bool, typer.Option("--delete", help="Delete what is delivered, instead of noting that it is.")
+        ] = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """Deliver dead letters that the route can take by now."""
+        from turnout.records.without_pandas import spare_pandas
+
+        spare_pandas()
+        from turnout.history import dead_letters
+        from turnout.history.redrive import FAILED
+        from turnout.history.redrive import redrive as redriven
+        from turnout.routes import Route
+
+        loaded = Route.load(route)
+        letters = dead_letters.read(loaded, start=start, end=end, stage=stage, reason=reason)
+        report = redriven(loaded, letters, dry_run=dry_run, delete=delete)
+        typer.echo(json.dumps(report.as_dict(), indent=1) if as_json else "\n".join(_lines(report)))
+        if report.outcomes[FAILED] and not dry_run:
+            raise typer.Exit(EXIT_FAILED)
+
+
+def _lines(report: Report) -> Iterator[str]:
+    total = len(report.results)
+    yield f"{total:,} dead {'letter' if total == 1 else 'letters'} of {report.route}"
+    words = _WOULD if report.dry_run else _DID
+    groups = report.groups()
+    for stage, reason, outcomes in groups[:_SHOWN]:
+        why = "wanted by nobody" if stage is None else f"{stage}: {reason}"
+        ends = ", ".join(f"{count:,} {words[outcome]}" for outcome, count in outcomes.items())
+        yield f"{outcomes.total():>8,}  {why}"
+        yield f"          {ends}"
+    if len(groups) > _SHOWN:
+        yield f"          … {len(groups):,} reasons; --json has all of them"
+    again = {one.reason for one in report.results if one.outcome == "failed" and one.reason != one.letter.reason}
+    yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN])
+    if not report.dry_run and total:
+        yield f"messages stored: {report.stored:,}, known already: {report.duplicates:,}"

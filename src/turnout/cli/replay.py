@@ -1,0 +1,127 @@
+"""``turnout replay ROUTE``: history, delivered once more through the route as it is now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.exits import FAILED
+from turnout.cli.progress import console, counts_table, run_display
+from turnout.cli.run import AsJson, RouteFile, log_beside
+from turnout.cli.signals import stop_on_signals
+from turnout.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from turnout.spark.history.replay import ReplayResult
+    from turnout.spark.history.replay_plan import ReplayPlan
+
+__all__ = ["register"]
+
+_SHOWN = 20
+"""So many subscriptions are shown with their numbers."""
+
+_PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("replay")
+    def replay(
+        route: RouteFile,
+        start: Annotated[str, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}.")],
+        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last record.")] = "latest",
+        subscription: Annotated[
+            list[str] | None, typer.Option(metavar="ID", help="Deliver to this subscription only; may be repeated.")
+        ] = None,
+        where: Annotated[
+            str | None, typer.Option(metavar="CONDITION", help="Deliver only records that meet this condition.")
+        ] = None,
+        sink: Annotated[
+            str | None, typer.Option(help="Deliver to this sink: a name of the route's, or a block in YAML.")
+        ] = None,
+        id: Annotated[  # noqa: A002 - the option's name
+            str | None,
+            typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
+        ] = None,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
+        master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+        as_json: AsJson = False,
+    ) -> None:
+        """Deliver a route's history once more; go on where the same replay was interrupted."""
+        from turnout.routes import Route
+
+        loaded = Route.load(route)
+        plan = _planned(loaded, start=start, end=end, subscriptions=subscription, where=where, sink=sink, id=id)
+        screen = console(quiet=as_json)
+        screen.print("\n".join(plan.lines()), soft_wrap=True, markup=False)
+        result = _carried_out(plan, master, dry_run=dry_run, quiet=as_json)
+        if as_json:
+            typer.echo(json.dumps(_as_json(result), indent=1))
+        else:
+            _show(result)
+        if not result.counts.conserved:
+            raise typer.Exit(FAILED)
+
+
+def _planned(route: Any, **asked: Any) -> ReplayPlan:
+    from turnout.spark.history.replay_plan import plan_replay
+
+    return plan_replay(route, **asked)
+
+
+def _carried_out(plan: ReplayPlan, master: str, *, dry_run: bool, quiet: bool) -> ReplayResult:
+    try:
+        from turnout.records.without_pandas import spare_pandas
+        from turnout.spark.history.replay import carry_out, rehearse
+        from turnout.spark.session.build import route_session
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
+            raise
+        raise MissingExtraError("spark", missing.name or "pyspark") from missing
+
+    spare_pandas()
+    screen = console(quiet=quiet)
+    with (
+        stop_on_signals() as stop,
+        route_session(plan.route, master=master, log=log_beside(plan.route, None)) as spark,
+    ):
+        if dry_run:
+            return rehearse(plan, spark)
+        with run_display(screen, plan.route.name) as display:
+            return carry_out(plan, spark, stop=stop, on_progress=display)
+
+
+def _as_json(result: ReplayResult) -> dict[str, Any]:
+    answer = {
+        "replay": result.plan.as_dict(),
+        "counts": result.counts.as_dict(),
+        "conserved": result.counts.conserved,
+        "seconds": round(result.seconds, 3),
+        "resumed": result.resumed,
+        "stopped": result.stopped,
+    }
+    if result.by_subscription is None:
+        return answer
+    return answer | {"dryRun": True, "bySubscription": {one or "": n for one, n in result.by_subscription.items()}}
+
+
+def _show(result: ReplayResult) -> None:
+    console().print(counts_table(result.plan.route.name, result.counts))
+    if result.by_subscription is not None:
+        typer.echo("\n".join(_would(result.by_subscription)))
+    elif result.stopped:
+        typer.echo(f"stopped: the same command goes on, as does --id {result.plan.replay.id}", err=True)
+
+
+def _would(by_subscription: Any) -> Iterator[str]:
+    """How many messages there would be, for those who would get most."""
+    total = sum(by_subscription.values())
+    yield f"would deliver {total:,} messages"
+    for subscription, count in list(by_subscription.items())[:_SHOWN]:
+        yield f"    {count:>12,} {'under their own topic' if subscription is None else subscription}"
+    if len(by_subscription) > _SHOWN:
+        yield f"    … {len(by_subscription):,} subscriptions; --json has all of them"

@@ -1,0 +1,79 @@
+"""``turnout tap ROUTE``: records at one place of their way, beside a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli.run import RouteFile
+from turnout.cli.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from turnout.history.tap import Tapped
+
+__all__ = ["register"]
+
+_RATE = 10.0
+"""So many live records a second a person can follow."""
+
+_PLACE = "a sequence, an ISO time or earliest"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("tap")
+    def tap(
+        route: RouteFile,
+        stage: Annotated[str, typer.Option(help="source, the name of a transform, mapped or delivered.")] = "delivered",
+        where: Annotated[
+            str | None, typer.Option(metavar="CONDITION", help="Only records that meet this condition there.")
+        ] = None,
+        start: Annotated[
+            str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}; now if not given.")
+        ] = None,
+        end: Annotated[
+            str | None, typer.Option("--to", metavar="PLACE", help="The place behind the last record; none without.")
+        ] = None,
+        rate: Annotated[
+            float | None, typer.Option(min=0.01, help=f"Records a second at most; {_RATE:.0f} of those that come live.")
+        ] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="So many records, then end.")] = None,
+        unmasked: Annotated[bool, typer.Option("--unmasked", help="Show what the route masks later.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
+    ) -> None:
+        """Watch records before and after a stage; nothing is delivered, and a run is not disturbed."""
+        from turnout.records.without_pandas import spare_pandas
+
+        spare_pandas()
+        from turnout.history.tap import taps
+        from turnout.routes import Route
+
+        loaded = Route.load(route)
+        pace = _RATE if rate is None and start is None else rate
+        with stop_on_signals() as stop:
+            for one in taps(
+                loaded, stage, where=where, start=start, end=end, rate=pace, limit=limit, unmasked=unmasked, stop=stop
+            ):
+                typer.echo(json.dumps(one.as_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(one)))
+
+
+def _lines(tapped: Tapped) -> Iterator[str]:
+    from turnout.cli._explanation import change_lines
+
+    yield f"{tapped.stream}:{tapped.sequence} {tapped.before['topic']}  {tapped.stage}: {tapped.outcome}"
+    if tapped.reason is not None:
+        yield f"    {tapped.reason}"
+    if tapped.outcome == "changed" and tapped.after is not None:
+        for name, before in tapped.before.items():
+            if before != tapped.after[name]:
+                yield from change_lines(name, before, tapped.after[name])
+    else:
+        shown = {name: tapped.before[name] for name in ("key", "value", "headers") if tapped.before[name]}
+        yield f"    {json.dumps(shown, ensure_ascii=False)}"
+    for message in tapped.messages:
+        whose = f" for {message.subscription}" if message.subscription else ""
+        yield f"    → {message.topic}{whose}{', set aside' if message.dead_letter else ''}"

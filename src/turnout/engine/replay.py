@@ -1,0 +1,73 @@
+"""What a replay asks of a route's program: which records go on, and how its messages are told from a run's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.conditions import Condition
+from turnout.engine.messages import Messages
+from turnout.engine.metadata import Metadata
+from turnout.records import Batch, Headers
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+
+__all__ = ["REPLAY", "Replay", "Where"]
+
+REPLAY: Final = "Turnout-Replay"
+"""The header of a message that a replay sends: the replay's id."""
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One replay of a route's history.
+
+    Attributes:
+        id: its name, which is part of its messages' ids and stands in a header of each.
+        where: what records have to look like when they are matched; None for all.
+    """
+
+    id: str
+    where: Condition | None = None
+
+    def marked(self, messages: Messages) -> Messages:
+        """The messages as this replay sends them.
+
+        Their ids are those of a run with the replay's behind them: a second replay of the same id stores nothing
+        twice within the stream's duplicate window, and what a run has delivered does not keep a replay from it.
+        """
+        ids = pc.binary_join_element_wise(messages.ids, pa.scalar(self.id, pa.string()), ":")
+        records = messages.records
+        at = records.schema.get_field_index("headers")
+        headers = Headers.of_arrow(records.column(at))
+        everything = np.arange(records.num_rows)
+        headers.append(everything, REPLAY, None, [self.id] * records.num_rows)
+        records = records.set_column(at, records.schema.field(at), headers.to_arrow(everything))
+        return Messages(messages.topics, ids, messages.sinks, messages.rows, records)
+
+
+class Where:
+    """Chooses records by a condition over the metadata that subscriptions see.
+
+    Args:
+        condition: the condition.
+        metadata: name → path, as a route's subscriptions have it.
+    """
+
+    def __init__(self, condition: Condition, metadata: Mapping[str, str]) -> None:
+        self._metadata = Metadata(metadata)
+        self._index = Index.of([Subscription(["chosen"], condition, id="where")])
+
+    def chosen(self, records: Batch, rows: Any) -> Rows:
+        """Those of some living records that the condition is true of, in their order."""
+        columns = self._metadata.columns(records, rows, self._index.keys)
+        matches = self._index.match(columns, len(rows))
+        return np.asarray(rows, np.int64)[matches.rows]

@@ -1,0 +1,273 @@
+"""The dead letters of a route: what was set aside, where it came from, why, and what has been tried since."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+from turnout.engine.addresses import Addresses
+from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
+from turnout.engine.given import Given, Header
+from turnout.engine.messages import VALUE_LEFT_OUT
+from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.spark.history.ranges import place_of, streams_of
+from turnout.wire import Connection, ConnectionOptions, PullReader, Range
+from turnout.wire import streams_of as streams_taking
+from turnout.wire.places import Place, resolve, state_of
+
+__all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
+
+REDRIVEN: Final = "Turnout-Redriven"
+"""The header of a note among dead letters: how many of them it says something of."""
+
+TRIES: Final = "Turnout-Redrive-Tries"
+"""The header of a dead letter that was redriven and failed again: how often."""
+
+_CONTEXT: Final = "__connect.errors."
+_OURS: Final = frozenset({SUBSCRIPTION, DESTINATION, LEFT_OUT, VALUE_LEFT_OUT, TRIES})
+_OF_MESSAGE: Final = frozenset({"Nats-Msg-Id", "Nats-Expected-Stream", TRIES})
+"""Headers of the letter as a message, which no copy of it takes over."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One record, or one delivery of a record, that was set aside.
+
+    Attributes:
+        stream: where the letter lies.
+        sequence: its own there.
+        message_id: its own; "" for none.
+        stored: when it was set aside, in microseconds since 1970.
+        record: as it was read: its own place and headers. Its key is not in a letter from NATS, its time in none.
+        whole: whether the letter has the value and every header; some are too large, or cannot be written.
+        stage: where it failed, as Connect names stages; None for a record that no subscription wanted.
+        reason: the first one.
+        subscription: of one delivery, whose it was.
+        destination: of one delivery, where it went.
+        tries: how often it has been redriven and failed again.
+        done: whether it has been delivered since.
+        raw: the letter's headers.
+    """
+
+    stream: str
+    sequence: int
+    message_id: str
+    stored: int
+    record: Given
+    whole: bool
+    stage: str | None
+    class_name: str | None
+    reason: str | None
+    subscription: str | None = None
+    destination: str | None = None
+    tries: int = 0
+    done: bool = False
+    raw: tuple[Header, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], stream: str, sources: Sequence[str] = ()) -> Self:
+        """Read a letter.
+
+        Args:
+            row: the message as `turnout.wire` reads it, its timestamp as a number.
+            stream: where it lies.
+            sources: the streams that the record may be from; none where the route reads something else.
+        """
+        pairs = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        own, context = _parted(pairs)
+        id_ = (row["key"] or b"").decode("utf-8", "replace")
+        record = Given(
+            topic=context.get(f"{_CONTEXT}topic", ""),
+            value=row["value"],
+            headers=tuple(own),
+            partition=int(context.get(f"{_CONTEXT}partition", 0)),
+            offset=int(context[f"{_CONTEXT}offset"]) if f"{_CONTEXT}offset" in context else None,
+            timestamp=row["timestamp"],
+        )
+        return cls(
+            stream,
+            row["offset"],
+            id_,
+            row["timestamp"],
+            replace(record, stream=_stream_of(id_, record.offset, sources)),
+            VALUE_LEFT_OUT not in context and LEFT_OUT not in context,
+            context.get(f"{_CONTEXT}stage"),
+            context.get(f"{_CONTEXT}class.name"),
+            context.get(f"{_CONTEXT}exception.message"),
+            context.get(SUBSCRIPTION),
+            context.get(DESTINATION),
+            int(context.get(TRIES, 0)),
+            raw=tuple((name, value) for name, value in pairs if name not in _OF_MESSAGE),
+        )
+
+
+def _parted(pairs: Sequence[tuple[str, bytes]]) -> tuple[list[Header], dict[str, str]]:
+    """A record's own headers, and what the route has put behind them: of each name the last."""
+    context: dict[str, str] = {}
+    own: list[Header] = []
+    for name, value in reversed(pairs):
+        ours = name.startswith(_CONTEXT) or name in _OURS
+        if ours and name not in context:
+            context[name] = value.decode("utf-8", "replace")
+        elif name not in _OF_MESSAGE:
+            own.append((name, value))
+    return own[::-1], context
+
+
+def _stream_of(message_id: str, offset: int | None, sources: Sequence[str]) -> str | None:
+    """The stream that a record is from: a letter's id begins with ``STREAM:SEQUENCE:`` if there was one."""
+    named = message_id.partition(f":{offset}:")[0]
+    return named if named in sources else sources[0] if len(sources) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterBox:
+    """Where a route's dead letters are.
+
+    Attributes:
+        sink: the place of the sink among the route's.
+        endpoint: the sink.
+        topic: of the letters.
+        stream: that holds them.
+    """
+
+    sink: int
+    endpoint: NatsSink
+    topic: str
+    stream: str
+
+    @classmethod
+    def of(cls, route: Route) -> Self:
+        """The one of a route.
+
+        Raises:
+            ConfigError: the route sets nothing aside, or not into NATS, or without saying why.
+            StreamError: no stream takes the letters.
+            ConnectionLostError: the server cannot be reached.
+        """
+        part = route.dead_letter
+        if part is None:
+            raise ConfigError([Mistake("deadLetter", f"the route {route.name} has none: it sets nothing aside")])
+        if not part.context_headers:
+            problem = "is false: without these headers nobody knows which record a letter is"
+            raise ConfigError([Mistake("deadLetter.contextHeaders", problem)])
+        place, topic = Addresses(route).split(part.topic)
+        endpoint = list(route.sinks.values())[place]
+        if not isinstance(endpoint, NatsSink):
+            problem = f"expected a sink of format nats, whose letters can be read again, found {endpoint.format}"
+            raise ConfigError([Mistake("deadLetter.topic", problem)])
+        stream = endpoint.stream
+        if stream is None:
+            with Connection.open(ConnectionOptions.from_mapping(endpoint.options())) as connection:
+                stream = next(iter(streams_taking(connection, topic)), None)
+        if stream is None:
+            raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
+        return cls(place, endpoint, topic, stream)
+
+    def connection(self) -> Connection:
+        """A connection to the server of the letters."""
+        return Connection.open(ConnectionOptions.from_mapping(self.endpoint.options()))
+
+
+def read(
+    route: Route,
+    *,
+    start: Place = "earliest",
+    end: Place = "latest",
+    stage: str | None = None,
+    reason: str | None = None,
+    done: bool = False,
+) -> list[DeadLetter]:
+    """The dead letters of a route, in the order in which they were set aside.
+
+    Args:
+        route: the route.
+        start: the first place in the stream of the letters: a sequence or a time.
+        end: the place behind the last one.
+        stage: only those that failed in this stage.
+        reason: only those with this text in their reason.
+        done: also those that a redrive has delivered.
+
+    Raises:
+        ConfigError: the route has none that can be read, or a place is none.
+        StreamError: there is no such stream.
+        ConnectionLostError: the server cannot be reached.
+    """
+    box = LetterBox.of(route)
+    places = place_of("start", start), place_of("end", end)
+    with box.connection() as connection:
+        first, last = (resolve(connection, box.stream, place) for place in places)
+        following = state_of(connection, box.stream).next
+        rows = _rows(PullReader(connection, Range(box.stream, first, following, (box.topic,))))
+        letters, noted = _sorted_out(rows, route, box)
+    marked = (_marked(one, noted) for one in letters if one.sequence < last)
+    return [one for one in marked if (done or not one.done) and _asked_for(one, stage, reason)]
+
+
+def _rows(reader: PullReader) -> Iterator[dict[str, Any]]:
+    for batch in reader.batches():
+        at = batch.schema.get_field_index("timestamp")
+        yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
+
+
+def _sorted_out(
+    rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox
+) -> tuple[list[DeadLetter], list[dict[str, Any]]]:
+    """A route's letters, and the notes about them; others may share the topic."""
+    sources = streams_of(route.source) if isinstance(route.source, NatsSource) else ()
+    letters, notes = [], []
+    for row in rows:
+        headers = {one["key"]: one["value"] for one in row["headers"] or ()}
+        if headers.get(f"{_CONTEXT}connector.name") != route.name.encode():
+            continue
+        if REDRIVEN in headers:
+            notes.append(json.loads(row["value"]))
+        else:
+            letters.append(DeadLetter.of(row, box.stream, sources))
+    return letters, notes
+
+
+def _marked(letter: DeadLetter, notes: Iterable[Mapping[str, Any]]) -> DeadLetter:
+    """A letter with what notes say of it."""
+    tries, done = letter.tries, letter.done
+    for note in notes:
+        done = done or letter.sequence in note["delivered"]
+        tries = max(tries, note["failed"].get(str(letter.sequence), 0))
+    return replace(letter, tries=tries, done=done)
+
+
+def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:
+    if stage is not None and (letter.stage or "").upper() != stage.upper():
+        return False
+    return reason is None or reason.lower() in (letter.reason or "").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Dead letters with one stage and one reason.
+
+    Attributes:
+        count: how many they are.
+        first: when the first of them was set aside, in microseconds since 1970.
+        last: when the last was.
+    """
+
+    stage: str | None
+    reason: str | None
+    count: int
+    first: int
+    last: int
+
+
+def grouped(letters: Iterable[DeadLetter]) -> list[Group]:
+    """Letters by stage and reason, those first that are most."""
+    known: dict[tuple[str | None, str | None], list[int]] = {}
+    for letter in letters:
+        known.setdefault((letter.stage, letter.reason), []).append(letter.stored)
+    counts = Counter({key: len(moments) for key, moments in known.items()})
+    return [Group(*key, count, min(known[key]), max(known[key])) for key, count in counts.most_common()]

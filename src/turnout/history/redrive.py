@@ -1,0 +1,267 @@
+"""Dead letters back through the present route: what can be delivered by now is, and under the ids it would have had."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from turnout.engine import Messages, Program
+from turnout.engine.given import Given, record_batch
+from turnout.engine.trace import Outcome, Trace
+from turnout.errors import SubscriptionNotFoundError
+from turnout.history.dead_letters import DeadLetter, LetterBox
+from turnout.history.letter_marks import mark
+from turnout.history.originals import originals
+from turnout.history.sending import Sinks
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.spark.reads import look_ahead
+from turnout.subscriptions import Store, Subscription, open_store
+from turnout.subscriptions.address import existing
+from turnout.subscriptions.index import Index
+
+__all__ = ["DELIVERED", "FAILED", "Redriven", "Report", "redrive"]
+
+DELIVERED: Final = "delivered"
+FAILED: Final = "failed"
+
+_AT_ONCE = 1_000
+"""So many letters are redriven, and noted, together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What became of one dead letter.
+
+    Attributes:
+        letter: the letter.
+        outcome: ``delivered``, ``failed`` again, or what the present route does with it otherwise: ``filtered``,
+            ``unmatched`` (its subscription is gone, or wants it no longer) or ``lost_by_weight``. Only what is
+            delivered is done.
+        reason: why it failed this time.
+        messages: how many were sent for it; of a dry run, would be.
+    """
+
+    letter: DeadLetter
+    outcome: str
+    reason: str | None = None
+    messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a redrive did.
+
+    Attributes:
+        route: its name.
+        dry_run: nothing was delivered, and nothing noted.
+        results: a result for each letter, in their order.
+        stored: how many messages were new to their streams.
+        duplicates: how many were known there, by their ids.
+    """
+
+    route: str
+    dry_run: bool
+    results: tuple[Redriven, ...] = field(repr=False)
+    stored: int = 0
+    duplicates: int = 0
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How many letters ended how."""
+        return Counter(result.outcome for result in self.results)
+
+    def groups(self) -> list[tuple[str | None, str | None, Counter[str]]]:
+        """Stage, first reason, and how many of such letters ended how; those first that are most."""
+        known: dict[tuple[str | None, str | None], Counter[str]] = {}
+        for result in self.results:
+            known.setdefault((result.letter.stage, result.letter.reason), Counter())[result.outcome] += 1
+        return [(*key, known[key]) for key in sorted(known, key=lambda key: -known[key].total())]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as ``--json`` prints it."""
+        return {
+            "route": self.route,
+            "dryRun": self.dry_run,
+            "letters": len(self.results),
+            "outcomes": dict(self.outcomes),
+            "stored": self.stored,
+            "duplicates": self.duplicates,
+            "groups": [
+                {"stage": stage, "reason": reason, "outcomes": dict(outcomes)}
+                for stage, reason, outcomes in self.groups()
+            ],
+            "failures": [
+                {"sequence": one.letter.sequence, "tries": one.letter.tries + 1, "reason": one.reason}
+                for one in self.results
+                if one.outcome == FAILED
+            ],
+        }
+
+
+def redrive(
+    route: Route,
+    letters: Iterable[DeadLetter],
+    *,
+    dry_run: bool = False,
+    delete: bool = False,
+    subscriptions: Sequence[Subscription] | None = None,
+) -> Report:
+    """Put dead letters through the route as it is now, without Spark, and deliver what passes.
+
+    Each record has its own place again, as its letter tells it, so that its messages have the ids that they would have
+    had: a second redrive stores nothing twice within the duplicate window of the sink's stream. The letter of a single
+    delivery goes to its subscription alone: to its destination if the subscription still has it, else to those that it
+    has instead. A letter that fails again keeps its first reason.
+
+    Args:
+        route: the route; the sinks that letters go to now are NATS.
+        letters: of `turnout.history.dead_letters.read`.
+        dry_run: deliver nothing and note nothing, and say what would pass.
+        delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
+        subscriptions: to match with; those of the route's store if not given.
+
+    Raises:
+        TurnoutError: servers or the store cannot be reached, or refuse what has to be done; what was delivered by then
+            is delivered, and a second redrive does no harm.
+    """
+    ordered = list(letters)
+    if not ordered:
+        return Report(route.name, dry_run, ())
+    work = _Redrive(look_ahead(route), _index(route, ordered, subscriptions), dry_run=dry_run, delete=delete)
+    for some in _parts(ordered):
+        work.add(some)
+    return Report(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)
+
+
+def _parts(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    left = iter(letters)
+    while some := list(islice(left, _AT_ONCE)):
+        yield some
+
+
+def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[Subscription] | None) -> Index | None:
+    """What the letters are matched with: where all are for single subscriptions, these are enough."""
+    if route.subscriptions is None:
+        return None
+    if subscriptions is not None:
+        return Index.of(subscriptions)
+    store = open_store(existing(route.subscriptions.store))
+    try:
+        if all(letter.subscription is not None for letter in letters):
+            ids = dict.fromkeys(letter.subscription for letter in letters if letter.subscription is not None)
+            return Index.of([one for id_ in ids if (one := _known(store, id_)) is not None])
+        return Index.of(store.snapshot())
+    finally:
+        store.close()
+
+
+def _known(store: Store, id_: str) -> Subscription | None:
+    try:
+        return store.read(id_)
+    except SubscriptionNotFoundError:
+        return None
+
+
+class _Redrive:
+    """Letters on their way, some at a time."""
+
+    def __init__(self, route: Route, index: Index | None, *, dry_run: bool, delete: bool) -> None:
+        self._route = route
+        self._program = Program.of(route)
+        self._index = index
+        self._box = LetterBox.of(route)
+        self._sinks = Sinks(route)
+        self._dry_run = dry_run
+        self._delete = delete
+        self.results: list[Redriven] = []
+        self.stored = 0
+        self.duplicates = 0
+
+    def add(self, letters: Sequence[DeadLetter]) -> None:
+        """Redrive some letters, and take note of what became of them."""
+        records = originals(self._route, letters)
+        trace = self._program.trace(_batch(self._route, records), self._index)
+        ways = [
+            _way(trace, row, letter) if letter.whole or record is not letter.record else _INCOMPLETE
+            for row, (letter, record) in enumerate(zip(letters, records, strict=True))
+        ]
+        if not self._dry_run:
+            ways = self._sent(trace.messages, ways)
+        pairs = zip(letters, ways, strict=True)
+        results = [Redriven(letter, way.outcome, way.reason, len(way.places)) for letter, way in pairs]
+        self.results += results
+        if not self._dry_run:
+            delivered, failed = (
+                [one.letter for one in results if one.outcome == outcome] for outcome in (DELIVERED, FAILED)
+            )
+            mark(self._route, self._box, delivered, failed, delete=self._delete)
+
+    def _sent(self, messages: Messages, ways: Sequence[_Way]) -> list[_Way]:
+        """Send what passes; what a server refuses has failed."""
+        places = [place for way in ways for place in way.places]
+        if not places:
+            return list(ways)
+        sent = self._sinks.send(messages, places)
+        self.stored += sent.published.stored
+        self.duplicates += sent.published.duplicates
+        return [_unless_refused(way, sent.refused) for way in ways]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What is to be done for one letter: the places of the messages to send, or why there are none."""
+
+    outcome: str
+    places: tuple[int, ...] = ()
+    reason: str | None = None
+
+
+_INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which is gone from its stream")
+
+
+def _unless_refused(way: _Way, refused: dict[int, str]) -> _Way:
+    reasons = [refused[place] for place in way.places if place in refused]
+    return _Way(FAILED, (), reasons[0]) if reasons else way
+
+
+def _batch(route: Route, records: Sequence[Given]) -> Any:
+    """The records as a source brings them."""
+    batch = record_batch([replace(record, stream=None) for record in records])
+    if isinstance(route.source, NatsSource):
+        batch = batch.append_column("stream", pa.array([record.stream for record in records], pa.string()))
+    return batch
+
+
+def _way(trace: Trace, row: int, letter: DeadLetter) -> _Way:
+    outcome = trace.outcome(row)
+    failure = trace.failures.get(row)
+    if outcome in (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED):
+        if failure is None:
+            # Only a record that nobody wants is set aside without a reason.
+            return _Way(Outcome.UNMATCHED.label)
+        return _Way(FAILED, (), failure.message)
+    if outcome is not Outcome.DELIVERED:
+        return _Way(outcome.label)
+    places = trace.messages_of(row).tolist()
+    if letter.destination is None:
+        # A delivery among its own that nobody can take becomes a letter of its own, as in a run.
+        return _Way(DELIVERED, tuple(places))
+    return _of_delivery(trace, places, letter, None if failure is None else failure.message)
+
+
+def _of_delivery(trace: Trace, places: Sequence[int], letter: DeadLetter, reason: str | None) -> _Way:
+    """The way of a letter that is a single delivery: to its subscription alone."""
+    mine = [place for place in places if trace.subscriptions[place].as_py() == letter.subscription]
+    good = [place for place in mine if not trace.is_letter(place)]
+    same = [place for place in good if trace.destinations[place].as_py() == letter.destination]
+    if same:
+        return _Way(DELIVERED, tuple(same))
+    if len(mine) > len(good):
+        return _Way(FAILED, (), reason)
+    return _Way(DELIVERED, tuple(good)) if good else _Way(Outcome.UNMATCHED.label)

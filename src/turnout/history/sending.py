@@ -1,0 +1,76 @@
+"""Some messages of a batch into a route's NATS sinks, from this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.engine import Messages
+from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSink
+from turnout.spark.formats.nats.sink_options import SinkOptions
+from turnout.spark.publishing import lines_of
+from turnout.wire import Connection, Published, Publisher
+
+__all__ = ["Sent", "Sinks"]
+
+
+class Sent:
+    """What became of messages: how many were stored or known, and the places of those that were refused, with why."""
+
+    def __init__(self) -> None:
+        self.published = Published()
+        self.refused: dict[int, str] = {}
+
+
+class Sinks:
+    """The NATS sinks of a route; a connection to each is opened for each call.
+
+    Args:
+        route: the route.
+
+    Raises:
+        ConfigError: an option of a sink is wrong.
+    """
+
+    def __init__(self, route: Route) -> None:
+        self._sinks = list(route.sinks.items())
+        self._options = [
+            SinkOptions.from_mapping(sink.options()) if isinstance(sink, NatsSink) else None for _, sink in self._sinks
+        ]
+
+    def send(self, messages: Messages, places: Sequence[int]) -> Sent:
+        """Publish the messages at some places, and wait until each is stored or refused.
+
+        Raises:
+            ConfigError: one is for a sink that is not NATS.
+            StreamError: a server takes no messages at all.
+            ConnectionLostError: a server does not come back in time.
+        """
+        sent = Sent()
+        chosen = np.array(sorted(places), np.int64)
+        for sink in np.unique(messages.sinks[chosen]).tolist():
+            self._send_to(sink, messages, chosen[messages.sinks[chosen] == sink], sent)
+        return sent
+
+    def _send_to(self, sink: int, messages: Messages, places: NDArray[np.int64], sent: Sent) -> None:
+        options = self._options[sink]
+        name, endpoint = self._sinks[sink]
+        if options is None:
+            problem = f"is {endpoint.format}: messages go from this process to sinks of format nats alone"
+            raise ConfigError([Mistake(f"sinks.{name}" if name else "sink", problem)])
+        some = messages.take(places)
+        lines = lines_of(some, options, with_ids=getattr(endpoint, "message_id", None) != "none")
+        with Connection.open(options.connection) as connection:
+            publisher = Publisher(connection, options.window, options.stream)
+            refuse = partial(_refuse, sent, places.tolist())
+            publisher.publish_columns(some.topics, some.column("value").fill_null(b""), lines, refuse)
+            sent.published += publisher.flush()
+
+
+def _refuse(sent: Sent, places: Sequence[int], at: int, reason: StreamError) -> None:
+    sent.refused[places[at]] = str(reason)

@@ -1,0 +1,274 @@
+"""Records on their way, looked at without disturbing a run: before and after a stage, mapped, or delivered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from turnout.conditions import Condition, parse
+from turnout.engine import Program, pieces
+from turnout.engine.replay import Where
+from turnout.engine.trace import Outcome, Trace
+from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
+from turnout.history.masking import hidden_at
+from turnout.history.tap_reading import Part, parts
+from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
+from turnout.records import ALIVE, Batch
+from turnout.routes import Route
+from turnout.spark.reads import look_ahead
+from turnout.subscriptions import open_store
+from turnout.subscriptions.address import existing
+from turnout.subscriptions.index import Index
+from turnout.transforms import Chain
+from turnout.wire.places import Place
+
+__all__ = ["DELIVERED", "MAPPED", "SOURCE", "TapMessage", "Tapped", "stages_of", "taps"]
+
+
+@dataclass(frozen=True, slots=True)
+class TapMessage:
+    """A message that goes out for a record.
+
+    Attributes:
+        topic: where to, in its sink.
+        id: the message id.
+        subscription: whose it is; None for a record under its own topic.
+        dead_letter: whether it is the record as it came, set aside.
+    """
+
+    topic: str
+    id: str | None
+    subscription: str | None
+    dead_letter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """A record at one place of its way.
+
+    Attributes:
+        stream: where it was read.
+        sequence: likewise.
+        stage: the place: ``source``, the name of a transform, ``mapped`` or ``delivered``.
+        outcome: of a transform ``changed``, ``unchanged``, ``filtered`` or ``failed``; of the source ``read`` or
+            ``failed``; of the mappings ``changed``, ``unchanged`` or ``lost_by_weight``; of what is delivered as
+            `turnout.engine.trace.Outcome` names it.
+        before: the record, as plain JSON.
+        after: the same behind the stage; None where there is none any more.
+        reason: why it failed.
+        messages: of what is delivered.
+    """
+
+    stream: str
+    sequence: int
+    stage: str
+    outcome: str
+    before: dict[str, Any]
+    after: dict[str, Any] | None
+    reason: str | None = None
+    messages: tuple[TapMessage, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as ``--json`` prints it."""
+        messages = [
+            {"topic": one.topic, "id": one.id, "subscription": one.subscription, "deadLetter": one.dead_letter}
+            for one in self.messages
+        ]
+        return {
+            "stream": self.stream,
+            "sequence": self.sequence,
+            "stage": self.stage,
+            "outcome": self.outcome,
+            "before": self.before,
+            "after": self.after,
+            **({} if self.reason is None else {"reason": self.reason}),
+            **({"messages": messages} if self.stage == DELIVERED else {}),
+        }
+
+
+def stages_of(route: Route) -> tuple[str, ...]:
+    """The places where a route can be tapped, in order."""
+    return (SOURCE, *(stage.name for stage in route.chain.stages), MAPPED, DELIVERED)
+
+
+def taps(
+    route: Route,
+    stage: str = DELIVERED,
+    *,
+    where: str | Condition | None = None,
+    start: Place | None = None,
+    end: Place | None = None,
+    rate: float | None = None,
+    limit: int | None = None,
+    unmasked: bool = False,
+    stop: threading.Event | None = None,
+) -> Iterator[Tapped]:
+    """Watch records at one place of a route. Nothing is delivered, and nothing that a run uses is touched.
+
+    The stream is read beside the run by consumers that acknowledge nothing and are gone after a look. What the route
+    masks later is hidden. Subscriptions are those that the store has when this begins.
+
+    Args:
+        route: whose way; its source is NATS.
+        stage: one of `stages_of`.
+        where: only records that meet this condition there, over the metadata as it is at that place.
+        start: where to begin; what comes from now on if not given.
+        end: the place behind the last record; without it there is no end.
+        rate: so many records a second at most. Of those that come live others are passed over; a range is slowed down.
+        limit: so many records in all.
+        unmasked: show what the route masks.
+        stop: set it to end.
+
+    Raises:
+        ConfigError: there is no such stage, or the source is not NATS.
+        ConditionError: *where* cannot be read.
+        TurnoutError: the server or the store cannot be reached.
+    """
+    if stage not in stages_of(route):
+        known = stages_of(route)
+        problem = f"there is no stage {stage!r}{did_you_mean(stage, known)} (there are {', '.join(known)})"
+        raise ConfigError([Mistake("stage", problem)])
+    condition = parse(where) if isinstance(where, str) else where
+    tap = _Tap(route, stage, condition, unmasked=unmasked)
+    pace = _Pace(rate, stop or threading.Event(), live=start is None)
+    return _limited(_tapped(tap, parts(route, start, end, pace.stop, skip=pace.skips), pace), limit, pace.stop)
+
+
+def _limited(records: Iterator[Tapped], limit: int | None, stop: threading.Event) -> Iterator[Tapped]:
+    for count, one in enumerate(records, start=1):
+        if stop.is_set():
+            return
+        yield one
+        if count == limit:
+            return
+
+
+class _Pace:
+    """How fast records are shown."""
+
+    def __init__(self, rate: float | None, stop: threading.Event, *, live: bool) -> None:
+        self._rate = rate
+        self._live = live
+        self._since = time.monotonic()
+        self.stop = stop
+
+    @property
+    def skips(self) -> bool:
+        """Whether records may be passed over."""
+        return self._live and self._rate is not None
+
+    def allowed(self) -> int | None:
+        """How many of the records that are there now may be shown; None for all."""
+        if self._rate is None or not self._live:
+            return None
+        now = time.monotonic()
+        count = max(1, int(min(1.0, now - self._since) * self._rate))
+        self._since = now
+        return count
+
+    def shown(self) -> None:
+        """Wait until the next record may be shown."""
+        if self._rate is not None:
+            self.stop.wait(1 / self._rate)
+
+
+def _tapped(tap: _Tap, read: Iterator[Part], pace: _Pace) -> Iterator[Tapped]:
+    for part in read:
+        left = pace.allowed()
+        for batch in part.batches:
+            for piece in pieces(batch):
+                shown = tap.look(piece, part.stream, left)
+                for one in shown:
+                    yield one
+                    pace.shown()
+                if left is not None:
+                    left -= len(shown)
+                if left == 0:
+                    break
+            if left == 0:
+                break
+
+
+class _Tap:
+    """A route's program, watched at one place."""
+
+    def __init__(self, route: Route, stage: str, where: Condition | None, *, unmasked: bool) -> None:
+        delivers = stage == DELIVERED
+        self._stage = stage
+        self._program = Program.of(look_ahead(route) if delivers else route)
+        self._index = _index(route) if delivers else None
+        paths = route.subscriptions.metadata if route.subscriptions else {}
+        self._where = None if where is None else Where(where, paths)
+        chain = Chain() if unmasked else route.chain
+        before, after = _around(route, stage)
+        self._hidden = hidden_at(chain, before)
+        self._hidden_after = hidden_at(chain, after)
+        # What failed may have done so at the beginning, and say what it saw there.
+        self._hidden_first = hidden_at(chain, 0)
+
+    def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
+        """What is seen of a record batch, at most so many records."""
+        watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
+        trace = self._program.trace(batch, self._index, watch)
+        sequences = batch.column("offset").to_pylist()
+        if self._stage != DELIVERED:
+            return [Tapped(stream, sequences[row], self._stage, *watch.seen_of(row)) for row in watch.rows.tolist()]
+        rows = watch.rows if self._where is not None else _spread(np.arange(len(trace)), most)
+        return [self._delivered(trace, row, stream, sequences[row]) for row in rows.tolist()]
+
+    def _choose(self, most: int | None, records: Batch, rows: Rows) -> Rows:
+        if self._where is not None:
+            # Of one that failed, or was lost by weight, there is nothing to look at.
+            rows = rows[[bool(records.outcomes[row] == ALIVE and records.topics[row]) for row in rows.tolist()]]
+            rows = self._where.chosen(records, rows)
+        return _spread(rows, most)
+
+    def _delivered(self, trace: Trace, row: int, stream: str, sequence: int) -> Tapped:
+        outcome, failure = trace.outcome(row), trace.failures.get(row)
+        record = self._hidden.seen(trace.records.record(row))
+        reason = None if failure is None else f"{failure.stage}: {self._hidden_first.failure(failure.message)}"
+        messages = tuple(
+            TapMessage(
+                trace.messages.topics[place].as_py(),
+                trace.messages.ids[place].as_py(),
+                trace.subscriptions[place].as_py(),
+                trace.is_letter(place),
+            )
+            for place in trace.messages_of(row).tolist()
+        )
+        after = record if outcome is Outcome.DELIVERED else None
+        return Tapped(stream, sequence, DELIVERED, outcome.label, record, after, reason, messages)
+
+
+def _around(route: Route, stage: str) -> tuple[int, int]:
+    """How many transforms there are before a place, and before what follows it."""
+    names = [one.name for one in route.chain.stages]
+    if stage == SOURCE:
+        return 0, 0
+    if stage in (MAPPED, DELIVERED):
+        return len(names), len(names)
+    return names.index(stage), names.index(stage) + 1
+
+
+def _spread(rows: Rows, most: int | None) -> Rows:
+    """So many of the rows, from all over them."""
+    if most is None or len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
+
+
+def _index(route: Route) -> Index | None:
+    if route.subscriptions is None:
+        return None
+    store = open_store(existing(route.subscriptions.store))
+    try:
+        return Index.of(store)
+    finally:
+        store.close()

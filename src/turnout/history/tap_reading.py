@@ -1,0 +1,131 @@
+"""What a tap reads of a route's streams, a part at a time: live, or a range. A run is not disturbed by it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from turnout.routes import Route
+from turnout.spark.formats.nats.waiting import wait_for_more
+from turnout.spark.history.ranges import nats_source, place_of, streams_of
+from turnout.subjects import matches
+from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
+from turnout.wire.places import Place, resolve, state_of
+
+__all__ = ["Part", "parts"]
+
+_AT_ONCE = 2_000
+"""So many sequences are read at once, and of a live stream that is faster than it is shown the newest ones."""
+
+_WAIT = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some records of one stream, as record batches."""
+
+    stream: str
+    batches: Sequence[Any]
+
+
+class _Stream:
+    """One stream, read without being noticed."""
+
+    def __init__(self, connection: Connection, name: str, filters: Sequence[str]) -> None:
+        self._connection = connection
+        self.name = name
+        self._filters = tuple(filters)
+        # These keep a message for each consumer, or for one alone: a tap must be none.
+        self.alone = stream_info(connection, name)["config"].get("retention") in ("workqueue", "interest")
+
+    def read(self, start: int, end: int) -> Part:
+        """The records of a range."""
+        if self.alone:
+            filters = self._filters if len(self._filters) == 1 else ()
+            batches = list(DirectReader(self._connection, Range(self.name, start, end, filters)).batches())
+            if len(self._filters) > 1:
+                batches = [self._passed(batch) for batch in batches]
+        else:
+            # Read to its end, so that the consumer is deleted, however long a caller looks at what it brought.
+            batches = list(PullReader(self._connection, Range(self.name, start, end, self._filters)).batches())
+        return Part(self.name, [self._named(batch) for batch in batches if batch.num_rows])
+
+    def _passed(self, batch: Any) -> Any:
+        topics = batch.column("topic").to_pylist()
+        return batch.filter(pa.array([any(matches(one, topic) for one in self._filters) for topic in topics]))
+
+    def _named(self, batch: Any) -> Any:
+        return batch.append_column("stream", pa.array([self.name] * batch.num_rows, pa.string()))
+
+
+def parts(route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, skip: bool) -> Iterator[Part]:
+    """The parts of a route's streams from one place up to another, or without end.
+
+    Args:
+        route: whose source.
+        start: the first place; what comes from now on if None.
+        end: the place behind the last record; None for no end.
+        stop: set it to end.
+        skip: whether records that came in the meantime are passed over, but for the newest.
+
+    Raises:
+        ConfigError: the source is not NATS, or a place is none.
+        StreamError: a stream does not exist, or cannot be read beside its consumers.
+        ConnectionLostError: the server cannot be reached.
+    """
+    source = nats_source(route)
+    first = place_of("start", "latest" if start is None else start)
+    last = None if end is None else place_of("end", end)
+    given = source.filter_subject or []
+    filters = tuple(one.strip() for one in (given.split(",") if isinstance(given, str) else given))
+    return _parts(
+        ConnectionOptions.from_mapping(source.options()), streams_of(source), filters, first, last, stop, skip
+    )
+
+
+def _parts(
+    options: ConnectionOptions,
+    names: Sequence[str],
+    filters: tuple[str, ...],
+    first: Place,
+    last: Place | None,
+    stop: threading.Event,
+    skip: bool,
+) -> Iterator[Part]:
+    with Connection.open(options) as connection:
+        streams = [_Stream(connection, name, filters) for name in names]
+        places = {one.name: resolve(connection, one.name, first) for one in streams}
+        ends = None if last is None else {one.name: resolve(connection, one.name, last) for one in streams}
+        while not stop.is_set():
+            idle = True
+            for stream in streams:
+                state = state_of(connection, stream.name)
+                end = state.next if ends is None else min(state.next, ends[stream.name])
+                start = max(places[stream.name], state.first, end - _AT_ONCE if skip else 0)
+                if start >= end:
+                    continue
+                idle = False
+                places[stream.name] = min(end, start + _AT_ONCE)
+                yield stream.read(start, places[stream.name])
+            if idle and ends is not None:
+                return
+            if idle:
+                _wait(connection, streams, places, filters, stop)
+
+
+def _wait(
+    connection: Connection,
+    streams: Sequence[_Stream],
+    places: dict[str, int],
+    filters: tuple[str, ...],
+    stop: threading.Event,
+) -> None:
+    """Wait for the next record; where no consumer may be made, for a moment."""
+    if any(stream.alone for stream in streams):
+        stop.wait(_WAIT)
+    else:
+        wait_for_more(connection, places, filters, 2 * _WAIT)

@@ -1,0 +1,124 @@
+"""Sees records at one place of a route's program, and notes how they are there and behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.engine.reading import Consumed
+from turnout.engine.trace import Watch
+from turnout.history.masking import Hidden
+from turnout.records import FAILED, FILTERED, Batch
+from turnout.transforms.apply import StageRunner
+
+__all__ = ["DELIVERED", "MAPPED", "SOURCE", "Rows", "Seen", "TapWatch"]
+
+SOURCE: Final = "source"
+MAPPED: Final = "mapped"
+DELIVERED: Final = "delivered"
+
+Rows = NDArray[np.int64]
+
+
+_WHOLE: Final = Hidden()
+"""Hides nothing: a stage may change what is not shown."""
+
+
+class Seen(NamedTuple):
+    """One record at the place: how it ended there, before it, behind it, and why it failed."""
+
+    outcome: str
+    before: dict[str, Any]
+    after: dict[str, Any] | None
+    reason: str | None = None
+
+
+class TapWatch(Watch):
+    """Notes some records of a batch.
+
+    Args:
+        stage: the place, as `turnout.history.tap` names it.
+        choose: which of some rows of a batch to note.
+        before: what is not shown of them there.
+        after: what is not shown behind it.
+
+    Attributes:
+        rows: of the records that were chosen.
+    """
+
+    def __init__(self, stage: str, choose: Callable[[Batch, Rows], Rows], before: Hidden, after: Hidden) -> None:
+        self._stage = stage
+        self._choose = choose
+        self._hidden = before
+        self._hidden_after = after
+        self._before: dict[int, dict[str, Any]] = {}
+        self._whole: dict[int, dict[str, Any]] = {}
+        self._topics: list[str | None] = []
+        self._seen: dict[int, Seen] = {}
+        self.rows: Rows = np.zeros(0, np.int64)
+
+    def seen_of(self, row: int) -> Seen:
+        """What was noted of a record."""
+        return self._seen[row]
+
+    def decoded(self, records: Batch, consumed: Consumed) -> None:
+        """Note records as they were read."""
+        if self._stage != SOURCE:
+            return
+        self.rows = self._choose(records, np.arange(len(records)))
+        for row in self.rows.tolist():
+            record = self._hidden.seen(records.record(row))
+            if records.outcomes[row] == FAILED:
+                raw = {"key": consumed.keys[row], "value": consumed.values[row]}
+                record |= {side: self._hidden.undecoded(content) for side, content in raw.items()}
+                self._seen[row] = Seen("failed", record, None, self._reason(records, row))
+            else:
+                self._seen[row] = Seen("read", record, record)
+
+    def before(self, stage: StageRunner, records: Batch) -> None:
+        """Note records that come to the stage."""
+        if stage.stage.name != self._stage:
+            return
+        self.rows = self._choose(records, records.alive.astype(np.int64))
+        self._before = {row: self._hidden.seen(records.record(row)) for row in self.rows.tolist()}
+        self._whole = {row: _WHOLE.seen(records.record(row)) for row in self.rows.tolist()}
+
+    def after(self, stage: StageRunner, records: Batch) -> None:
+        """Note what has become of them."""
+        if stage.stage.name == self._stage:
+            self._seen = {row: self._behind(records, row, before) for row, before in self._before.items()}
+
+    def _behind(self, records: Batch, row: int, before: dict[str, Any]) -> Seen:
+        if records.outcomes[row] == FAILED:
+            return Seen("failed", before, None, self._reason(records, row))
+        if records.outcomes[row] == FILTERED:
+            return Seen("filtered", before, None)
+        record = records.record(row)
+        changed = _WHOLE.seen(record) != self._whole[row]
+        return Seen("changed" if changed else "unchanged", before, self._hidden_after.seen(record))
+
+    def transformed(self, records: Batch) -> None:
+        """Note topics before they are mapped."""
+        self._topics = list(records.topics)
+
+    def mapped(self, records: Batch) -> None:
+        """Note records with their mapped topics."""
+        if self._stage not in (MAPPED, DELIVERED):
+            return
+        self.rows = self._choose(records, records.alive.astype(np.int64))
+        if self._stage == MAPPED:
+            self._seen = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
+
+    def _of_mapping(self, records: Batch, row: int) -> Seen:
+        after = self._hidden.seen(records.record(row))
+        before = {**after, "topic": self._topics[row]}
+        if after["topic"] is None:
+            return Seen("lost_by_weight", before, None)
+        return Seen("unchanged" if after == before else "changed", before, after)
+
+    def _reason(self, records: Batch, row: int) -> str:
+        failure = records.failures[row]
+        return f"{failure.stage}: {self._hidden.failure(failure.message)}"

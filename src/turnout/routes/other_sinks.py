@@ -1,0 +1,50 @@
+"""Other sinks than a route's own: for what is delivered once more, or looked at elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import yaml
+from pydantic import ValidationError
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes.endpoints import Endpoint, Part, Sink
+from turnout.routes.mistakes import from_validation
+from turnout.routes.route import Route
+
+__all__ = ["with_sink"]
+
+
+class _Document(Part):
+    sink: Sink
+
+
+def with_sink(route: Route, given: str | Endpoint) -> Route:
+    """The route with everything going to one sink, whichever of its own a destination names.
+
+    Args:
+        route: the route.
+        given: a sink, the name of one of the route's, or the text of a block as in a route file:
+            ``{format: json, path: replayed}``.
+
+    Raises:
+        ConfigError: lists every mistake in the block.
+    """
+    sink = route.sinks.get(given) if isinstance(given, str) else given
+    return replace(route, sinks=dict.fromkeys(route.sinks, sink or _parsed(str(given), route)))
+
+
+def _parsed(text: str, route: Route) -> Endpoint:
+    try:
+        block = yaml.safe_load(text)
+    except yaml.YAMLError as failure:
+        raise ConfigError([Mistake("sink", f"is no YAML: {failure}")]) from None
+    if not isinstance(block, dict):
+        names = ", ".join(name for name in route.sinks if name) or "none with a name"
+        expected = f"a sink of the route (there are {names}) or a block like {{format: json, path: FOLDER}}"
+        raise ConfigError([Mistake("sink", f"expected {expected}, found {text!r}")])
+    document = {"sink": block}
+    try:
+        return _Document.model_validate(document).sink
+    except ValidationError as failure:
+        raise ConfigError(list(from_validation(failure, document, {}, _Document)), what="bad sink") from None

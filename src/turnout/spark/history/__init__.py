@@ -1,0 +1,1 @@
+"""What was, on Spark: a route over a range of its source."""

@@ -1,0 +1,93 @@
+"""What part of a route's history is read: a range of sequences of each of its streams. Without pyspark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.wire import Connection, ConnectionOptions
+from turnout.wire.places import Place, count_between, parse_place, resolve, state_of
+
+__all__ = ["StreamRange", "filters_of", "nats_source", "place_of", "ranges_of", "streams_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRange:
+    """A part of one stream.
+
+    Attributes:
+        start: its first sequence.
+        end: the sequence behind its last.
+        records: how many messages the stream holds there on the subjects that are read.
+    """
+
+    stream: str
+    start: int
+    end: int
+    records: int
+
+
+def nats_source(route: Route) -> NatsSource:
+    """The route's source.
+
+    Raises:
+        ConfigError: it is no stream of NATS, and history is not read of others.
+    """
+    if isinstance(route.source, NatsSource):
+        return route.source
+    raise ConfigError([Mistake("source", f"expected format nats, whose history is kept, found {route.source.format}")])
+
+
+def streams_of(source: NatsSource) -> tuple[str, ...]:
+    """The names of the streams of a source."""
+    given = source.stream.split(",") if isinstance(source.stream, str) else source.stream
+    return tuple(name.strip() for name in given)
+
+
+def filters_of(source: NatsSource) -> tuple[str, ...]:
+    """The subjects that a source reads; none for all."""
+    given = source.filter_subject or []
+    return tuple(one.strip() for one in (given.split(",") if isinstance(given, str) else given))
+
+
+def place_of(option: str, given: Place) -> Place:
+    """A place that may be given as text.
+
+    Raises:
+        ConfigError: the text names none.
+    """
+    if not isinstance(given, str):
+        return given if not isinstance(given, datetime) or given.tzinfo else given.astimezone()
+    place = parse_place(given.strip())
+    if place is None:
+        expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
+        raise ConfigError([Mistake(option, f"expected {expected}, found {given!r}")])
+    return place
+
+
+def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = ()) -> tuple[StreamRange, ...]:
+    """What the route's streams hold from one place up to, not including, another.
+
+    Raises:
+        ConfigError: a place is none, or the source is not NATS.
+        StreamError: a stream does not exist.
+        ConnectionLostError: the server cannot be reached.
+    """
+    source = nats_source(route)
+    places = place_of("start", start), place_of("end", end)
+    with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
+        return tuple(_ranges(connection, streams_of(source), *places, filters))
+
+
+def _ranges(
+    connection: Connection, streams: Iterable[str], start: Place, end: Place, filters: Sequence[str]
+) -> Iterable[StreamRange]:
+    for stream in streams:
+        state = state_of(connection, stream)
+        first = min(max(state.first, resolve(connection, stream, start)), state.next)
+        last = max(first, min(state.next, resolve(connection, stream, end)))
+        yield StreamRange(stream, first, last, count_between(connection, stream, first, last, filters))

@@ -1,0 +1,107 @@
+"""A replay that delivers nothing: the messages that it would send, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from turnout.engine.counts import Counts
+from turnout.engine.deliveries import NOBODY
+from turnout.engine.result import Result, Sent
+from turnout.records.headers import ARROW
+from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, Stage, Tally
+
+__all__ = ["DELIVERIES", "Rehearsal", "counted", "deliveries_of"]
+
+_COLUMNS: Final = (
+    ("subscription", "string", pa.string()),
+    ("destination", "string", pa.string()),
+    ("topic", "string", pa.string()),
+    ("message_id", "string", pa.string()),
+    ("stream", "string", pa.string()),
+    ("partition", "int", pa.int32()),
+    ("offset", "bigint", pa.int64()),
+    ("timestamp", "timestamp", pa.timestamp("us", tz="UTC")),
+    ("key", "binary", pa.binary()),
+    ("value", "binary", pa.binary()),
+    ("headers", "array<struct<key:string,value:binary>>", ARROW),
+)
+_NAMES: Final = [name for name, _, _ in _COLUMNS]
+
+DELIVERIES: Final = f"{', '.join(f'`{name}` {kind}' for name, kind, _ in _COLUMNS)}, {COUNTS}"
+"""The columns of `Rehearsal`: messages, with null counts; and rows of counts that are no messages."""
+
+_SCHEMA: Final = pa.schema([*(pa.field(name, kind) for name, _, kind in _COLUMNS), *COUNTS_SCHEMA])
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A stage for ``mapInArrow`` that gives what another one would send.
+
+    Attributes:
+        stage: the other one.
+    """
+
+    stage: Stage
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Give the deliveries of each batch, and behind them the task's counts."""
+        tally = Tally()
+        for result in self.stage.results(batches):
+            tally.add(result)
+            if len(result.messages):
+                yield _rows(result)
+        counts = tally.rows()
+        yield _batch(dict(zip(counts.schema.names, counts.columns, strict=True)), counts.num_rows)
+
+
+def _rows(result: Result) -> Any:
+    sent, messages = result.sent, result.messages
+    assert sent is not None, "a replay sends no dead letters"
+    rows = pa.array(sent.deliveries.rows)
+    read = sent.consumed.batch
+    columns = {"topic": messages.topics, "message_id": messages.ids}
+    columns |= {name: messages.column(name) for name in ("partition", "offset", "timestamp", "key", "value", "headers")}
+    columns["subscription"], columns["destination"] = _addressed(sent, messages.topics)
+    if "stream" in read.schema.names:
+        stream = read.column("stream")
+        columns["stream"] = (stream.dictionary_decode() if pa.types.is_dictionary(stream.type) else stream).take(rows)
+    return _batch(columns, len(messages))
+
+
+def _addressed(sent: Sent, topics: Any) -> tuple[Any, Any]:
+    """The subscription and the destination of each delivery; null, and the topic, for a record under its own."""
+    deliveries, index = sent.deliveries, sent.index
+    whose = np.flatnonzero(deliveries.subscriptions != NOBODY)
+    if index is None or len(whose) < len(deliveries):
+        return pa.nulls(len(deliveries), pa.string()), topics
+    return index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)
+
+
+def _batch(columns: dict[str, Any], count: int) -> Any:
+    arrays = [columns[item.name] if item.name in columns else pa.nulls(count, item.type) for item in _SCHEMA]
+    arrays = [
+        array if array.type.equals(item.type) else array.cast(item.type)
+        for array, item in zip(arrays, _SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+
+def deliveries_of(rows: DataFrame) -> DataFrame:
+    """The deliveries of a rehearsal."""
+    return rows.where(F.col("read").isNull()).select(*_NAMES)
+
+
+def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
+    """What a rehearsal counted, and how many messages there would be for each subscription."""
+    (total,) = rows.agg(*(F.sum(name).alias(name) for name in Counts.__dataclass_fields__)).collect()
+    groups = deliveries_of(rows).groupBy("subscription").count().collect()
+    by_subscription = {row["subscription"]: int(row["count"]) for row in groups}
+    ordered = sorted(by_subscription.items(), key=lambda one: (-one[1], one[0] or ""))
+    return Counts.of(total.asDict()), dict(ordered)

@@ -1,0 +1,175 @@
+"""History through the present route: what subscribers would have got, had they been there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from turnout.engine.counts import Counts
+from turnout.routes import Route
+from turnout.spark.ends import activate
+from turnout.spark.failures import run_error
+from turnout.spark.formats.nats.source import register
+from turnout.spark.history.chosen import REVISION, index_of
+from turnout.spark.history.ranges import nats_source
+from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
+from turnout.spark.history.replay_plan import ReplayPlan, plan_replay
+from turnout.spark.history.replay_state import ReplayState, claimed
+from turnout.spark.running.failure_log import log_failures
+from turnout.spark.running.plan import write_all
+from turnout.spark.running.progress import Progress
+from turnout.spark.stage import Stage
+from turnout.spark.workers.through import through
+
+__all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
+
+AT_ONCE = 500_000
+"""So many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
+
+_STREAMING = frozenset({"startingOffsets", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pollWait", "ackConsumer"})
+_FILTERS = frozenset({"filterSubject", "filterSubjects"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What a replay did.
+
+    Attributes:
+        plan: what it was to do.
+        counts: what became of the records; of those that are done, where it was stopped.
+        seconds: that this part of it took.
+        resumed: it went on where one was interrupted, whose counts are in these.
+        stopped: somebody asked it to stop; the same again goes on.
+        deliveries: of a dry run, the messages that would have been sent, a row each.
+        by_subscription: of a dry run, how many they are for each subscription; under None those that are for none.
+    """
+
+    plan: ReplayPlan
+    counts: Counts
+    seconds: float
+    resumed: bool = False
+    stopped: bool = False
+    deliveries: DataFrame | None = field(default=None, repr=False)
+    by_subscription: Mapping[str | None, int] | None = None
+
+
+def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **asked: Any) -> ReplayResult:
+    """Deliver a route's history once more, through the route as it is now.
+
+    Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
+    stream a replay that is interrupted and goes on, or is made again, stores nothing twice. Each has the header
+    ``Turnout-Replay``. What fails is counted, and not set aside once more.
+
+    Args:
+        route: whose history, and through what it goes; its source is NATS.
+        spark: where.
+        dry_run: deliver nothing, and say what would be delivered.
+        asked: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
+            ``where``, ``sink``, ``id``, ``folder``.
+
+    Raises:
+        TurnoutError: as `plan_replay` and `carry_out`.
+    """
+    plan = plan_replay(route, **asked)
+    return rehearse(plan, spark) if dry_run else carry_out(plan, spark)
+
+
+def carry_out(
+    plan: ReplayPlan,
+    spark: SparkSession,
+    *,
+    stop: threading.Event | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    at_once: int = AT_ONCE,
+) -> ReplayResult:
+    """Deliver what was planned, part by part; go on where a replay of this id was interrupted.
+
+    A part is delivered when each of its messages is acknowledged, and then noted in the replay's folder: one that is
+    killed does its last part again.
+
+    Args:
+        plan: what to do.
+        spark: where.
+        stop: set it to end the replay behind the part that is under way.
+        on_progress: called behind each part.
+        at_once: how many sequences are one part.
+
+    Raises:
+        RunError: a record failed and the route tolerates no failures, or a sink takes nothing.
+        ConfigError: another process carries out this replay, or one of its id that is not finished was another.
+        ConnectionLostError: the server went away.
+    """
+    stop = stop or threading.Event()
+    begun, last, parts = time.monotonic(), time.monotonic(), 0
+    with claimed(plan.folder), _stage_of(plan, spark, plan.folder / "subscriptions") as stage:
+        state = ReplayState.of(plan)
+        resumed = state.begun
+        state.write(plan.folder)
+        while (part := state.left(at_once)) is not None and not stop.is_set():
+            stream, _, end = part
+            state = state.after(stream, end, _deliver(plan, _rows(plan, spark, *part), stage))
+            state.write(plan.folder)
+            parts, before, last = parts + 1, last, time.monotonic()
+            if on_progress is not None:
+                on_progress(Progress(parts - 1, state.counts, last - begun, last - before, None))
+    plan = replace(plan, ranges=state.ranges)
+    return ReplayResult(plan, state.counts, time.monotonic() - begun, resumed, stopped=not state.done)
+
+
+def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
+    """Find out what a replay would deliver, from its beginning on."""
+    begun = time.monotonic()
+    with TemporaryDirectory(prefix="turnout-replay-") as scratch, _stage_of(plan, spark, Path(scratch)) as stage:
+        ranges = [_rows(plan, spark, one.stream, one.start, one.end) for one in plan.ranges]
+        rows = through(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
+        try:
+            # The index goes with this block, and the rows stay.
+            rows = rows.localCheckpoint(eager=True)
+            counts, by_subscription = counted(rows)
+        except PySparkException as failure:
+            raise run_error(f"the dry run of {plan.route.name} failed", failure) from failure
+    seconds = time.monotonic() - begun
+    return ReplayResult(plan, counts, seconds, deliveries=deliveries_of(rows), by_subscription=by_subscription)
+
+
+@contextmanager
+def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[Stage]:
+    """The stage of a replay, with the index of its subscriptions."""
+    register(spark)
+    activate(spark)
+    stage = Stage.of(plan.route, packed=True, replay=plan.replay)
+    if plan.subscriptions is None:
+        yield stage
+        return
+    host = str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")
+    with index_of(plan.subscriptions, folder, host) as place:
+        yield stage.with_index(place).at(REVISION)
+
+
+def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
+    """A part of a stream, each row a record batch."""
+    left_out = _STREAMING | _FILTERS
+    options = {name: text for name, text in nats_source(plan.route).options().items() if name not in left_out}
+    options |= {"stream": stream, "startingOffsets": str(start), "endingOffsets": str(end), "packed": "true"}
+    if plan.filters:
+        options["filterSubjects"] = ",".join(plan.filters)
+    return spark.read.format("nats").options(**options).load()
+
+
+def _deliver(plan: ReplayPlan, rows: DataFrame, stage: Stage) -> Counts:
+    try:
+        metrics = write_all(plan.route, rows, stage)
+    except PySparkException as failure:
+        raise run_error(f"the replay {plan.replay.id} of {plan.route.name} failed", failure) from failure
+    log_failures(metrics, route=plan.route.name)
+    return Counts.of(metrics)

@@ -1,0 +1,121 @@
+"""How far a replay has come, in a file: what makes one that was interrupted go on. Without pyspark."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from turnout.engine.counts import Counts
+from turnout.errors import ConfigError, Mistake
+from turnout.spark.history.ranges import StreamRange
+from turnout.spark.history.replay_plan import ReplayPlan
+
+__all__ = ["ReplayState", "claimed"]
+
+_FILE = "state.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayState:
+    """What is done of a replay, and what is left.
+
+    Attributes:
+        asked: what the replay was asked for.
+        ranges: what is to be read, as it was planned in the beginning.
+        next: stream → the sequence that comes next.
+        counts: of what is done: of every record below *next*, and of no other.
+    """
+
+    asked: dict[str, Any]
+    ranges: tuple[StreamRange, ...]
+    next: dict[str, int]
+    counts: Counts = field(default_factory=Counts)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left."""
+        return all(self.next[one.stream] >= one.end for one in self.ranges)
+
+    @property
+    def begun(self) -> bool:
+        """Whether something is done."""
+        return any(self.next[one.stream] > one.start for one in self.ranges)
+
+    def left(self, at_once: int) -> tuple[str, int, int] | None:
+        """The next part: stream, first sequence, the sequence behind the last one; None where nothing is left."""
+        for one in self.ranges:
+            start = self.next[one.stream]
+            if start < one.end:
+                return one.stream, start, min(one.end, start + at_once)
+        return None
+
+    def after(self, stream: str, end: int, counts: Counts) -> ReplayState:
+        """The state when a part is delivered."""
+        return replace(self, next={**self.next, stream: end}, counts=self.counts + counts)
+
+    @classmethod
+    def of(cls, plan: ReplayPlan) -> Self:
+        """Where a replay goes on: at the beginning, unless one of this id was interrupted.
+
+        Raises:
+            ConfigError: one of this id was interrupted that was asked for something else.
+        """
+        fresh = cls(plan.asked, plan.ranges, {one.stream: one.start for one in plan.ranges})
+        try:
+            written = json.loads((plan.folder / _FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return fresh
+        ranges = tuple(StreamRange(**one) for one in written["ranges"])
+        state = cls(written["asked"], ranges, written["next"], Counts.of(written["counts"]))
+        if state.done:
+            return fresh
+        if state.asked != plan.asked:
+            differing = ", ".join(name for name, value in state.asked.items() if value != plan.asked.get(name))
+            problem = f"the replay {plan.replay.id} is not finished and was asked for another {differing}"
+            raise ConfigError([Mistake("id", f"{problem}: finish it as it was begun, or give this one another id")])
+        return state
+
+    def write(self, folder: Path) -> None:
+        """Keep it; whoever reads it sees the old state or the new one."""
+        text = json.dumps(
+            {
+                "asked": self.asked,
+                "ranges": [
+                    {"stream": one.stream, "start": one.start, "end": one.end, "records": one.records}
+                    for one in self.ranges
+                ],
+                "next": self.next,
+                "counts": self.counts.as_dict(),
+            }
+        )
+        part = folder / f".{_FILE}"
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(folder / _FILE)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Have the folder of a replay for this process alone.
+
+    Raises:
+        ConfigError: another process carries out this replay.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError([Mistake("id", f"another process carries out the replay {folder.name}")]) from None
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,278 @@
+"""Dead letters: read, grouped, and put through the route once more."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from turnout.conditions import parse
+from turnout.engine import Program
+from turnout.errors import ConfigError, StreamError
+from turnout.history import dead_letters
+from turnout.history.dead_letters import TRIES, DeadLetter, LetterBox
+from turnout.history.redrive import Report, redrive
+from turnout.history.sending import Sinks
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.index import Index
+from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, stream_info
+
+ROUTE = """
+name: redriven
+source: {{format: nats, servers: "{url}", stream: IN_{name}}}
+value: {{format: json}}
+transforms:
+  - {{name: old, type: Filter, predicate: {{type: HasHeaderKey, name: Old}}}}
+  - {{name: number, type: Cast$Value, spec: "n:int32"}}
+subscriptions: {{store: "sqlite:///{folder}/subscriptions.db", metadata: {{n: value.n}}}}
+sink: {{format: nats, servers: "{url}", allow: ["out-{name}.>"]}}
+deadLetter: {{topic: "dead-{name}"}}
+errors: {{tolerance: all}}
+"""
+
+
+@dataclass
+class Scene:
+    """A server with a stream to read, one to deliver to, and one of dead letters."""
+
+    url: str
+    name: str
+    folder: Path
+
+    @property
+    def text(self) -> str:
+        return ROUTE.format(url=self.url, name=self.name, folder=self.folder)
+
+    @property
+    def route(self) -> Route:
+        return Route.parse(self.text, {})
+
+    def publish(self, *values: Any, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        with Connection.open(self.url) as connection, Publisher(connection) as publisher:
+            for value in values:
+                payload = value if isinstance(value, bytes) else json.dumps(value).encode()
+                publisher.publish(f"in-{self.name}.a", payload, headers, message_id=f"key-{value}")
+
+    def run(self, route: Route | None = None) -> Counter[str]:
+        """Do what a run does with everything in the stream."""
+        route = route or self.route
+        assert route.subscriptions is not None
+        with Connection.open(self.url) as connection, open_store(route.subscriptions.store) as store:
+            program, index = Program.of(route), Index.of(store)
+            last = stream_info(connection, f"IN_{self.name}")["state"]["last_seq"]
+            counts: Counter[str] = Counter()
+            for batch in PullReader(connection, Range(f"IN_{self.name}", 1, last + 1)).batches():
+                batch = batch.append_column("stream", pa.array([f"IN_{self.name}"] * batch.num_rows))
+                result = program.run(batch, index)
+                Sinks(route).send(result.messages, range(len(result.messages)))
+                counts.update(result.counts.as_dict())
+        return counts
+
+    def rows(self, stream: str) -> list[dict[str, Any]]:
+        with Connection.open(self.url) as connection:
+            last = stream_info(connection, f"{stream}_{self.name}")["state"]["last_seq"]
+            reader = PullReader(connection, Range(f"{stream}_{self.name}", 1, last + 1))
+            rows = [row for batch in reader.batches() for row in batch.to_pylist()]
+        for row in rows:
+            row["headers"] = {one["key"]: one["value"].decode() for one in row["headers"] or ()}
+        return rows
+
+    def letters(self, **asked: Any) -> list[DeadLetter]:
+        return dead_letters.read(self.route, **asked)
+
+    def store(self) -> Any:
+        return open_store(f"sqlite:///{self.folder}/subscriptions.db")
+
+    def redrive(self, **asked: Any) -> Report:
+        return redrive(self.route, self.letters(), **asked)
+
+
+@pytest.fixture
+def scene(nats_server, tmp_path) -> Iterator[Scene]:
+    made = Scene(nats_server.url, uuid.uuid4().hex[:10], tmp_path)
+    streams = {"IN": f"in-{made.name}.>", "OUT": f"out-{made.name}.>", "DEAD": f"dead-{made.name}"}
+    with Connection.open(made.url) as connection:
+        for stream, subject in streams.items():
+            create_stream(connection, {"name": f"{stream}_{made.name}", "subjects": [subject], "storage": "memory"})
+    with made.store() as store:
+        store.create(Subscription([f"out-{made.name}.small"], parse("n<100"), id="small"))
+    yield made
+    with Connection.open(made.url) as connection:
+        for stream in streams:
+            delete_stream(connection, f"{stream}_{made.name}")
+
+
+LENIENT = ("n:int32", "n:string")
+"""What is changed in the route so that a text is no failure."""
+
+
+def test_letters_are_read_and_grouped(scene) -> None:
+    """Each tells which record it is, where and why it failed; letters of another route are not among them."""
+    scene.publish({"n": 1}, {"n": "x"}, b"{", {"n": "x", "more": 1})
+    assert scene.run()["dead_lettered"] == 3
+    other = replace(scene.route, name="other")
+    scene.run(other)
+
+    letters = scene.letters()
+
+    assert [(one.record.topic, one.record.stream, one.record.offset) for one in letters] == [
+        (f"in-{scene.name}.a", f"IN_{scene.name}", offset) for offset in (2, 3, 4)
+    ]
+    assert [json.loads(one.record.value) for one in letters[::2]] == [{"n": "x"}, {"n": "x", "more": 1}]
+    assert [one.record.headers for one in letters] == [()] * 3
+    groups = dead_letters.grouped(letters)
+    assert [(group.stage, group.count) for group in groups] == [("TRANSFORMATION", 2), ("VALUE_CONVERTER", 1)]
+    assert [one.record.offset for one in scene.letters(stage="value_converter")] == [3]
+    assert [one.record.offset for one in scene.letters(reason="number:", start=letters[1].sequence)] == [4]
+    assert [one.record.offset for one in scene.letters(end=letters[1].sequence)] == [2]
+    assert len(dead_letters.read(other)) == 3
+
+
+def test_what_passes_is_delivered_once(scene) -> None:
+    """Under the ids that a run would have given, and a second redrive has nothing left to do."""
+    scene.publish({"n": 1}, {"n": "5"}, {"n": "x"}, b"{", headers=(("Kind", "web"),))
+    scene.run()
+    lenient = Route.parse(scene.text.replace(*LENIENT), {})
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.texts"], parse("n:x"), id="texts"))
+
+    expected = redrive(lenient, scene.letters(), dry_run=True)
+    report = redrive(lenient, scene.letters())
+
+    assert expected.outcomes == report.outcomes == {"delivered": 1, "failed": 1}
+    assert (expected.stored, report.stored, report.duplicates) == (0, 1, 0)
+    rows = scene.rows("OUT")
+    texts = next(row for row in rows if row["topic"].endswith("texts"))
+    assert (texts["value"], texts["headers"]["Kind"]) == (b'{"n":"x"}', "web")
+    assert set(texts["headers"]) == {"Kind", "Nats-Msg-Id"}
+    scene.run(lenient)
+    assert len(scene.rows("OUT")) == len(rows)
+    assert [(one.record.offset, one.tries) for one in scene.letters()] == [(4, 1)]
+    assert [(one.record.offset, one.done) for one in scene.letters(done=True)] == [(3, True), (4, False)]
+    again = redrive(lenient, scene.letters(done=True))
+    assert (again.stored, again.duplicates, again.outcomes) == (0, 1, {"delivered": 1, "failed": 1})
+
+
+def test_what_fails_again_keeps_its_first_reason(scene) -> None:
+    """With --delete what is delivered is gone, and what failed is there once, with the number of its tries."""
+    scene.publish({"n": "x"}, b"{", {"n": 7})
+    scene.run()
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.texts"], parse("n:x"), id="texts"))
+    before = {row["value"]: row["headers"] for row in scene.rows("DEAD")}
+    lenient = Route.parse(scene.text.replace(*LENIENT), {})
+
+    for _ in range(2):
+        redrive(lenient, scene.letters(), delete=True)
+
+    (row,) = scene.rows("DEAD")
+    assert row["value"] == b"{"
+    assert row["headers"].pop(TRIES) == "2"
+    first = before[b"{"]
+    assert row["headers"].pop("Nats-Msg-Id") == f"{first.pop('Nats-Msg-Id')}:{TRIES}:2"
+    assert row["headers"] == first
+    (letter,) = scene.letters()
+    assert (letter.tries, letter.stage, letter.record.offset) == (2, "VALUE_CONVERTER", 2)
+    assert letter.record.stream == f"IN_{scene.name}"
+
+
+def test_a_delivery_goes_to_its_subscription_alone(scene) -> None:
+    """To the same destination if it can be reached now, to its new ones if it has others; nobody else gets it again."""
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.audit", f"far-{scene.name}"], parse("n>0"), id="both"))
+    scene.publish({"n": 1})
+    assert scene.run()["undeliverable"] == 1
+    (letter,) = scene.letters()
+    assert (letter.subscription, letter.destination) == ("both", f"far-{scene.name}")
+
+    assert scene.redrive().outcomes == {"failed": 1}
+    with Connection.open(scene.url) as connection:
+        create_stream(connection, {"name": f"FAR_{scene.name}", "subjects": [f"far-{scene.name}"], "storage": "memory"})
+    opened = Route.parse(scene.text.replace('allow: ["', f'allow: ["far-{scene.name}", "'), {})
+    report = redrive(opened, scene.letters())
+    assert report.outcomes == {"delivered": 1}
+    assert [row["value"] for row in scene.rows("FAR")] == [b'{"n":1}']
+    assert len(scene.rows("OUT")) == 2
+    with Connection.open(scene.url) as connection:
+        delete_stream(connection, f"FAR_{scene.name}")
+
+    with scene.store() as store:
+        store.delete("both")
+        store.create(Subscription([f"out-{scene.name}.instead"], parse("n>0"), id="both"))
+    assert redrive(scene.route, [letter]).outcomes == {"delivered": 1}
+    assert Counter(row["topic"].rpartition(".")[2] for row in scene.rows("OUT")) == {
+        "small": 1,
+        "audit": 1,
+        "instead": 1,
+    }
+    with scene.store() as store:
+        store.delete("both")
+    assert redrive(scene.route, [letter]).outcomes == {"unmatched": 1}
+
+
+def test_what_the_route_does_otherwise_now(scene) -> None:
+    """A record that is filtered or wanted by nobody by now stays where it is."""
+    scene.publish({"n": "x"}, {"n": "y"}, headers=(("Old", "1"),))
+    scene.publish({"n": "z"})
+    eager = Route.parse(scene.text.replace("HasHeaderKey, name: Old", "HasHeaderKey, name: Older"), {})
+    scene.run(eager)
+
+    report = redrive(Route.parse(scene.text.replace(*LENIENT), {}), scene.letters())
+
+    assert report.outcomes == {"filtered": 2, "unmatched": 1}
+    assert len(scene.letters()) == 3
+
+
+def test_a_record_that_is_gone_from_its_stream(scene) -> None:
+    """The letter has what is needed; what it lacks makes it fail, and no message is sent without it."""
+    scene.publish({"n": "x"}, {"n": "xx"})
+    scene.run()
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.texts"], parse("n:x*"), id="texts"))
+    lenient = Route.parse(scene.text.replace(*LENIENT), {})
+    whole, cut = scene.letters()
+    cut = replace(cut, whole=False, record=replace(cut.record, value=b""))
+    with Connection.open(scene.url) as connection:
+        connection.api(f"STREAM.MSG.DELETE.IN_{scene.name}", {"seq": 1, "no_erase": True})
+
+    assert redrive(lenient, [whole, cut]).outcomes == {"delivered": 2}
+    with Connection.open(scene.url) as connection:
+        connection.api(f"STREAM.MSG.DELETE.IN_{scene.name}", {"seq": 2, "no_erase": True})
+    report = redrive(lenient, [whole, cut])
+    assert [one.outcome for one in report.results] == ["delivered", "failed"]
+    assert "lacks a part" in (report.results[1].reason or "")
+    assert (report.stored, report.duplicates) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (('deadLetter: {topic: "dead-', 'x: {topic: "dead-'), None),
+        (('"}\nerrors', '", contextHeaders: false}\nerrors'), "without these headers nobody knows"),
+    ],
+)
+def test_letters_that_cannot_be_read(scene, change, problem) -> None:
+    """The route has none, or they do not say what they are: told with what would help."""
+    if problem is None:
+        lines = [line for line in scene.text.splitlines() if not line.startswith("deadLetter")]
+        with pytest.raises(ConfigError, match="it sets nothing aside"):
+            dead_letters.read(Route.parse("\n".join(lines), {}))
+        return
+    with pytest.raises(ConfigError, match=problem):
+        dead_letters.read(Route.parse(scene.text.replace(*change), {}))
+
+
+def test_no_stream_takes_the_letters(scene) -> None:
+    """That is said with the topic."""
+    lost = Route.parse(scene.text.replace(f'"dead-{scene.name}"', f'"nowhere-{scene.name}"'), {})
+
+    with pytest.raises(StreamError, match=f"no stream takes the dead letters of redriven, on 'nowhere-{scene.name}'"):
+        LetterBox.of(lost)

@@ -1,0 +1,271 @@
+"""Records on their way: what is seen of them, where, and how the stream does not notice."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from turnout.conditions import parse
+from turnout.errors import ConditionError, ConfigError
+from turnout.history.masking import HIDDEN, hidden_at
+from turnout.history.tap import Tapped, stages_of, taps
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
+
+ROUTE = """
+name: tapped
+source: {{format: nats, servers: "{url}", stream: {stream}}}
+value: {{format: json}}
+transforms:
+  - {{name: old, type: Filter, predicate: {{type: HasHeaderKey, name: Old}}}}
+  - {{name: copy, type: HeaderFrom$Value, fields: pan, headers: Pan, operation: copy}}
+  - {{name: rename, type: ReplaceField$Value, renames: "pan:card"}}
+  - {{name: hide, type: MaskField$Value, fields: card, predicate: {{type: TopicNameMatches, pattern: ".*a"}}}}
+mappings:
+  "{stream}.*": "out.{{{{wildcard(1)}}}}"
+  "{stream}.lost.a": [{{destination: "{stream}.lost.a", weight: 0}}]
+subscriptions: {{store: "sqlite:///{folder}/subscriptions.db", metadata: {{n: value.n}}}}
+sink: {{format: nats, servers: "{url}"}}
+deadLetter: {{topic: dead}}
+errors: {{tolerance: all}}
+"""
+
+
+@dataclass
+class Scene:
+    """A stream with a route over it."""
+
+    url: str
+    stream: str
+    folder: Any
+
+    @property
+    def route(self) -> Route:
+        return Route.parse(ROUTE.format(url=self.url, stream=self.stream, folder=self.folder), {})
+
+    def publish(self, *values: Any, rest: str = "a", headers: tuple[tuple[str, str], ...] = ()) -> None:
+        with Connection.open(self.url) as connection, Publisher(connection) as publisher:
+            for value in values:
+                payload = value if isinstance(value, bytes) else json.dumps(value).encode()
+                publisher.publish(f"{self.stream}.{rest}", payload, headers)
+
+    def range(self, stage: str, **asked: Any) -> list[Tapped]:
+        return list(taps(self.route, stage, **{"start": "earliest", "end": "latest", **asked}))
+
+    def info(self) -> dict[str, Any]:
+        with Connection.open(self.url) as connection:
+            return stream_info(connection, self.stream)
+
+
+@pytest.fixture
+def scene(nats_server, tmp_path) -> Iterator[Scene]:
+    made = Scene(nats_server.url, f"TAP{uuid.uuid4().hex[:8]}", tmp_path)
+    with Connection.open(made.url) as connection:
+        config = {"name": made.stream, "subjects": [f"{made.stream}.>"], "storage": "memory", "allow_direct": True}
+        create_stream(connection, config)
+    with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
+        store.create(Subscription(["far.odd"], parse("n:1 OR n:3"), id="odd"))
+    yield made
+    with Connection.open(made.url) as connection:
+        delete_stream(connection, made.stream)
+
+
+def test_before_and_after_a_transform(scene) -> None:
+    """What it changed, what it dropped; records that a stage before it has dropped do not come by."""
+    scene.publish({"n": 1, "pan": "4929"}, {"n": 2})
+    scene.publish({"n": 3}, headers=(("Old", "1"),))
+
+    rename = scene.range("rename", unmasked=True)
+
+    assert [(one.sequence, one.outcome) for one in rename] == [(1, "changed"), (2, "unchanged")]
+    assert rename[0].before["value"] == {"n": 1, "pan": "4929"}
+    assert rename[0].after is not None
+    assert rename[0].after["value"] == {"n": 1, "card": "4929"}
+    assert [(one.sequence, one.outcome, one.after is None) for one in scene.range("old")] == [
+        (1, "unchanged", False), (2, "unchanged", False), (3, "filtered", True),
+    ]  # fmt: skip
+
+
+def test_what_is_masked_later_is_hidden_before(scene) -> None:
+    """Under the names that it has by then, in the header that it is copied to, in what cannot be read and in reasons;
+    behind the mask a record is shown as it goes out."""
+    scene.publish({"n": 1, "deep": {"pan": "4929"}, "pan": "4929"}, b'{"pan": "4929"')
+    scene.publish({"pan": "4929"}, rest="b")
+
+    for stage in stages_of(scene.route):
+        for one in scene.range(stage):
+            shown = json.dumps(one.before if stage == "hide" else one.as_dict())
+            open_ones = stage in ("mapped", "delivered")
+            assert ("4929" in shown) == (open_ones and one.outcome != "dead_lettered"), stage
+    first, broken, _ = scene.range("source")
+    assert first.before["value"] == {"n": 1, "deep": {"pan": HIDDEN}, "pan": HIDDEN}
+    assert broken.before["value"] == f"{HIDDEN} (14 bytes)"
+    assert broken.reason == f"VALUE_CONVERTER: {HIDDEN}"
+    hide, other = scene.range("hide")
+    assert (hide.outcome, hide.before["value"]["card"], hide.after and hide.after["value"]["card"]) == (
+        "changed", HIDDEN, "",
+    )  # fmt: skip
+    assert (other.outcome, other.after and other.after["value"]["card"]) == ("unchanged", "4929")
+    assert "4929" in json.dumps([one.as_dict() for one in scene.range("source", unmasked=True)])
+
+
+@pytest.mark.parametrize(
+    ("stages", "hidden"),
+    [
+        ("ExtractField$Value, field: payload", {"value": {"payload": {"card": HIDDEN}}}),
+        ("HoistField$Value, field: card", {"value": HIDDEN}),
+        ('Flatten$Value, delimiter: "_"', {"value": {"payload": {"card": HIDDEN}}}),
+        ("ValueToKey, fields: card", {"value": {"payload": {"card": HIDDEN}}}),
+    ],
+)
+def test_a_masked_field_is_followed_back(stages, hidden) -> None:
+    """Through what wraps, extracts, flattens and copies it."""
+    from turnout.records import Record
+
+    fields = "payload_card" if "Flatten" in stages else "card"
+    text = f"""
+name: r
+source: {{format: nats, servers: "nats://127.0.0.1", stream: S}}
+value: {{format: json}}
+transforms:
+  - {{name: one, type: {stages}}}
+  - {{name: mask, type: MaskField$Value, fields: {fields}}}
+sink: {{format: nats, servers: "nats://127.0.0.1"}}
+"""
+    chain = Route.parse(text, {}).chain
+
+    assert hidden_at(chain, 0).seen(Record("t", {"payload": {"card": "4929"}}))["value"] == hidden["value"]
+    assert not hidden_at(chain, 2)
+
+
+def test_mapped_and_delivered(scene) -> None:
+    """Topics before and behind the mappings; how each record ends, and the messages that go out for it."""
+    scene.publish({"n": 1}, {"n": 2}, b"{")
+    scene.publish({"n": 3}, rest="lost.a")
+
+    mapped = scene.range("mapped")
+    assert [(one.before["topic"], one.after and one.after["topic"], one.outcome) for one in mapped] == [
+        (f"{scene.stream}.a", "out.a", "changed"),
+        (f"{scene.stream}.a", "out.a", "changed"),
+        (f"{scene.stream}.lost.a", None, "lost_by_weight"),
+    ]
+    delivered = scene.range("delivered")
+    assert [one.outcome for one in delivered] == ["delivered", "unmatched", "dead_lettered", "lost_by_weight"]
+    assert [(one.topic, one.subscription, one.dead_letter) for one in delivered[0].messages] == [
+        ("far.odd", "odd", False)
+    ]
+    assert delivered[0].messages[0].id.startswith(f"{scene.stream}:1:")
+    assert [one.dead_letter for one in delivered[2].messages] == [True]
+
+
+def test_a_condition_and_a_limit(scene) -> None:
+    """A condition sees the record as it is at that place; a range is read no further than the limit."""
+    scene.publish(*({"n": n} for n in range(20)), b"{")
+
+    assert [one.sequence for one in scene.range("source", where=f"n>=5 AND topic:{scene.stream}.a", limit=3)] == [
+        6,
+        7,
+        8,
+    ]
+    assert [one.sequence for one in scene.range("mapped", where="topic:out.a AND n<2")] == [1, 2]
+    assert [one.sequence for one in scene.range("delivered", where="n:3")] == [4]
+    assert scene.range("rename", where=f"topic:{scene.stream}.b") == []
+    assert [one.sequence for one in scene.range("old", start=4, end=6)] == [4, 5]
+
+
+def test_live_records_as_they_come(scene) -> None:
+    """What was there before is not shown; what comes is, until somebody stops it."""
+    scene.publish({"n": 1})
+    stop = threading.Event()
+    live = taps(scene.route, "source", stop=stop)
+    seen: list[Tapped] = []
+    begun = threading.Event()
+
+    def publish() -> None:
+        # The tap has begun when it waits for a message, by a consumer of its own.
+        while not begun.wait(0.05):
+            if scene.info()["state"]["consumer_count"]:
+                begun.set()
+        scene.publish({"n": 2}, {"n": 3})
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    for one in live:
+        seen.append(one)
+        if len(seen) == 2:
+            stop.set()
+    publisher.join()
+
+    assert [one.before["value"]["n"] for one in seen] == [2, 3]
+
+
+def test_a_fast_stream_is_sampled(scene) -> None:
+    """Live records beyond the rate are passed over, and the newest are shown."""
+    stop = threading.Event()
+    live = taps(scene.route, "source", rate=20, stop=stop, limit=3)
+    done = threading.Event()
+
+    def publish() -> None:
+        while not done.is_set():
+            scene.publish(*({"n": n} for n in range(200)))
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        seen = [one.sequence for one in live]
+    finally:
+        done.set()
+        publisher.join()
+
+    assert len(seen) == 3
+    assert seen == sorted(seen)
+    assert seen[-1] - seen[0] > 3
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_streams_that_keep_messages_for_their_consumers(scene, retention, nats_server) -> None:
+    """They are read without any consumer, and nothing is acknowledged: the run's own still has everything to get."""
+    name = f"{scene.stream}{retention[0]}"
+    with Connection.open(scene.url) as connection:
+        config = {"name": name, "subjects": [f"{name}.*"], "retention": retention, "allow_direct": True}
+        create_stream(connection, {**config, "storage": "memory"})
+        create_consumer(connection, name, {"name": "run", "durable_name": "run", "ack_policy": "explicit"})
+    other = Scene(scene.url, name, scene.folder)
+    other.publish({"n": 1}, {"n": 2})
+
+    assert [one.before["value"]["n"] for one in other.range("source")] == [1, 2]
+
+    with Connection.open(scene.url) as connection:
+        state = stream_info(connection, name)["state"]
+        waiting = connection.api(f"CONSUMER.INFO.{name}.run")["num_pending"]
+        delete_stream(connection, name)
+    assert (state["messages"], state["consumer_count"], waiting) == (2, 1, 2)
+
+
+def test_nothing_is_left_behind(scene) -> None:
+    """No consumer stays when a range has been looked at, and the stream holds what it held."""
+    scene.publish({"n": 1})
+
+    scene.range("delivered")
+
+    state = scene.info()["state"]
+    assert (state["messages"], state["consumer_count"]) == (1, 0)
+
+
+def test_what_cannot_be_tapped(scene) -> None:
+    """An unknown stage, with what was perhaps meant; a condition that cannot be read; a source without history."""
+    with pytest.raises(ConfigError, match="there is no stage 'renam'; did you mean \"rename\""):
+        taps(scene.route, "renam")
+    with pytest.raises(ConditionError):
+        taps(scene.route, "source", where="n:")
+    text = ROUTE.format(url=scene.url, stream=scene.stream, folder=scene.folder)
+    lines = [line if not line.startswith("source") else "source: {format: json, path: x}" for line in text.splitlines()]
+    with pytest.raises(ConfigError, match="expected format nats"):
+        taps(Route.parse("\n".join(lines), {}), "source")
