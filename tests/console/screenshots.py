@@ -47,7 +47,7 @@ def _binary_letter(driver: webdriver.Chrome, url: str) -> str:
     """The letter whose value is no text."""
     driver.get(f"{url}/dead-letters/orders")
     row = "[...document.querySelectorAll('tr')].findLast((row) => row.textContent.includes('VALUE_CONVERTER'))"
-    return str(driver.execute_script(f"return {row}.querySelector('th a').textContent"))
+    return str(driver.execute_script(f"return {row}.querySelector('th a').getAttribute('href').split('/').pop()"))
 
 
 def _picture(driver: webdriver.Chrome, address: str, scheme: str, height: int, file: Path) -> Path:

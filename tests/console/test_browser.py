@@ -30,7 +30,8 @@ PAGES = (
     "/subscriptions/large-in-oulu",
     "/dead-letters",
     "/dead-letters/orders",
-    "/dead-letters/orders/DEAD:1",
+    "/dead-letters/orders/1",
+    "/tap?route=orders",
 )
 FOCUSABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
 
@@ -176,3 +177,16 @@ def test_a_subscription_is_written_tried_and_deleted(server: Server, driver: web
     until(driver, lambda _: driver.current_url == f"{server.url}/subscriptions")
 
     assert "town:Rovaniemi" not in text_of(driver, "table.list")
+
+
+def test_records_are_watched(server: Server, driver: webdriver.Chrome) -> None:
+    """From a sequence on, before and after the stage that was chosen; a pause holds them."""
+    driver.get(f"{server.url}/tap?route=orders")
+    driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
+    fill(driver, "#start", "1")
+    driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
+    until(driver, lambda _: text_of(driver, "#tapped .after").count("town"))
+    driver.find_element(By.CSS_SELECTOR, "[data-pause]").click()
+
+    assert "city" in text_of(driver, "#tapped .before")
+    assert text_of(driver, "[role=status]").startswith("Paused")

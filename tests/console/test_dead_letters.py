@@ -38,8 +38,8 @@ def test_a_letter_is_shown_as_it_came(shown: TestClient) -> None:
 
     assert "00000000  00 01 ff 00 01 02" in letter
     assert "VALUE_CONVERTER" in letter
-    assert shown.get("/dead-letters/orders/DEAD:9999").status_code == 404
-    assert shown.get("/dead-letters/orders/ORDERS:1").status_code == 422
+    assert shown.get("/dead-letters/orders/9999").status_code == 404
+    assert shown.get("/dead-letters/orders/x").status_code == 422
 
 
 def test_a_letter_goes_into_the_sandbox_as_the_record_that_it_was(shown: TestClient) -> None:
@@ -62,5 +62,36 @@ def test_a_route_without_dead_letters_says_how_to_have_them(bench: Bench, consol
 
     answer = console.get("/dead-letters/a")
 
-    assert answer.status_code == 409
+    assert answer.status_code == 422
     assert "deadLetter" in answer.text
+
+
+def test_a_redrive_is_tried_before_it_is_done(shown: TestClient) -> None:
+    """What would become of the letters of a group; nothing is delivered by it."""
+    form = {"stage": "TRANSFORMATION", "reason": "amount: Value (much) was out of range for requested data type"}
+    answer = shown.post("/fragments/dead-letters/orders/redrive", json={**form, "dry_run": True})
+    api = shown.post("/v1/routes/orders/dead-letters/redrive", json={"stage": "TRANSFORMATION"}).json()
+
+    assert "Nothing was delivered" in answer.text
+    assert re.search(r"failed</span>: \d+", answer.text)
+    assert (api["dryRun"], set(api["outcomes"])) == (True, {"failed"})
+
+
+def test_letters_are_listed_page_by_page_for_programs(shown: TestClient) -> None:
+    """The newest first, each once; groups and single ones as well."""
+    seen: list[int] = []
+    before: int | None = None
+    while True:
+        asked = {"limit": 5} | ({} if before is None else {"before": before})
+        page = shown.get("/v1/routes/orders/dead-letters", params=asked).json()
+        seen += [one["sequence"] for one in page["items"]]
+        before = page["cursor"]
+        if before is None:
+            break
+    groups = shown.get("/v1/routes/orders/dead-letters/groups").json()
+    one = shown.get(f"/v1/routes/orders/dead-letters/{seen[0]}").json()
+
+    assert seen == sorted(set(seen), reverse=True)
+    assert sum(group["count"] for group in groups) == len(seen) > 5
+    assert one["record"]["topic"].startswith("orders.")
+    assert one["record"]["stream"] == "ORDERS"

@@ -80,7 +80,7 @@ def test_names_are_text_and_never_markup(bench: Bench, console: TestClient) -> N
 def test_nothing_is_inline_and_nothing_is_from_elsewhere(bench: Bench, console: TestClient) -> None:
     """The policy allows scripts and styles of the server alone, and the pages need no more."""
     bench.start("a")
-    for path in ("/", "/routes/a", "/sandbox", "/subscriptions", "/dead-letters"):
+    for path in ("/", "/routes/a", "/sandbox", "/subscriptions", "/dead-letters", "/tap?route=a"):
         page = console.get(path)
         assert page.status_code == 200
         assert "'unsafe-inline'" not in page.headers["content-security-policy"]

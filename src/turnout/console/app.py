@@ -8,13 +8,13 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from turnout.console.pages import dead_letters, route, routes, sandbox, sign_in, subscriptions
+from turnout.console.pages import dead_letters, route, routes, sandbox, sign_in, subscriptions, tap
 from turnout.server.security import Authenticator, Entrance
 
 __all__ = ["add_console"]
 
 _STATIC = Path(str(files("turnout.console"))) / "static"
-_ROUTERS = (routes.router, route.router, sandbox.router, subscriptions.router, dead_letters.router)
+_ROUTERS = (routes.router, route.router, sandbox.router, subscriptions.router, dead_letters.router, tap.router)
 
 
 def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:

@@ -11,6 +11,7 @@ from turnout._version import __version__
 from turnout.server.rest import (
     connect,
     control,
+    dead_letters,
     documents,
     events,
     explain,
@@ -18,6 +19,7 @@ from turnout.server.rest import (
     routes,
     subjects,
     subscriptions,
+    tap,
 )
 from turnout.server.rest.parts import Parts
 from turnout.server.rest.problems import add_handlers
@@ -33,6 +35,8 @@ ROUTERS = (
     routes.router,
     control.router,
     explain.router,
+    dead_letters.router,
+    tap.router,
     subscriptions.router,
     subjects.router,
     events.router,

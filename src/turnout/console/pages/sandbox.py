@@ -9,13 +9,13 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from turnout.console.dead_letters import letter_at
 from turnout.console.differences import Pair, side_by_side
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.words import pretty
 from turnout.engine.explain import Explanation
 from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.server.letters import as_given, letter_at
 from turnout.server.rest.models import Form
 from turnout.server.rest.parts import Parts, Reads, TheParts
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
@@ -56,14 +56,14 @@ def sandbox(
     at: str = "",
     record: str = "",
     subscription: str = "",
-    letter: str = "",
+    letter: int | None = None,
 ) -> HTMLResponse:
     names = [entry.name for entry in parts.routes.entries()]
     form = SandboxForm(route=route, at=at, record=record, subscription=subscription)
     context: dict[str, Any] = {"names": names, "problems": [], "explanation": None}
     try:
-        if letter:
-            written = letter_at(route_of(parts.routes.entry(route)), letter).as_given()
+        if letter is not None:
+            written = as_given(letter_at(route_of(parts.routes.entry(route)), letter).record)
             form = form.model_copy(update={"record": pretty(written)})
         if form.at or form.record:
             context |= _answer(form, parts)

@@ -56,6 +56,7 @@ function body(form) {
     if (field.dataset.as === "lines") values[field.name] = text.split("\n").map((line) => line.trim()).filter(Boolean);
     else if (field.dataset.as === "pairs") values[field.name] = pairs(text);
     else if (field.dataset.as === "place") values[field.name] = /^\d+$/.test(text.trim()) ? Number(text) : text.trim();
+    else if (field.dataset.as === "boolean") values[field.name] = text === "true";
     else if (field.dataset.as === "number") values[field.name] = Number(text);
     else values[field.name] = text;
   }
@@ -114,12 +115,66 @@ async function ask(form) {
   }
 }
 
+const KEPT = 100;
+let tapping = null;
+
+/** Watch a route: records are put on top, the oldest of many go. */
+function watch(form) {
+  const status = form.querySelector("[role=status]");
+  const pause = form.querySelector("[data-pause]");
+  const list = document.getElementById("tapped");
+  const route = form.dataset.tap.split("/").pop();
+  const asked = new URLSearchParams([...new FormData(form)].filter(([, text]) => text));
+  tapping?.close();
+  list.replaceChildren();
+  tapping = new EventSource(`${form.dataset.tap}?${asked}`);
+  const stop = (text) => { tapping.close(); pause.hidden = true; status.textContent = text; };
+  let paused = false;
+  let missed = 0;
+  const tell = () => { status.textContent = paused ? `Paused; ${missed} passed by.` : "Watching."; };
+  pause.hidden = false;
+  pause.textContent = "Pause";
+  pause.onclick = () => { paused = !paused; missed = 0; pause.textContent = paused ? "Go on" : "Pause"; tell(); };
+  tapping.onopen = tell;
+  tapping.onerror = () => stop("The route cannot be watched like that: look at the place and the condition.");
+  tapping.addEventListener("problem", (event) => stop(JSON.parse(event.data).detail));
+  tapping.addEventListener("record", (event) => {
+    if (paused) { missed += 1; tell(); return; }
+    list.prepend(tapped(JSON.parse(event.data), route));
+    while (list.children.length > KEPT) list.lastElementChild.remove();
+  });
+}
+
+function tapped(record, route) {
+  const shown = document.getElementById("tapped-record").content.cloneNode(true);
+  const place = `${record.stream}:${record.sequence}`;
+  const put = (selector, text) => { shown.querySelector(selector).textContent = text; };
+  put("h2", `${place} ${record.stage}: ${record.outcome.replaceAll("_", " ")}`);
+  put(".reason", record.reason ?? (record.messages ?? []).map((one) => `→ ${one.topic}`).join(" "));
+  put(".before", JSON.stringify(record.before, null, 2));
+  put(".after", JSON.stringify(record.after, null, 2));
+  shown.querySelector("a").href = `/sandbox?${new URLSearchParams({ route: decodeURIComponent(route), at: place })}`;
+  shown.querySelector("[data-copy]").onclick = (event) => copy(event.target, JSON.stringify(record.before, null, 2));
+  return shown;
+}
+
+/** Copy a text; the clipboard is there for pages of this machine and over TLS alone. */
+async function copy(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "The browser does not allow it";
+  }
+}
+
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (!form.dataset.json && !form.dataset.fragment) return;
+  if (!form.dataset.json && !form.dataset.fragment && !form.dataset.tap) return;
   event.preventDefault();
   if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) return;
-  if (form.dataset.json) send(form);
+  if (form.dataset.tap) watch(form);
+  else if (form.dataset.json) send(form);
   else ask(form);
 });
 
@@ -132,7 +187,7 @@ document.addEventListener("input", (event) => {
   timers.set(field, setTimeout(async () => {
     const target = document.querySelector(field.dataset.into);
     try {
-      const response = await fetch(`${field.dataset.preview}?${new URLSearchParams({ [field.name]: field.value })}`);
+      const response = await fetch(`${field.dataset.preview}?${new URLSearchParams({ [field.dataset.previewName ?? field.name]: field.value })}`);
       show(target, await response.text());
     } catch {
       target.textContent = "";
