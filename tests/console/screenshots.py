@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.console.browser import driver_of, prefer
 from tests.console.scene import scene
@@ -23,6 +25,7 @@ _PAGES = (
     ("subscriptions", "/subscriptions", "light", 1000),
     ("dead-letters", "/dead-letters/orders", "dark", 620),
     ("dead-letter", "/dead-letters/orders/{letter}", "light", 900),
+    ("tap", "/tap?route=orders", "dark", 760),
 )
 """File, address, light or dark, and how much of the page is shown."""
 
@@ -55,8 +58,19 @@ def _picture(driver: webdriver.Chrome, address: str, scheme: str, height: int, f
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     prefer(driver, scheme)
     driver.get(address)
+    if "/tap?" in address:
+        _watch(driver)
     driver.save_screenshot(str(file))
     return file
+
+
+def _watch(driver: webdriver.Chrome) -> None:
+    """Have the tap show some records of the past."""
+    driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
+    driver.find_element(By.CSS_SELECTOR, "#start").send_keys("20")
+    driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
+    WebDriverWait(driver, 30).until(lambda _: len(driver.find_elements(By.CSS_SELECTOR, "#tapped article")) > 1)
+    driver.find_element(By.CSS_SELECTOR, "[data-pause]").click()
 
 
 if __name__ == "__main__":
