@@ -17,11 +17,11 @@ __all__ = ["picture_of", "steps_of"]
 def picture_of(route: Route, traffic: Traffic) -> Markup:
     """The picture of a route's flow over the time of *traffic*."""
     total = traffic.total
-    told = (
+    outcomes = (
         f"{total.read:,} read, {total.filtered:,} filtered, {total.dead_lettered + total.discarded:,} failed,"
         f" {total.lost_by_weight:,} lost by weight, {total.unmatched:,} wanted by nobody, {total.delivered:,} delivered"
     )
-    return flow(steps_of(route, traffic), total.read, traffic.rate("read"), f"The flow of {route.name}: {told}")
+    return flow(steps_of(route, traffic), total.read, traffic.rate("read"), f"The flow of {route.name}: {outcomes}")
 
 
 def steps_of(route: Route, traffic: Traffic) -> list[Step]:
@@ -41,7 +41,9 @@ def steps_of(route: Route, traffic: Traffic) -> list[Step]:
     if len(route.mappings):
         steps.append(
             Step(
-                "mapping", f"{len(route.mappings)} mappings", _left("lost", "lost by weight", "lost_by_weight", traffic)
+                "mapping",
+                "1 mapping" if len(route.mappings) == 1 else f"{len(route.mappings)} mappings",
+                _left("lost", "lost by weight", "lost_by_weight", traffic),
             )
         )
     if route.subscriptions is not None:

@@ -46,13 +46,13 @@ def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown
     parts += [_drawn([(x(point.at), y(point.value)) for point in run]) for run in runs]
     if not points:
         parts.append(Markup('<text class="none" x="{}" y="{}">nothing yet</text>').format(_WIDTH // 2, _HEIGHT // 2))
-    told = _told(title, points, shown)
+    label = _label(title, points, shown)
     return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        _WIDTH, _HEIGHT, told, Markup("").join(parts)
+        _WIDTH, _HEIGHT, label, Markup("").join(parts)
     )
 
 
-def _told(title: str, points: Sequence[Point], shown: Callable[[float], str]) -> str:
+def _label(title: str, points: Sequence[Point], shown: Callable[[float], str]) -> str:
     """What is read aloud in the place of the picture."""
     if not points:
         return f"{title}: nothing yet"
@@ -69,7 +69,7 @@ def _ceiling(most: float) -> float:
     """A round number at or above the largest value.
 
     >>> _ceiling(0.0), _ceiling(17), _ceiling(0.3)
-    (1.0, 20, 0.5)
+    (1.0, 20.0, 0.5)
     """
     if most <= 0:
         return 1.0
