@@ -50,6 +50,7 @@ def _serve(paths: list[Path], config_file: Path | None, **given: object) -> None
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
+        from turnout.console import add_console
         from turnout.records.without_pandas import spare_pandas
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
@@ -63,7 +64,8 @@ def _serve(paths: list[Path], config_file: Path | None, **given: object) -> None
     file = config_file or _beside(paths[0])
     config = ServerConfig.load(file, os.environ, **given)
     set_up_logs(config.log_format, config.log_level)
-    with stop_on_signals() as stop, Server(config, paths, config_file=file, environment=os.environ) as server:
+    server = Server(config, paths, config_file=file, environment=os.environ, pages=add_console)
+    with stop_on_signals() as stop, server:
         typer.echo(f"serving on {server.url}", err=True)
         server.wait(stop)
 

@@ -11,6 +11,7 @@ from turnout._version import __version__
 from turnout.server.rest import (
     connect,
     control,
+    dead_letters,
     documents,
     events,
     explain,
@@ -18,10 +19,11 @@ from turnout.server.rest import (
     routes,
     subjects,
     subscriptions,
+    tap,
 )
 from turnout.server.rest.parts import Parts
 from turnout.server.rest.problems import add_handlers
-from turnout.server.security import Authenticator, Gate
+from turnout.server.security import Authenticator, Entrance, Gate
 
 __all__ = ["build_app", "guarded"]
 
@@ -33,6 +35,8 @@ ROUTERS = (
     routes.router,
     control.router,
     explain.router,
+    dead_letters.router,
+    tap.router,
     subscriptions.router,
     subjects.router,
     events.router,
@@ -58,6 +62,7 @@ def guarded(
     authenticator: Authenticator | None = None,
     hosts: Collection[str] | None = None,
     public: Collection[str] = (),
+    entrance: Entrance | None = None,
 ) -> Gate:
     """The application as the network may see it; see `Gate`."""
-    return Gate(app, authenticator, hosts, public)
+    return Gate(app, authenticator, hosts, public, entrance)

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from turnout.engine.counts import Counts
 from turnout.server.events import Events
-from turnout.server.state import State
+from turnout.server.state import MinutePace, State
 from turnout.server.supervisor import Phase, Status
+from turnout.server.survey import Lag
 from turnout.spark.running.progress import Progress
 
 __all__ = ["Recorder"]
@@ -46,6 +47,7 @@ class Recorder:
         self._clock = clock
         self._lock = threading.Lock()
         self._unwritten: dict[tuple[str, int], Counts] = {}
+        self._pace: dict[tuple[str, int], MinutePace] = {}
 
     def phase_changed(self, name: str, status: Status) -> None:
         """On the log and as an event."""
@@ -59,9 +61,24 @@ class Recorder:
         """As metrics at once, as an event at most once a second, into the history when it is flushed."""
         self._metrics.progressed(name, more, progress)
         self._events.progress(name, {"batch": progress.batch, "counts": more.as_dict()})
-        minute = int(self._clock() // 60) * 60
+        minute = self._minute()
         with self._lock:
             self._unwritten[name, minute] = self._unwritten.get((name, minute), Counts()) + more
+        self._keep_pace(name, MinutePace(minute, 1, progress.batch_seconds))
+
+    def lagged(self, name: str, lag: Lag) -> None:
+        """A look has found how far a route is behind."""
+        self._keep_pace(
+            name, MinutePace(self._minute(), lag_records=sum(lag.records.values()), lag_seconds=lag.seconds)
+        )
+
+    def _minute(self) -> int:
+        return int(self._clock() // 60) * 60
+
+    def _keep_pace(self, name: str, pace: MinutePace) -> None:
+        with self._lock:
+            before = self._pace.get((name, pace.at))
+            self._pace[name, pace.at] = pace if before is None else before + pace
 
     def tell(self, kind: str, name: str, **detail: object) -> None:
         """Something else has happened to a route."""
@@ -69,8 +86,11 @@ class Recorder:
         self._events.tell(kind, name, detail)
 
     def flush(self) -> None:
-        """Write the counts that are not written yet."""
+        """Write the counts, and the pace, that are not written yet."""
         with self._lock:
             unwritten, self._unwritten = self._unwritten, {}
+            unwritten_pace, self._pace = self._pace, {}
         for (name, minute), counts in unwritten.items():
             self._state.add_counts(name, counts, minute)
+        for (name, _), pace in unwritten_pace.items():
+            self._state.add_pace(name, pace)

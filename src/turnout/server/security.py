@@ -12,16 +12,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.rpc.caller import Caller
 from turnout.rpc.tokens import Tokens, read_tokens
 from turnout.server.rest.problems import problem
 
-__all__ = ["EVERYBODY", "Authenticator", "Gate", "Principal", "TokenFile", "allowed_hosts"]
+__all__ = ["EVERYBODY", "Authenticator", "Entrance", "Gate", "Principal", "TokenFile", "allowed_hosts"]
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("/live", "/ready")
@@ -101,6 +103,22 @@ def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | N
     return frozenset(name.lower() for name in {listen_host, "localhost", "127.0.0.1", "::1", *more})
 
 
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """How browsers come in, which send no Authorization header for the pages that they are asked to show.
+
+    Attributes:
+        public: paths that need no token; what ends with ``/`` has all below.
+        sign_in: the path of the page to sign in with, public as well; "" for none.
+        cookie: the cookie that holds the token then. It has to be HttpOnly and SameSite=Strict; requests that change
+            something need a JSON content type all the same.
+    """
+
+    public: tuple[str, ...] = ()
+    sign_in: str = ""
+    cookie: str = ""
+
+
 class Gate:
     """ASGI: lets a request through, with its principal in ``scope["state"]``, or answers it.
 
@@ -109,6 +127,7 @@ class Gate:
         authenticator: None lets everybody do everything.
         hosts: names that a Host and an Origin may have; None takes any.
         public: more paths that need no token, as those of a page to sign in with; what ends with ``/`` has all below.
+        entrance: how browsers come in.
     """
 
     def __init__(
@@ -117,11 +136,14 @@ class Gate:
         authenticator: Authenticator | None = None,
         hosts: Collection[str] | None = None,
         public: Collection[str] = (),
+        entrance: Entrance | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._hosts = hosts
-        self._public = (*_OPEN, *public)
+        self._entrance = entrance or Entrance()
+        sign_in = [self._entrance.sign_in] if self._entrance.sign_in else []
+        self._public = (*_OPEN, *public, *self._entrance.public, *sign_in)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have it answered."""
@@ -135,6 +157,9 @@ class Gate:
         if refusal is None and principal is None:
             refusal = (401, "a bearer token is needed: Authorization: Bearer …")
         if refusal is not None:
+            if refusal[0] == 401 and self._shows_pages(scope, headers):
+                await self._to_sign_in(scope)(scope, receive, send)
+                return
             answer = problem(*refusal)
             if refusal[0] == 401:
                 answer.headers["WWW-Authenticate"] = "Bearer"
@@ -147,7 +172,18 @@ class Gate:
         if self._authenticator is None or _is_under(scope["path"], self._public):
             return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
+        if not scheme and self._entrance.cookie:
+            return self._authenticator.principal(cookie_parser(headers.get("cookie", "")).get(self._entrance.cookie))
         return self._authenticator.principal(token.strip() if scheme.lower() == "bearer" and token else None)
+
+    def _shows_pages(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a person waits for the answer, who can sign in."""
+        return bool(self._entrance.sign_in) and scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+
+    def _to_sign_in(self, scope: Scope) -> RedirectResponse:
+        query = scope["query_string"].decode("latin-1")
+        there = f"{scope['path']}?{query}" if query else scope["path"]
+        return RedirectResponse(f"{self._entrance.sign_in}?next={quote(there, safe='')}", 303)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Why the request is not let through, whoever sends it."""

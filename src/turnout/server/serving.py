@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import uvicorn
+from fastapi import FastAPI
 
 from turnout.errors import ConfigError, Mistake, RouteError, RunError
 from turnout.routes import Route
@@ -24,18 +25,19 @@ from turnout.server.config import ServerConfig
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_settings, registries, tenants_of
 from turnout.server.health import Health
+from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.recorder import Recorder
 from turnout.server.rest.parts import Parts
 from turnout.server.routes import Routes
 from turnout.server.runner import Runner
-from turnout.server.security import TokenFile, allowed_hosts
+from turnout.server.security import EVERYBODY, Authenticator, Entrance, TokenFile, allowed_hosts
 from turnout.server.state import State
 from turnout.server.survey import Survey
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 
-__all__ = ["RunnerOf", "Server", "spark_runner"]
+__all__ = ["Pages", "RunnerOf", "Server", "spark_runner"]
 
 _log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
@@ -44,6 +46,9 @@ _GRACE_SECONDS = 5
 
 RunnerOf = Callable[[ServerConfig, Path, list[Route]], Runner]
 """Makes what runs routes, from the configuration, the state folder and the routes that are known."""
+
+Pages = Callable[[FastAPI, Authenticator | None], Entrance]
+"""Adds pages to the application, and says how browsers come in."""
 
 
 def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runner:
@@ -67,6 +72,7 @@ class Server:
         config_file: no route, where it lies in a folder of routes.
         environment: the variables of the subscriptions service.
         runner_of: makes what runs routes.
+        pages: adds what people look at to the application.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class Server:
         config_file: Path | None = None,
         environment: Mapping[str, str] | None = None,
         runner_of: RunnerOf = spark_runner,
+        pages: Pages | None = None,
     ) -> None:
         self.config = config
         self.port = config.address.port
@@ -86,6 +93,7 @@ class Server:
         first = paths[0] if paths[0].is_dir() else paths[0].parent
         self._state_folder = config.state or first.absolute() / ".turnout" / "server"
         self._runner_of = runner_of
+        self._pages = pages
         self._resources = ExitStack()
         self._ending = threading.Event()
 
@@ -126,16 +134,22 @@ class Server:
         recorder = Recorder(state, events, metrics)
         self.routes = Routes(self._files, self.runner, state, recorder, self.config.restarts)
         self._resources.callback(self.routes.close)
-        survey = Survey(self.routes.entries)
+        survey = Survey(self.routes.entries, seen=recorder.lagged)
         self._resources.callback(survey.close)
         metrics.watch(self.routes.entries, survey.lag)
         tenants = subscriptions[1] if subscriptions else None
         health = Health(self.runner, survey, tenants.store.revision if tenants else None)
-        self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants)
+        matchers = self._resources.enter_context(Matchers())
+        if tenants is not None and self.config.store is not None:
+            matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
+        self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants, matchers)
+        unguarded = build_app(self.parts)
+        entrance = self._pages(unguarded, authenticator) if self._pages else Entrance()
         app = guarded(
-            build_app(self.parts),
+            unguarded,
             authenticator=authenticator,
             hosts=allowed_hosts(self.config.address.host, self.config.hosts),
+            entrance=entrance,
         )
         self.routes.look()
         survey.start()

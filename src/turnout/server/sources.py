@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import pyarrow as pa
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.server.offsets import Start
-from turnout.wire import Connection, ConnectionOptions, stream_info
+from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stored_message, stream_info
 
 __all__ = [
     "StreamEnd",
     "address_of",
     "knock",
+    "last_records",
     "oldest",
     "opened",
+    "record_at",
     "resolved",
     "seconds_since",
     "stream_ends",
     "streams_of",
+    "with_stream",
 ]
 
 _SECONDS = 3.0
@@ -129,6 +134,38 @@ def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any]
         return None
     stored: dict[str, Any] | None = answer.get("message")
     return stored
+
+
+def record_at(source: NatsSource, stream: str, sequence: int) -> Any:
+    """A message of a stream as a record batch, as a run reads it.
+
+    Raises:
+        StreamError: there is no such message, or no such stream.
+        ConnectionLostError: the server is away.
+    """
+    with opened(source) as connection:
+        return with_stream(stored_message(connection, stream, sequence), stream)
+
+
+def last_records(source: NatsSource, count: int) -> Iterator[Any]:
+    """The last *count* sequences of each stream of the source as record batches, in order.
+
+    Raises:
+        StreamError: a stream is not there.
+        ConnectionLostError: the server is away.
+    """
+    filters = source.filter_subject
+    subjects = () if filters is None else (filters,) if isinstance(filters, str) else tuple(filters)
+    with opened(source) as connection:
+        for stream, end in stream_ends(connection, source).items():
+            places = Range(stream, max(end.first, end.next - count), end.next, subjects)
+            for batch in PullReader(connection, places).batches() if places.start < places.end else ():
+                yield with_stream(batch, stream)
+
+
+def with_stream(batch: Any, stream: str) -> Any:
+    """The batch with the name of the stream that it is from, for the ids of messages."""
+    return batch.append_column("stream", pa.array([stream] * len(batch), pa.string()))
 
 
 def seconds_since(stored: Mapping[str, Any], now: float) -> float:

@@ -18,7 +18,7 @@ from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
 from turnout.server.config import RetentionPart
 
-__all__ = ["MinuteCounts", "Pause", "Reset", "Revision", "State", "StoredEvent"]
+__all__ = ["MinuteCounts", "MinutePace", "Pause", "Reset", "Revision", "State", "StoredEvent"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS revisions (
@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS pauses (route TEXT PRIMARY KEY, who TEXT NOT NULL, at
 CREATE TABLE IF NOT EXISTS resets (route TEXT PRIMARY KEY, start TEXT, pending INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS counts (
     route TEXT NOT NULL, minute INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pace (
+    route TEXT NOT NULL, minute INTEGER NOT NULL, batches INTEGER NOT NULL, seconds REAL NOT NULL,
+    lag_records INTEGER, lag_seconds REAL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, route TEXT NOT NULL,
     detail TEXT NOT NULL);
@@ -80,6 +83,33 @@ class MinuteCounts:
 
     at: int
     counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class MinutePace:
+    """How fast a route was within a minute, which began at *at*.
+
+    Attributes:
+        batches: micro-batches that ended in it.
+        seconds: what they took, all in all.
+        lag_records: the most that it was behind; None where nobody looked.
+        lag_seconds: the age of the oldest record then; None where the server does not say.
+    """
+
+    at: int
+    batches: int = 0
+    seconds: float = 0.0
+    lag_records: int | None = None
+    lag_seconds: float | None = None
+
+    def __add__(self, other: MinutePace) -> MinutePace:
+        return MinutePace(
+            self.at,
+            self.batches + other.batches,
+            self.seconds + other.seconds,
+            _most(self.lag_records, other.lag_records),
+            _most(self.lag_seconds, other.lag_seconds),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +260,24 @@ class State:
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? ORDER BY minute"
         return [MinuteCounts(row[0], Counts.of(json.loads(row[1]))) for row in self._rows(query, route, since)]
 
+    def add_pace(self, route: str, pace: MinutePace) -> None:
+        """Add to the pace of a minute."""
+        with self._writing() as db:
+            query = "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace WHERE route = ? AND minute = ?"
+            before = db.execute(query, (route, pace.at)).fetchone()
+            total = MinutePace(*before) + pace if before else pace
+            row = (route, total.at, total.batches, total.seconds, total.lag_records, total.lag_seconds)
+            db.execute("INSERT OR REPLACE INTO pace VALUES (?, ?, ?, ?, ?, ?)", row)
+            db.execute("DELETE FROM pace WHERE minute < ?", (self._clock() - self._retention.counts,))
+
+    def pace(self, route: str, since: float = 0.0) -> list[MinutePace]:
+        """How fast the route was in each minute of which something is known, the oldest first."""
+        query = (
+            "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace"
+            " WHERE route = ? AND minute >= ? ORDER BY minute"
+        )
+        return [MinutePace(*row) for row in self._rows(query, route, since)]
+
     # Events
 
     def add_event(self, kind: str, route: str, detail: dict[str, Any]) -> StoredEvent:
@@ -251,6 +299,26 @@ class State:
         query = "SELECT id, at, kind, route, detail FROM events WHERE id > ? AND (? IS NULL OR route = ?) LIMIT ?"
         rows = self._rows(query, after, route, route, limit)
         return [StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in rows]
+
+    def recent_events(self, route: str, limit: int = 20) -> list[StoredEvent]:
+        """What happened to a route last, the newest first."""
+        query = "SELECT id, at, kind, route, detail FROM events WHERE route = ? ORDER BY id DESC LIMIT ?"
+        return [
+            StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in self._rows(query, route, limit)
+        ]
+
+    def last_failures(self) -> dict[str, StoredEvent]:
+        """The last failure of each route that has had one, as far as events are kept."""
+        query = (
+            "SELECT max(id), at, kind, route, detail FROM events WHERE kind = 'route.state'"
+            " AND json_extract(detail, '$.state') IN ('failed', 'waiting') GROUP BY route"
+        )
+        return {row[3]: StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in self._rows(query)}
+
+
+def _most(one: Any, other: Any) -> Any:
+    known = [value for value in (one, other) if value is not None]
+    return max(known, default=None)
 
 
 def _own(file: Path) -> int:

@@ -46,14 +46,21 @@ class Survey:
         entries: gives the routes.
         pause: seconds between two looks.
         clock: seconds since the epoch.
+        seen: hears of each lag that a look finds.
     """
 
     def __init__(
-        self, entries: Callable[[], list[Entry]], *, pause: float = 2.0, clock: Callable[[], float] = time.time
+        self,
+        entries: Callable[[], list[Entry]],
+        *,
+        pause: float = 2.0,
+        clock: Callable[[], float] = time.time,
+        seen: Callable[[str, Lag], None] | None = None,
     ) -> None:
         self._entries = entries
         self._pause = pause
         self._clock = clock
+        self._seen = seen
         self._lags: dict[str, Lag] = {}
         self._problems: dict[str, str] = {}
         self._looked = threading.Event()
@@ -110,6 +117,9 @@ class Survey:
                 else:
                     lags |= {} if lag is None else {entry.name: lag}
         self._lags, self._problems = lags, problems
+        if self._seen is not None:
+            for name, lag in lags.items():
+                self._seen(name, lag)
         self._looked.set()
 
     def _lag(self, entry: Entry, servers: _Servers) -> Lag | None:

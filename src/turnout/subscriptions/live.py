@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from turnout.errors import StoreUnavailableError
+from turnout.subscriptions.index import Index
 from turnout.subscriptions.matcher import Match, Matcher
-from turnout.subscriptions.model import Changes
+from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.store import Store
 
 __all__ = ["LiveMatcher"]
@@ -50,9 +51,26 @@ class LiveMatcher:
 
     def match(self, metadata: Mapping[str, str]) -> list[Match]:
         """Every subscription that wants the message; see `Matcher.match`."""
+        self._keep_up()
+        return self.matcher.match(metadata)
+
+    def index(self) -> Index:
+        """An index of what is in the store."""
+        self._keep_up()
+        return self.matcher.index()
+
+    def subscription(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """The subscription of that id, from the store.
+
+        Raises:
+            SubscriptionNotFoundError: there is none.
+            StoreUnavailableError: the store is away.
+        """
+        return self._store.read(id)
+
+    def _keep_up(self) -> None:
         if self._behind or self._clock() - self._checked > self._max_age:
             self._catch_up()
-        return self.matcher.match(metadata)
 
     def _catch_up(self) -> None:
         with self._refreshing:

@@ -164,6 +164,12 @@ class Matcher:
                     beside.setdefault(row, []).append(answer)
         return MatchBatch(messages, matches, [layer.answers for layer in layers], beside)
 
+    def index(self) -> Index:
+        """Everything that is in the matcher now, as an index of its own."""
+        with self._lock:
+            self._settle()
+            return self._index_of(self._state.layers)
+
     def _index_of(self, layers: tuple[_Layer, ...]) -> Index:
         known, index = self._index
         if known is not layers:

@@ -1,33 +1,17 @@
-"""``/v1/routes/{name}/explain``: what becomes of one record, from its bytes to its messages, and why."""
+"""``/v1/routes/{name}/explain``: what each stage of a route does to one record, and who gets it."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import closing
 from typing import Any
 
-import pyarrow as pa
 from fastapi import APIRouter
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from turnout.engine import Program
-from turnout.engine.explain import explain
-from turnout.engine.given import Given, record_batch
-from turnout.errors import ConfigError, Mistake
-from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
-from turnout.server.errors import ConflictError
 from turnout.server.rest.models import Form
 from turnout.server.rest.parts import Reads, TheParts
-from turnout.server.sources import opened, streams_of
-from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.address import existing
-from turnout.subscriptions.index import Index
-from turnout.wire import stored_message
+from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
-__all__ = ["Interests", "explain_record", "router"]
+__all__ = ["ExplainForm", "router"]
 
 router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
@@ -39,7 +23,7 @@ class ExplainForm(Form):
         default=None, description="topic, key, value, headers (name: text), timestamp, partition, offset"
     )
     at: str | None = Field(default=None, description="stream:sequence of a message in the route's source")
-    subscription: str | None = Field(default=None, description="say why this one does not get the record")
+    subscription: str | None = Field(default=None, description="the id of one of which to say why it does not want it")
 
     @model_validator(mode="after")
     def _one(self) -> ExplainForm:
@@ -48,66 +32,27 @@ class ExplainForm(Form):
         return self
 
 
-class Interests:
-    """The subscriptions of stores, indexed when they are first asked for and again when they have changed.
+class ExplanationModel(BaseModel):
+    """What becomes of a record; see `turnout.engine.explain.Explanation`."""
 
-    Safe to use from several threads.
-    """
-
-    _KEPT = 4
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, tuple[int, Index, Mapping[str, Subscription]]] = OrderedDict()
-
-    def of(self, url: str) -> tuple[Index, Mapping[str, Subscription]]:
-        """The index of a store, and its subscriptions by id.
-
-        Raises:
-            ConfigError: there is no such store.
-            StoreUnavailableError: it is away.
-        """
-        with self._lock, closing(open_store(existing(url))) as store:
-            revision = store.revision()
-            known = self._known.get(url)
-            if known is None or known[0] != revision:
-                subscriptions = {one.id: one for one in store.snapshot().subscriptions}
-                known = (revision, Index.of(list(subscriptions.values())), subscriptions)
-                self._known[url] = known
-            self._known.move_to_end(url)
-            while len(self._known) > self._KEPT:
-                self._known.popitem(last=False)
-            return known[1], known[2]
+    record: dict[str, Any] = Field(description="as it was read")
+    stages: list[dict[str, Any]] = Field(description="each transform: its predicates' answers, before and after")
+    mapped: dict[str, Any] | None = Field(description="by the mappings; null where the record did not come so far")
+    metadata: dict[str, str] = Field(description="what conditions saw")
+    wanted: list[dict[str, Any]] = Field(description="the subscriptions that want it, with the leaves that are true")
+    asked: dict[str, Any] | None = Field(description="the subscription that was asked about, with the leaves to blame")
+    outcome: str
+    failure: dict[str, Any] | None
+    messages: list[dict[str, Any]] = Field(description="what would go out")
 
 
-_interests = Interests()
-
-
-@router.post("/explain", summary="What becomes of one record, and why; nothing is delivered")
-def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> dict[str, Any]:
-    """Every stage before and after, the mapping, who wants the record, what goes out; or why it does not."""
-    entry = parts.routes.entry(name)
-    if entry.version is None:
-        raise ConflictError(f"route {name} cannot be used: {entry.status.reason}")
-    route = entry.version.route
-    batch = record_batch([Given.of(form.record)]) if form.record is not None else _fetched(route, str(form.at))
-    index: Index | None = None
-    subscriptions: Mapping[str, Subscription] = {}
-    if route.subscriptions is not None:
-        index, subscriptions = _interests.of(route.subscriptions.store)
-    return explain(Program.of(route), batch, index, subscriptions, asked=form.subscription).as_dict()
-
-
-def _fetched(route: Route, at: str) -> Any:
-    stream, _, sequence = at.rpartition(":")
-    source = route.source
-    if not isinstance(source, NatsSource):
-        raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
-    known = streams_of(source)
-    if stream not in known or not sequence.isdecimal():
-        raise ConfigError(
-            [Mistake("at", f"expected stream:sequence with a stream of {', '.join(known)}, found {at!r}")]
-        )
-    with opened(source) as connection:
-        batch = stored_message(connection, stream, int(sequence))
-    return batch.append_column("stream", pa.array([stream], pa.string()))
+@router.post("/explain", summary="What each stage does to one record, and who gets it; nothing is delivered")
+def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> ExplanationModel:
+    route = route_of(parts.routes.entry(name))
+    if form.record is not None:
+        batch = batch_of(route, form.record)
+    else:
+        assert form.at is not None
+        batch = batch_at(route, form.at)
+    explanation = explained(route, batch, parts.matchers, asked=form.subscription or None)
+    return ExplanationModel(**explanation.as_dict())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, HTTPException, Request
@@ -14,6 +14,7 @@ from turnout.rpc.tenants import Tenants
 from turnout.server.errors import NoStoreError
 from turnout.server.events import Events
 from turnout.server.health import Health
+from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.routes import Routes
 from turnout.server.security import Principal
@@ -61,6 +62,7 @@ class Parts:
 
     Attributes:
         subscriptions: by tenant; None where the server has no store.
+        matchers: of the stores that routes match with.
     """
 
     routes: Routes
@@ -70,6 +72,7 @@ class Parts:
     metrics: Metrics
     health: Health
     subscriptions: Tenants | None = None
+    matchers: Matchers = field(default_factory=Matchers)
 
 
 def parts_of(request: Request) -> Parts:

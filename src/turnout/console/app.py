@@ -1,0 +1,34 @@
+"""Adds the console's pages to a server's application."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+
+from turnout.console.pages import dead_letters, route, routes, sandbox, sign_in, subscriptions, tap
+from turnout.server.security import Authenticator, Entrance
+
+__all__ = ["add_console"]
+
+_STATIC = Path(str(files("turnout.console"))) / "static"
+_ROUTERS = (routes.router, route.router, sandbox.router, subscriptions.router, dead_letters.router, tap.router)
+
+
+def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Entrance:
+    """Add every page; how browsers come in.
+
+    Args:
+        app: the server's, not yet behind its gate.
+        authenticator: knows whose a token is; None where nobody needs one.
+    """
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.state.signs_in = authenticator is not None
+    if authenticator is None:
+        return Entrance(("/static/",))
+    app.include_router(sign_in.router_of(authenticator))
+    return Entrance(("/static/",), sign_in.PATH, sign_in.COOKIE)

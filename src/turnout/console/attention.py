@@ -1,0 +1,30 @@
+"""Which routes need somebody, and why."""
+
+from __future__ import annotations
+
+from turnout.console.words import span
+from turnout.server.entry import Entry
+from turnout.server.rest.parts import Parts
+from turnout.server.supervisor import Phase
+
+__all__ = ["needs"]
+
+_LATE_SECONDS = 300.0
+"""A route that is so far behind is not keeping up."""
+
+
+def needs(entry: Entry, parts: Parts) -> str:
+    """Why somebody has to look at a route, in a sentence; "" where nobody has to."""
+    status = entry.status
+    if status.phase in (Phase.FAILED, Phase.INVALID, Phase.WAITING):
+        return status.reason or str(status.phase)
+    if (problem := parts.survey.problems.get(entry.name)) is not None:
+        return problem
+    if entry.mistakes:
+        return f"its file has mistakes: {entry.mistakes[0]}"
+    if entry.pending is not None:
+        return "its file asks for a new checkpoint: confirm it"
+    lag = parts.survey.lag(entry.name)
+    if status.phase is Phase.RUNNING and lag is not None and (lag.seconds or 0.0) > _LATE_SECONDS:
+        return f"it is {span(lag.seconds)} behind"
+    return ""

@@ -1,0 +1,58 @@
+"""Dead letters as the console shows them: in groups, and bytes that are no text as hexadecimal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from turnout.history.dead_letters import DeadLetter
+from turnout.server.letters import text_of_bytes
+
+__all__ = ["Group", "grouped", "hex_lines", "reason_of", "shown"]
+
+_WIDTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Letters that failed at one stage for one reason, the newest first."""
+
+    stage: str
+    reason: str
+    letters: Sequence[DeadLetter]
+
+
+def reason_of(letter: DeadLetter) -> str:
+    """Why it was set aside."""
+    return letter.reason or ("no subscription wanted it" if letter.stage is None else letter.stage)
+
+
+def grouped(letters: Iterable[DeadLetter]) -> list[Group]:
+    """The letters by stage and reason, the largest group first."""
+    members: dict[tuple[str, str], list[DeadLetter]] = {}
+    for letter in letters:
+        members.setdefault((letter.stage or "", reason_of(letter)), []).append(letter)
+    groups = [Group(stage, reason, some) for (stage, reason), some in members.items()]
+    return sorted(groups, key=lambda group: -len(group.letters))
+
+
+def hex_lines(raw: bytes) -> str:
+    r"""Bytes as people read them that are no text: place, hexadecimal, and what of it is ASCII.
+
+    >>> hex_lines(b"\x00ab")
+    '00000000  00 61 62                                         .ab'
+    """
+    lines = []
+    for place in range(0, len(raw), _WIDTH):
+        row = raw[place : place + _WIDTH]
+        ascii_ = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{place:08x}  {row.hex(' '):<47}  {ascii_}".rstrip())
+    return "\n".join(lines)
+
+
+def shown(raw: bytes | None) -> str:
+    """Bytes as text where they are text, as hexadecimal where they are not."""
+    if raw is None:
+        return "null"
+    text = text_of_bytes(raw)
+    return hex_lines(raw) if text is None else text

@@ -1,0 +1,58 @@
+"""What differs between two texts, line by line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Line", "Pair", "difference", "side_by_side"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a difference: ``added``, ``removed``, ``same``, or ``place`` for where it is."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two lines that stand beside each other; None where one side has none."""
+
+    left: str | None
+    right: str | None
+    changed: bool
+
+
+_KINDS = {"+": "added", "-": "removed", "@": "place"}
+
+
+def difference(before: str, after: str) -> list[Line]:
+    r"""What was added and removed, with three lines around it.
+
+    >>> [(line.kind, line.text) for line in difference("a\nb", "a\nc")]
+    [('place', '@@ -1,2 +1,2 @@'), ('same', ' a'), ('removed', '-b'), ('added', '+c')]
+    """
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]
+    return [Line(_KINDS.get(line[:1], "same"), line) for line in lines]
+
+
+def side_by_side(before: str, after: str) -> list[Pair]:
+    r"""Both texts, equal lines beside each other.
+
+    >>> [(pair.left, pair.right, pair.changed) for pair in side_by_side("a\nb", "a\nc\nd")]
+    [('a', 'a', False), ('b', 'c', True), (None, 'd', True)]
+    """
+    return list(_pairs(before.splitlines(), after.splitlines()))
+
+
+def _pairs(left: list[str], right: list[str]) -> Iterator[Pair]:
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        for place in range(max(b - a, d - c)):
+            yield Pair(
+                left[a + place] if a + place < b else None,
+                right[c + place] if c + place < d else None,
+                kind != "equal",
+            )

@@ -1,0 +1,115 @@
+"""A route's records as a picture, a Sankey: a trunk whose width is their number, and what leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from turnout.console.words import number, rate
+
+__all__ = ["Branch", "Step", "flow"]
+
+_STEP, _BOX = 168, 96
+_TOP, _THICK, _THIN = 40, 56, 1.5
+_DOWN = 214
+_LABEL = 15
+_APART = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Records that leave the trunk behind a step.
+
+    Attributes:
+        kind: ``filtered``, ``lost``, ``unmatched`` or ``failed``; chooses the colour.
+        name: what is written below it.
+    """
+
+    kind: str
+    name: str
+    count: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of the trunk.
+
+    Attributes:
+        name: above the box.
+        kind: below the name.
+        branches: what leaves behind it.
+    """
+
+    name: str
+    kind: str
+    branches: Sequence[Branch] = ()
+
+
+def flow(steps: Sequence[Step], read: int, read_rate: float, title: str) -> Markup:
+    """The picture.
+
+    Args:
+        steps: from the source to the sinks, at least two.
+        read: how many records came from the source.
+        read_rate: how many a second now.
+        title: is read aloud in its place.
+    """
+    width = _STEP * (len(steps) - 1) + _BOX + 24
+    parts: list[Markup] = []
+    left, left_rate = read, read_rate
+    for place, step in enumerate(steps):
+        x = 12 + place * _STEP
+        if place < len(steps) - 1:
+            for order, branch in enumerate(step.branches):
+                left, left_rate = left - branch.count, left_rate - branch.rate
+                parts.extend(_branch(x + _BOX, order, left, branch, read))
+            parts.extend(_trunk(x + _BOX, max(0, left), max(0.0, left_rate), read))
+        parts.extend(_box(x, step))
+    size = Markup('viewBox="0 0 {w} 290" width="{w}" height="290"').format(w=width)
+    return Markup('<svg class="flow" {} role="img" aria-label="{}">{}</svg>').format(
+        size, title, Markup("").join(parts)
+    )
+
+
+def _thickness(count: int, read: int) -> float:
+    return max(_THIN, _THICK * count / read) if read and count > 0 else _THIN
+
+
+def _trunk(x: float, count: int, now: float, read: int) -> Iterator[Markup]:
+    yield Markup('<rect class="trunk" x="{}" y="{}" width="{}" height="{:.1f}"/>').format(
+        x, _TOP + 34, _STEP - _BOX, _thickness(count, read)
+    )
+    middle = x + (_STEP - _BOX) / 2
+    yield Markup('<text class="count" x="{}" y="{}">{}</text>').format(middle, _TOP + 16, number(count))
+    yield Markup('<text class="rate" x="{}" y="{}">{}</text>').format(middle, _TOP + 29, rate(now))
+
+
+def _branch(x: float, order: int, left: int, branch: Branch, read: int) -> Iterator[Markup]:
+    """A band from the lower side of the trunk, round a corner, down to its name."""
+    thick = _thickness(branch.count, read)
+    top = _TOP + 34 + (_thickness(left, read) if left > 0 else 0)
+    middle = x + 16 + order * _APART
+    right = middle + thick / 2
+    yield Markup('<path class="branch {}" d="M{x:.1f},{t:.1f} H{r:.1f} V{d} H{i:.1f} V{b:.1f} H{x:.1f} Z"/>').format(
+        branch.kind, x=x, t=top, r=right, d=_DOWN, i=right - thick, b=top + thick
+    )
+    for line, (kind, text) in enumerate(
+        (("count", number(branch.count)), ("rate", rate(branch.rate)), ("kind", branch.name))
+    ):
+        yield Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, middle, _DOWN + 16 + 15 * line, text)
+
+
+def _box(x: float, step: Step) -> Iterator[Markup]:
+    yield Markup('<g><title>{}: {}</title><rect class="box" x="{}" y="{}" width="{}" height="{}" rx="6"/>').format(
+        step.name, step.kind, x, _TOP + 26, _BOX, _THICK + 16
+    )
+    middle, y = x + _BOX / 2, _TOP + 26 + (_THICK + 16) / 2
+    yield Markup('<text class="name" x="{}" y="{}">{}</text>').format(middle, y - 2, _short(step.name))
+    yield Markup('<text class="kind" x="{}" y="{}">{}</text></g>').format(middle, y + 14, _short(step.kind))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"

@@ -1,0 +1,107 @@
+"""A value over time, with axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+__all__ = ["Point", "plot"]
+
+_WIDTH, _HEIGHT = 560, 170
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 22
+_GAP = 3
+"""Where so many steps have no value, the line is broken."""
+
+
+class Point(NamedTuple):
+    """A value, and when it was so, in seconds since the epoch."""
+
+    at: float
+    value: float
+
+
+def plot(points: Sequence[Point], begin: float, end: float, *, title: str, shown: Callable[[float], str]) -> Markup:
+    """A line over time; where there are no points for long it is broken.
+
+    Args:
+        points: in the order of time.
+        begin: left end of the axis, in seconds since the epoch.
+        end: right end.
+        title: what it is a plot of.
+        shown: a value as the axis tells it.
+    """
+    most = _ceiling(max((point.value for point in points), default=0.0))
+
+    def x(at: float) -> float:
+        return _LEFT + (at - begin) / (end - begin) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - value / most * (_HEIGHT - _TOP - _BOTTOM)
+
+    parts = [*_grid(most, y, shown), *_times(begin, end, x)]
+    runs = _runs(points, (end - begin) / 60 * _GAP)
+    parts += [_drawn([(x(point.at), y(point.value)) for point in run]) for run in runs]
+    if not points:
+        parts.append(Markup('<text class="none" x="{}" y="{}">nothing yet</text>').format(_WIDTH // 2, _HEIGHT // 2))
+    label = _label(title, points, shown)
+    return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        _WIDTH, _HEIGHT, label, Markup("").join(parts)
+    )
+
+
+def _label(title: str, points: Sequence[Point], shown: Callable[[float], str]) -> str:
+    """What is read aloud in the place of the picture."""
+    if not points:
+        return f"{title}: nothing yet"
+    return f"{title}: {shown(points[-1].value)} last, {shown(max(point.value for point in points))} at most"
+
+
+def _drawn(corners: Sequence[tuple[float, float]]) -> Markup:
+    if len(corners) == 1:
+        return Markup('<circle class="dot s0" cx="{:.1f}" cy="{:.1f}" r="2"/>').format(*corners[0])
+    return Markup('<polyline class="line s0" points="{}"/>').format(" ".join(f"{x:.1f},{y:.1f}" for x, y in corners))
+
+
+def _ceiling(most: float) -> float:
+    """A round number at or above the largest value.
+
+    >>> _ceiling(0.0), _ceiling(17), _ceiling(0.3)
+    (1.0, 20.0, 0.5)
+    """
+    if most <= 0:
+        return 1.0
+    size = 10.0 ** (len(str(int(most))) - 1) if most >= 1 else 0.1
+    while most < size:
+        size /= 10
+    return next((step * size for step in (1, 2, 5, 10) if most <= step * size), most)
+
+
+def _grid(most: float, y: Callable[[float], float], shown: Callable[[float], str]) -> Iterator[Markup]:
+    for value in (0.0, most / 2, most):
+        yield Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
+            _LEFT, _WIDTH - _RIGHT, y=y(value)
+        )
+        yield Markup('<text class="tick end" x="{}" y="{:.1f}">{}</text>').format(_LEFT - 6, y(value) + 4, shown(value))
+
+
+def _times(begin: float, end: float, x: Callable[[float], float]) -> Iterator[Markup]:
+    for part in range(5):
+        at = begin + (end - begin) * part / 4
+        kind = "start" if part == 0 else "end" if part == 4 else "middle"
+        yield Markup('<text class="tick {}" x="{:.1f}" y="{}">{:%H:%M}</text>').format(
+            kind, x(at), _HEIGHT - 6, datetime.fromtimestamp(at, UTC)
+        )
+
+
+def _runs(points: Sequence[Point], gap: float) -> Iterator[list[Point]]:
+    run: list[Point] = []
+    for point in points:
+        if run and point.at - run[-1].at > gap:
+            yield run
+            run = []
+        run.append(point)
+    if run:
+        yield run

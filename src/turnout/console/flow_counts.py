@@ -1,0 +1,57 @@
+"""What became of a route's records over a time: from the counts of each minute that the server keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnout.engine.counts import Counts
+from turnout.server.state import MinuteCounts, State
+
+__all__ = ["HOUR", "Traffic", "traffic_of"]
+
+HOUR = 3600
+_RECENT = 60
+"""The rate is that of the last minute that is over and of the one that has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Counts of some minutes.
+
+    Attributes:
+        total: all of them.
+        recent: those of the last one to two minutes.
+        recent_seconds: how long that is.
+        read: records read a second, minute by minute, the oldest first.
+        sent: messages sent a second, likewise.
+    """
+
+    total: Counts
+    recent: Counts
+    recent_seconds: float
+    read: Sequence[float]
+    sent: Sequence[float]
+
+    def rate(self, count: str) -> float:
+        """So many a second of a count, by its name, just now."""
+        value: int = getattr(self.recent, count)
+        return value / self.recent_seconds
+
+
+def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> Traffic:
+    """The traffic of a route in the last so many seconds."""
+    now = time.time() if now is None else now
+    this_minute = int(now // 60) * 60
+    first = this_minute - int(seconds // 60 - 1) * 60
+    minutes = {one.at: one for one in state.counts(route, first)}
+    by_minute = [minutes.get(at, MinuteCounts(at, Counts())) for at in range(first, this_minute + 60, 60)]
+    recent = [one.counts for one in by_minute if one.at >= this_minute - _RECENT]
+    return Traffic(
+        total=sum((one.counts for one in by_minute), Counts()),
+        recent=sum(recent, Counts()),
+        recent_seconds=_RECENT + now - this_minute,
+        read=[one.counts.read / 60 for one in by_minute],
+        sent=[one.counts.messages / 60 for one in by_minute],
+    )

@@ -1,0 +1,105 @@
+"""``/dead-letters``: what failed, grouped by stage and reason, each record as it came, and redriving it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from turnout.console.dead_letters import grouped, reason_of, shown
+from turnout.console.render import page, page_router
+from turnout.history.dead_letters import DeadLetter
+from turnout.history.redrive import redrive
+from turnout.routes import Route
+from turnout.server.letters import REACH, letter_at, newest
+from turnout.server.rest.models import Form
+from turnout.server.rest.parts import Reads, TheParts, Writes
+from turnout.server.sandbox import route_of
+
+__all__ = ["router"]
+
+router = page_router()
+
+_ON_PAGE = 25
+
+
+class RedriveForm(Form):
+    """Which letters to redrive: one, those of a group, or all; and whether to deliver them."""
+
+    sequence: int | None = None
+    stage: str | None = None
+    reason: str | None = None
+    dry_run: bool = True
+
+
+@router.get("/dead-letters")
+def overview(request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    """The routes that keep dead letters."""
+    entries = [entry for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
+    rows = [(entry.name, entry.status.counts.dead_lettered + entry.status.counts.undeliverable) for entry in entries]
+    return page(request, "dead_letters.html", rows=sorted(rows, key=lambda row: -row[1]))
+
+
+@router.get("/dead-letters/{name}")
+def letters(
+    name: str,
+    request: Request,
+    parts: TheParts,
+    _: Reads,
+    group: int | None = None,
+    number: Annotated[int, Query(alias="page", ge=1)] = 1,
+) -> HTMLResponse:
+    pending = newest(route_of(parts.routes.entry(name)))
+    groups = grouped(pending)
+    chosen = groups[group] if group is not None and 0 <= group < len(groups) else None
+    members = chosen.letters if chosen else pending
+    pages = max(1, -(-len(members) // _ON_PAGE))
+    number = min(number, pages)
+    return page(
+        request,
+        "route_dead_letters.html",
+        name=name,
+        total=len(pending),
+        reach=REACH,
+        groups=groups,
+        group=group,
+        chosen=chosen,
+        letters=[(one, reason_of(one)) for one in members[(number - 1) * _ON_PAGE : number * _ON_PAGE]],
+        number=number,
+        pages=pages,
+    )
+
+
+@router.get("/dead-letters/{name}/{sequence}")
+def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    one = letter_at(route_of(parts.routes.entry(name)), sequence)
+    return page(
+        request,
+        "dead_letter.html",
+        name=name,
+        letter=one,
+        reason=reason_of(one),
+        key=shown(one.record.key),
+        value=shown(one.record.value),
+        headers=[(header, shown(raw)) for header, raw in one.record.headers],
+        raw=[(header, shown(raw)) for header, raw in one.raw],
+    )
+
+
+@router.post("/fragments/dead-letters/{name}/redrive")
+def redriven(name: str, form: RedriveForm, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
+    """What a redrive did, or would do."""
+    route = route_of(parts.routes.entry(name))
+    report = redrive(route, _chosen(route, form), dry_run=form.dry_run)
+    context: dict[str, Any] = {"report": report, "name": name}
+    return page(request, "_redriven.html", **context)
+
+
+def _chosen(route: Route, form: RedriveForm) -> list[DeadLetter]:
+    if form.sequence is not None:
+        return [letter_at(route, form.sequence)]
+    ordered = newest(route)[::-1]
+    if form.reason is None:
+        return ordered
+    return [one for one in ordered if (one.stage or "", reason_of(one)) == (form.stage or "", form.reason)]

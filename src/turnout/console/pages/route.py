@@ -1,0 +1,126 @@
+"""``/routes/{name}``: one route: the flow, the last hour or day, its file, its versions, and what can be done."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from turnout.console.attention import needs
+from turnout.console.differences import difference
+from turnout.console.figures import Point, plot
+from turnout.console.flow_counts import HOUR, traffic_of
+from turnout.console.picture import picture_of
+from turnout.console.render import page, page_router
+from turnout.console.replay import replay_of
+from turnout.console.words import number, span
+from turnout.rpc.caller import Right
+from turnout.secrets import masked_url
+from turnout.server.entry import Entry
+from turnout.server.rest.hiding import without_secrets
+from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.security import Principal
+
+__all__ = ["router"]
+
+router = page_router()
+
+Over = Literal["hour", "day"]
+
+_SECONDS = {"hour": HOUR, "day": 24 * HOUR}
+_EVENTS = 15
+_REVISIONS = 10
+
+
+@router.get("/routes/{name}")
+def route(name: str, request: Request, parts: TheParts, principal: Reads, over: Over = "hour") -> HTMLResponse:
+    entry = parts.routes.entry(name)
+    return page(
+        request,
+        "route.html",
+        **_state(entry, parts),
+        **_pictures(entry, parts, over),
+        lines=_lines(entry, principal),
+        offsets=parts.routes.offsets(name),
+        revisions=_revisions(entry, parts, principal),
+    )
+
+
+@router.get("/fragments/routes/{name}/state")
+def state(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    return page(request, "_route_state.html", **_state(parts.routes.entry(name), parts))
+
+
+@router.get("/fragments/routes/{name}/pictures")
+def pictures(name: str, request: Request, parts: TheParts, _: Reads, over: Over = "hour") -> HTMLResponse:
+    entry = parts.routes.entry(name)
+    return page(request, "_route_pictures.html", entry=entry, **_pictures(entry, parts, over))
+
+
+@router.get("/fragments/routes/{name}/replay")
+def replay(name: str, request: Request, parts: TheParts, _: Reads, to: str = "") -> HTMLResponse:
+    """What beginning at a place will read again, and what it will pass over."""
+    return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))
+
+
+def _state(entry: Entry, parts: Parts) -> dict[str, Any]:
+    return {
+        "entry": entry,
+        "status": entry.status,
+        "reason": masked_url(entry.status.reason),
+        "needs": masked_url(needs(entry, parts)),
+        "lag": parts.survey.lag(entry.name),
+        "traffic": traffic_of(parts.state, entry.name),
+        "events": parts.state.recent_events(entry.name, _EVENTS),
+    }
+
+
+def _pictures(entry: Entry, parts: Parts, over: Over) -> dict[str, Any]:
+    seconds = _SECONDS[over]
+    end = time.time()
+    begin = end - seconds
+    traffic = traffic_of(parts.state, entry.name, seconds, end)
+    pace = parts.state.pace(entry.name, begin)
+    batches = [Point(one.at, one.seconds / one.batches) for one in pace if one.batches]
+    lags = [Point(one.at, one.lag_records) for one in pace if one.lag_records is not None]
+    ages = [Point(one.at, one.lag_seconds) for one in pace if one.lag_seconds is not None]
+    return {
+        "over": over,
+        "picture": picture_of(entry.version.route, traffic) if entry.version else None,
+        "plots": [
+            ("Time of a micro-batch", plot(batches, begin, end, title="Time of a micro-batch", shown=span)),
+            ("Records behind", plot(lags, begin, end, title="Records behind", shown=number)),
+            ("Age of the oldest of them", plot(ages, begin, end, title="Age of the oldest of them", shown=span)),
+        ],
+    }
+
+
+def _shown(text: str, principal: Principal) -> str:
+    return text if Right.WRITE in principal.caller.rights else without_secrets(text)
+
+
+def _lines(entry: Entry, principal: Principal) -> list[dict[str, Any]]:
+    """The lines of the file with what is wrong in each; what has no line stands at the first."""
+    mistakes: dict[int, list[str]] = {}
+    for mistake in entry.mistakes:
+        mistakes.setdefault(mistake.line or 1, []).append(masked_url(f"{mistake.path}: {mistake.problem}"))
+    lines = _shown(entry.file.text, principal).splitlines() or [""]
+    return [{"number": place, "text": line, "mistakes": mistakes.get(place, [])} for place, line in enumerate(lines, 1)]
+
+
+def _revisions(entry: Entry, parts: Parts, principal: Principal) -> list[dict[str, Any]]:
+    """The versions that were started, each with what it changed of the one before it."""
+    kept = parts.state.revisions(entry.name, _REVISIONS + 1)
+    before = [*kept[1:], None]
+    return [
+        {
+            "digest": revision.digest,
+            "at": revision.at,
+            "who": revision.who,
+            "difference": difference(_shown(older.text, principal) if older else "", _shown(revision.text, principal)),
+            "first": older is None,
+        }
+        for revision, older in list(zip(kept, before, strict=False))[:_REVISIONS]
+    ]

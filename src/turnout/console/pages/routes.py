@@ -1,0 +1,118 @@
+"""``/``: all routes, those first that need somebody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from turnout.console.attention import needs
+from turnout.console.figures import sparkline
+from turnout.console.flow_counts import traffic_of
+from turnout.console.render import page, page_router
+from turnout.console.words import rate
+from turnout.secrets import masked_url
+from turnout.server.entry import Entry
+from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.state import StoredEvent
+from turnout.server.survey import Lag
+
+__all__ = ["router"]
+
+router = page_router()
+
+_ON_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A route in the table.
+
+    Attributes:
+        needs: why somebody has to look at it; "" where nobody has to.
+        error: the last failure, and when that was.
+    """
+
+    name: str
+    state: str
+    reason: str
+    needs: str
+    lag: Lag | None
+    read: float
+    sent: float
+    hour: Markup
+    failures: int
+    dead: int
+    error: str
+    error_at: float | None
+
+
+@router.get("/")
+def routes(
+    request: Request,
+    parts: TheParts,
+    _: Reads,
+    q: str = "",
+    show: str = "all",
+    number: Annotated[int, Query(alias="page", ge=1)] = 1,
+) -> HTMLResponse:
+    return page(request, "routes.html", **_table(parts, q, show, number))
+
+
+@router.get("/fragments/routes")
+def table(
+    request: Request,
+    parts: TheParts,
+    _: Reads,
+    q: str = "",
+    show: str = "all",
+    number: Annotated[int, Query(alias="page", ge=1)] = 1,
+) -> HTMLResponse:
+    return page(request, "_routes.html", **_table(parts, q, show, number))
+
+
+def _table(parts: Parts, q: str, show: str, number: int) -> dict[str, Any]:
+    reasons = {entry.name: needs(entry, parts) for entry in parts.routes.entries()}
+    named = [entry for entry in parts.routes.entries() if q.lower() in entry.name.lower()]
+    troubled = [entry for entry in named if reasons.get(entry.name)]
+    fine = [entry for entry in named if not reasons.get(entry.name)]
+    chosen = troubled if show == "attention" else troubled + fine
+    pages = max(1, -(-len(chosen) // _ON_PAGE))
+    number = min(number, pages)
+    failures = parts.state.last_failures()
+    entries = chosen[(number - 1) * _ON_PAGE : number * _ON_PAGE]
+    return {
+        "rows": [_row(entry, parts, reasons.get(entry.name, ""), failures.get(entry.name)) for entry in entries],
+        "q": q,
+        "show": show,
+        "number": number,
+        "pages": pages,
+        "total": len(named),
+        "troubled": len(troubled),
+        "query": urlencode({"q": q, "show": show, "page": number}),
+    }
+
+
+def _row(entry: Entry, parts: Parts, reason: str, failure: StoredEvent | None) -> Row:
+    status = entry.status
+    traffic = traffic_of(parts.state, entry.name)
+    read, sent = traffic.rate("read"), traffic.rate("messages")
+    error = str(failure.detail.get("reason", "")) if failure else ""
+    return Row(
+        name=entry.name,
+        state=str(status.phase),
+        reason=masked_url(status.reason),
+        needs=masked_url(reason),
+        lag=parts.survey.lag(entry.name),
+        read=read,
+        sent=sent,
+        hour=sparkline([traffic.read, traffic.sent], f"the last hour, now {rate(read)} in and {rate(sent)} out"),
+        failures=status.failures,
+        dead=traffic.total.dead_lettered + traffic.total.undeliverable,
+        error=masked_url(error),
+        error_at=failure.at if failure else None,
+    )

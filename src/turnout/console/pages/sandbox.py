@@ -1,0 +1,103 @@
+"""``/sandbox``: a record through a route's engine, stage by stage, without Spark and without delivering anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from turnout.console.differences import Pair, side_by_side
+from turnout.console.render import page, page_router, text_of_error
+from turnout.console.words import pretty
+from turnout.engine.explain import Explanation
+from turnout.engine.stages import StageReport
+from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.server.letters import as_given, letter_at
+from turnout.server.rest.models import Form
+from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.sandbox import batch_at, batch_of, explained, route_of
+
+__all__ = ["router"]
+
+router = page_router()
+
+_EXAMPLE = '{\n  "topic": "orders.1",\n  "value": {"city": "Oulu"},\n  "headers": {}\n}'
+_SHOWN = 100
+"""So many subscriptions and messages of a record are shown."""
+
+
+class SandboxForm(Form):
+    """What to try; the place wins over the record."""
+
+    route: str
+    at: str = ""
+    record: str = ""
+    subscription: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage as it is shown: the record before and after it, changed lines beside each other."""
+
+    report: StageReport
+    pairs: list[Pair]
+    changed: bool
+
+
+@router.get("/sandbox")
+def sandbox(
+    request: Request,
+    parts: TheParts,
+    _: Reads,
+    route: str = "",
+    at: str = "",
+    record: str = "",
+    subscription: str = "",
+    letter: int | None = None,
+) -> HTMLResponse:
+    names = [entry.name for entry in parts.routes.entries()]
+    form = SandboxForm(route=route, at=at, record=record, subscription=subscription)
+    context: dict[str, Any] = {"names": names, "problems": [], "explanation": None}
+    try:
+        if letter is not None:
+            written = as_given(letter_at(route_of(parts.routes.entry(route)), letter).record)
+            form = form.model_copy(update={"record": pretty(written)})
+        if form.at or form.record:
+            context |= _answer(form, parts)
+    except TurnoutError as failure:
+        context["problems"] = text_of_error(failure)
+    return page(request, "sandbox.html", **context, form=form, example=_EXAMPLE)
+
+
+@router.post("/fragments/sandbox")
+def answer(form: SandboxForm, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    return page(request, "_explanation.html", **_answer(form, parts), form=form)
+
+
+def _answer(form: SandboxForm, parts: Parts) -> dict[str, Any]:
+    route = route_of(parts.routes.entry(form.route))
+    batch = batch_at(route, form.at) if form.at.strip() else batch_of(route, _record(form.record))
+    explanation = explained(route, batch, parts.matchers, asked=form.subscription.strip() or None)
+    return {"explanation": explanation, "stages": _stages(explanation), "shown": _SHOWN, "route": route}
+
+
+def _record(written: str) -> dict[str, Any]:
+    try:
+        record = json.loads(written)
+    except json.JSONDecodeError as failure:
+        problem = f"is not JSON: {failure.msg} in line {failure.lineno}, column {failure.colno}"
+        raise ConfigError([Mistake("record", problem)], what="bad record") from None
+    if not isinstance(record, dict):
+        raise ConfigError([Mistake("record", "expected a JSON object with topic, value …")], what="bad record")
+    return record
+
+
+def _stages(explanation: Explanation) -> list[Stage]:
+    stages = []
+    for report in explanation.stages:
+        before, after = pretty(dict(report.before)), pretty(dict(report.after))
+        stages.append(Stage(report, side_by_side(before, after), before != after))
+    return stages

@@ -1,0 +1,54 @@
+"""``/sign-in``: a token becomes a cookie, which a script cannot read and another site's page cannot send."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+
+from turnout.console.render import page, page_router
+from turnout.server.rest.models import Form
+from turnout.server.security import Authenticator
+
+__all__ = ["COOKIE", "PATH", "router_of"]
+
+PATH = "/sign-in"
+COOKIE = "turnout"
+
+
+class TokenForm(Form):
+    """A bearer token."""
+
+    token: str = Field(min_length=1, max_length=10_000)
+
+
+def router_of(authenticator: Authenticator) -> APIRouter:
+    """The page, and what it sends the token to."""
+    router = page_router()
+
+    @router.get(PATH)
+    def sign_in(request: Request, next: str = "/") -> HTMLResponse:  # noqa: A002 - the name in the address
+        return page(request, "sign_in.html", next=_own(next))
+
+    @router.post(PATH, status_code=204)
+    def signed_in(form: TokenForm, request: Request, response: Response) -> None:
+        token = form.token.strip()
+        if authenticator.principal(token) is None:
+            raise HTTPException(403, "nobody has this token")
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
+
+    @router.post("/sign-out", status_code=204)
+    def signed_out(response: Response) -> None:
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+
+    return router
+
+
+def _own(there: str) -> str:
+    """A path of this server, whatever somebody has put into the address.
+
+    >>> _own("/routes/a"), _own("//elsewhere.example"), _own("https://elsewhere.example")
+    ('/routes/a', '/', '/')
+    """
+    return there if there.startswith("/") and not there.startswith(("//", "/\\")) else "/"

@@ -1,0 +1,139 @@
+"""``/subscriptions``: who wants what; searching, writing, trying and deleting."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from turnout.conditions import Condition, encode, format_condition, parse
+from turnout.console.render import page, page_router
+from turnout.console.trial import trial_of
+from turnout.console.words import pretty
+from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
+from turnout.server.rest.models import Form
+from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions
+from turnout.server.sandbox import route_of
+from turnout.subscriptions import Page, Subscription
+
+__all__ = ["router"]
+
+router = page_router()
+
+_ON_PAGE = 50
+_MOST_RECORDS = 100_000
+
+
+class TrialForm(Form):
+    """A condition, and the records to try it on."""
+
+    condition_text: str
+    route: str
+    count: Annotated[int, Query(ge=1, le=_MOST_RECORDS)] = 10_000
+
+
+@router.get("/subscriptions")
+def subscriptions(
+    request: Request,
+    parts: TheParts,
+    store: TheSubscriptions,
+    _: Reads,
+    metadata: str = "",
+    key: str = "",
+    pattern: str = "",
+    partial: bool = False,
+    id: str = "",  # noqa: A002 - the field's own name
+    cursor: str = "",
+) -> HTMLResponse:
+    asked = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
+    result = _search(store, asked, cursor)
+    return page(
+        request,
+        "subscriptions.html",
+        asked=asked,
+        rows=[(one, format_condition(one.condition)) for one in result.items],
+        total=len(store.live.matcher),
+        cursor=cursor,
+        next=urlencode({**{name: value for name, value in asked.items() if value}, "cursor": result.cursor})
+        if result.cursor
+        else "",
+        names=_matching_routes(parts),
+    )
+
+
+@router.get("/subscriptions/{id}")
+def subscription(id: str, request: Request, parts: TheParts, store: TheSubscriptions, _: Reads) -> HTMLResponse:  # noqa: A002
+    one = store.service.read(id)
+    return page(
+        request,
+        "subscription.html",
+        one=one,
+        text=format_condition(one.condition),
+        condition=pretty(encode(one.condition)),
+        names=_matching_routes(parts),
+    )
+
+
+@router.get("/fragments/condition")
+def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLResponse:
+    """What a condition means, or what is wrong with it and where, while it is written."""
+    if not condition_text.strip():
+        return page(request, "_condition.html", text="", condition=None, failure=None)
+    try:
+        read = parse(condition_text)
+    except ConditionError as failure:
+        return page(request, "_condition.html", text=condition_text, condition=None, failure=_placed(failure))
+    text, as_json = format_condition(read), pretty(encode(read))
+    return page(request, "_condition.html", text=text, condition=as_json, failure=None)
+
+
+@router.post("/fragments/trial")
+def trial(form: TrialForm, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    """How many of the last records of a route's source the condition would have matched."""
+    entry = parts.routes.entry(form.route)
+    result = trial_of(route_of(entry), _read(form.condition_text), form.count)
+    return page(request, "_trial.html", trial=result, route=entry.name)
+
+
+def _read(text: str) -> Condition:
+    try:
+        return parse(text)
+    except ConditionError as failure:
+        raise ConfigError([Mistake("condition", str(failure))], what="bad condition") from failure
+
+
+def _placed(failure: ConditionError) -> dict[str, Any]:
+    """The line that is wrong, and how far in it the mistake stands."""
+    place = min(max(0, failure.position or 0), len(failure.text))
+    begun = failure.text.rfind("\n", 0, place) + 1
+    line = failure.text[begun:].partition("\n")[0]
+    return {"problem": str(failure), "line": line, "caret": " " * (place - begun) + "^"}
+
+
+def _search(subscriptions: Subscriptions, asked: dict[str, str], cursor: str) -> Page[Subscription]:
+    service = subscriptions.service
+    if asked["id"]:
+        try:
+            return Page((service.read(asked["id"].strip()),))
+        except SubscriptionNotFoundError:
+            return Page(())
+    if asked["key"]:
+        matches = service.search_by_condition(
+            asked["key"], asked["pattern"], bool(asked["partial"]), limit=_ON_PAGE, cursor=cursor
+        )
+        return Page(tuple(match.subscription for match in matches.items), matches.cursor)
+    pairs = {}
+    for pair in filter(None, map(str.strip, asked["metadata"].split(","))):
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise ConfigError([Mistake("metadata", f"expected name=value, found {pair!r}")], what="bad search")
+        pairs[name] = value
+    return service.search_by_metadata(pairs, limit=_ON_PAGE, cursor=cursor)
+
+
+def _matching_routes(parts: Parts) -> list[str]:
+    """Routes whose records a condition can be tried on."""
+    versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
+    return [name for name, version in versions if version is not None and version.route.source.format == "nats"]

@@ -1,0 +1,27 @@
+"""``/tap``: records as they come, before and after one place of a route."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from turnout.console.render import page, page_router
+from turnout.history.tap import stages_of
+from turnout.routes.endpoints import NatsSource
+from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.sandbox import route_of
+
+__all__ = ["router"]
+
+router = page_router()
+
+
+@router.get("/tap")
+def tap(request: Request, parts: TheParts, _: Reads, route: str = "") -> HTMLResponse:
+    versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
+    names = [name for name, version in versions if version and isinstance(version.route.source, NatsSource)]
+    stages: tuple[str, ...] = ()
+    if route:
+        chosen = route_of(parts.routes.entry(route))
+        stages = stages_of(chosen) if isinstance(chosen.source, NatsSource) else ()
+    return page(request, "tap.html", names=names, route=route, stages=stages)

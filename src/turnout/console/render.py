@@ -1,0 +1,84 @@
+"""Templates made pages, and errors of turnout made pages as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from turnout.console import words
+from turnout.errors import ConfigError, RouteError, TurnoutError
+from turnout.rpc.caller import Right
+from turnout.secrets import masked_url
+from turnout.server.rest.problems import status_of
+from turnout.server.security import Principal
+
+__all__ = ["FRAGMENTS", "page", "page_router", "text_of_error"]
+
+FRAGMENTS = "/fragments/"
+"""Below it are parts of pages, for the console's own script."""
+
+_environment = Environment(
+    loader=PackageLoader("turnout.console"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters.update(words.FILTERS)
+
+
+def page(request: Request, template: str, *, code: int = 200, **context: Any) -> HTMLResponse:
+    """A template as an answer; it knows the path, and what who asks may do."""
+    principal: Principal = request.state.principal
+    text = _environment.get_template(template).render(
+        path=request.url.path,
+        may_write=Right.WRITE in principal.caller.rights,
+        signs_in=request.app.state.signs_in,
+        **context,
+    )
+    return HTMLResponse(text, code)
+
+
+def page_router() -> APIRouter:
+    """A router whose errors are pages, and which the description of the REST interface leaves out."""
+    return APIRouter(include_in_schema=False, route_class=_PageRoute)
+
+
+def text_of_error(failure: TurnoutError) -> list[str]:
+    """What is wrong, a sentence for each mistake."""
+    if isinstance(failure, RouteError | ConfigError):
+        return [masked_url(str(mistake)) for mistake in failure.mistakes]
+    return [masked_url(str(failure))]
+
+
+class _PageRoute(APIRoute):
+    """Answers errors with a page, or within a fragment with a part of one."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with errors answered."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except TurnoutError as failure:
+                return _problem(request, status_of(failure), text_of_error(failure))
+            except RequestValidationError as failure:
+                problems = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in failure.errors()]
+                return _problem(request, 422, problems)
+            except HTTPException as failure:
+                return _problem(request, failure.status_code, [str(failure.detail)])
+
+        return handled
+
+
+def _problem(request: Request, status: int, problems: list[str]) -> Response:
+    template = "_problem.html" if request.url.path.startswith(FRAGMENTS) else "problem.html"
+    return page(request, template, code=status, title=HTTPStatus(status).phrase, problems=problems)

@@ -1,0 +1,75 @@
+"""What resetting a route's offsets will read again, before anybody does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes.endpoints import NatsSource
+from turnout.server.offsets import Start, checked_start
+from turnout.server.routes import Routes
+from turnout.server.sandbox import route_of
+from turnout.server.sources import opened, resolved, stream_ends
+
+__all__ = ["Replay", "place_of", "replay_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What begins anew in one stream.
+
+    Attributes:
+        begin: the sequence that comes next then.
+        done: the one that comes next now.
+        end: the one behind the last message.
+    """
+
+    stream: str
+    begin: int
+    done: int
+    end: int
+
+    @property
+    def again(self) -> int:
+        """So many sequences were done, and will be read again."""
+        return max(0, min(self.done, self.end) - self.begin)
+
+    @property
+    def passed(self) -> int:
+        """So many sequences were not done, and will not be read."""
+        return max(0, self.begin - self.done)
+
+
+def place_of(written: str) -> Start:
+    """A place as somebody writes it: a number is a sequence.
+
+    >>> place_of("4711"), place_of(" latest ")
+    (4711, 'latest')
+    """
+    text = written.strip()
+    return int(text) if text.isdecimal() else text
+
+
+def replay_of(routes: Routes, name: str, written: str) -> list[Replay]:
+    """What beginning there means, stream by stream; empty where the source does not say how far it reaches.
+
+    Raises:
+        ConfigError: it is no place of the source.
+        ConflictError: the source cannot be told where to begin.
+        ConnectionLostError: its server is away.
+    """
+    route = route_of(routes.entry(name))
+    if not written.strip():
+        raise ConfigError([Mistake("to", "expected earliest, latest, a sequence or an ISO time")])
+    start: Any = resolved(route, checked_start(route, place_of(written)))
+    source = route.source
+    if not isinstance(source, NatsSource):
+        return []
+    done = routes.offsets(name).next
+    with opened(source) as connection:
+        ends = stream_ends(connection, source)
+    return [
+        Replay(stream, max(end.first, int(start[stream])), max(end.first, int(done.get(stream, 0))), end.next)
+        for stream, end in ends.items()
+    ]

@@ -1,0 +1,199 @@
+// What the pages do beyond links: fragments that follow events, forms that speak JSON, and previews while one types.
+
+const EVERY = 5000;
+const TOGETHER = 400;
+
+const headers = { "Content-Type": "application/json", Accept: "text/html, application/json" };
+
+/** Put HTML of this server into an element, and leave open what was open and the focus where it was. */
+function show(element, html) {
+  const open = [...element.querySelectorAll("details[open][id]")].map((one) => one.id);
+  const closed = [...element.querySelectorAll("details:not([open])[id]")].map((one) => one.id);
+  const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+  const scrolled = [...element.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  element.innerHTML = html;
+  open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
+  closed.forEach((id) => document.getElementById(id)?.removeAttribute("open"));
+  [...element.querySelectorAll(".scroll")].forEach((one, place) => { one.scrollLeft = scrolled[place] ?? 0; });
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+async function refresh(element) {
+  try {
+    const response = await fetch(element.dataset.live, { headers: { Accept: "application/json" } });
+    if (response.status === 401) location.reload();
+    if (response.ok) show(element, await response.text());
+  } catch {
+    // The server is away: the next event or the next look tells.
+  }
+}
+
+function follow(elements) {
+  const waiting = new Map();
+  const soon = (element) => {
+    if (waiting.has(element) || document.hidden) return;
+    waiting.set(element, setTimeout(() => { waiting.delete(element); refresh(element); }, TOGETHER));
+  };
+  const heard = (event) => {
+    const { route } = JSON.parse(event.data);
+    elements.filter((one) => !one.dataset.of || one.dataset.of === route)
+      .filter((one) => !("slow" in one.dataset) || event.type !== "route.progress").forEach(soon);
+  };
+  const events = new EventSource("/v1/events");
+  for (const kind of ["state", "version", "mistakes", "pending", "offsets", "removed", "progress"]) {
+    events.addEventListener(`route.${kind}`, heard);
+  }
+  setInterval(() => elements.forEach(soon), EVERY);
+  document.addEventListener("visibilitychange", () => elements.forEach(soon));
+}
+
+/** The fields of a form as JSON; `data-as` says what a field's text stands for. */
+function body(form) {
+  const values = {};
+  for (const field of form.elements) {
+    if (!field.name) continue;
+    const text = field.type === "checkbox" ? field.checked : field.value;
+    if (field.dataset.as === "lines") values[field.name] = text.split("\n").map((line) => line.trim()).filter(Boolean);
+    else if (field.dataset.as === "pairs") values[field.name] = pairs(text);
+    else if (field.dataset.as === "place") values[field.name] = /^\d+$/.test(text.trim()) ? Number(text) : text.trim();
+    else if (field.dataset.as === "boolean") values[field.name] = text === "true";
+    else if (field.dataset.as === "number") values[field.name] = Number(text);
+    else values[field.name] = text;
+  }
+  return values;
+}
+
+function pairs(text) {
+  const lines = text.split("\n").filter((line) => line.trim());
+  return Object.fromEntries(lines.map((line) => {
+    const [name, ...rest] = line.split("=");
+    return [name.trim(), rest.join("=").trim()];
+  }));
+}
+
+async function problemOf(response) {
+  try {
+    const { detail, mistakes } = await response.json();
+    return mistakes?.length ? mistakes.map((one) => `${one.path}: ${one.problem}`).join("\n") : detail;
+  } catch {
+    return `The server answered ${response.status}.`;
+  }
+}
+
+async function send(form) {
+  const output = form.querySelector("output");
+  const button = form.querySelector("button");
+  if (output) output.textContent = "";
+  button.disabled = true;
+  try {
+    const response = await fetch(form.getAttribute("action"), { method: form.dataset.json, headers: { ...headers, Accept: "application/json" }, body: JSON.stringify(body(form)) });
+    if (!response.ok) {
+      if (output) output.textContent = await problemOf(response);
+    } else if (form.dataset.then === "reload") location.reload();
+    else if (form.dataset.then === "refresh") document.querySelectorAll("[data-live]").forEach(refresh);
+    else location.assign(form.dataset.then);
+  } catch {
+    if (output) output.textContent = "The server does not answer.";
+  } finally {
+    button.disabled = false;
+  }
+}
+
+async function ask(form) {
+  const target = document.querySelector(form.dataset.fragment);
+  const button = form.querySelector("button:not([type=button])");
+  button.disabled = true;
+  target.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(form.getAttribute("action"), { method: "POST", headers, body: JSON.stringify(body(form)) });
+    show(target, await response.text());
+  } catch {
+    target.textContent = "The server does not answer.";
+  } finally {
+    button.disabled = false;
+    target.removeAttribute("aria-busy");
+  }
+}
+
+const KEPT = 100;
+let tapping = null;
+
+/** Watch a route: records are put on top, the oldest of many go. */
+function watch(form) {
+  const status = form.querySelector("[role=status]");
+  const pause = form.querySelector("[data-pause]");
+  const list = document.getElementById("tapped");
+  const route = form.dataset.tap.split("/").pop();
+  const asked = new URLSearchParams([...new FormData(form)].filter(([, text]) => text));
+  tapping?.close();
+  list.replaceChildren();
+  tapping = new EventSource(`${form.dataset.tap}?${asked}`);
+  const stop = (text) => { tapping.close(); pause.hidden = true; status.textContent = text; };
+  let paused = false;
+  let missed = 0;
+  const tell = () => { status.textContent = paused ? `Paused; ${missed} passed by.` : "Watching."; };
+  pause.hidden = false;
+  pause.textContent = "Pause";
+  pause.onclick = () => { paused = !paused; missed = 0; pause.textContent = paused ? "Go on" : "Pause"; tell(); };
+  tapping.onopen = tell;
+  tapping.onerror = () => stop("The route cannot be watched like that: look at the place and the condition.");
+  tapping.addEventListener("problem", (event) => stop(JSON.parse(event.data).detail));
+  tapping.addEventListener("record", (event) => {
+    if (paused) { missed += 1; tell(); return; }
+    list.prepend(tapped(JSON.parse(event.data), route));
+    while (list.children.length > KEPT) list.lastElementChild.remove();
+  });
+}
+
+function tapped(record, route) {
+  const shown = document.getElementById("tapped-record").content.cloneNode(true);
+  const place = `${record.stream}:${record.sequence}`;
+  const put = (selector, text) => { shown.querySelector(selector).textContent = text; };
+  put("h2", `${place} ${record.stage}: ${record.outcome.replaceAll("_", " ")}`);
+  put(".reason", record.reason ?? (record.messages ?? []).map((one) => `→ ${one.topic}`).join(" "));
+  put(".before", JSON.stringify(record.before, null, 2));
+  put(".after", JSON.stringify(record.after, null, 2));
+  shown.querySelector("a").href = `/sandbox?${new URLSearchParams({ route: decodeURIComponent(route), at: place })}`;
+  shown.querySelector("[data-copy]").onclick = (event) => copy(event.target, JSON.stringify(record.before, null, 2));
+  return shown;
+}
+
+/** Copy a text; the clipboard is there for pages of this machine and over TLS alone. */
+async function copy(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "The browser does not allow it";
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.dataset.json && !form.dataset.fragment && !form.dataset.tap) return;
+  event.preventDefault();
+  if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) return;
+  if (form.dataset.tap) watch(form);
+  else if (form.dataset.json) send(form);
+  else ask(form);
+});
+
+// A preview of what a field's text means, while one types.
+const timers = new WeakMap();
+document.addEventListener("input", (event) => {
+  const field = event.target;
+  if (!field.dataset.preview) return;
+  clearTimeout(timers.get(field));
+  timers.set(field, setTimeout(async () => {
+    const target = document.querySelector(field.dataset.into);
+    try {
+      const response = await fetch(`${field.dataset.preview}?${new URLSearchParams({ [field.dataset.previewName ?? field.name]: field.value })}`);
+      show(target, await response.text());
+    } catch {
+      target.textContent = "";
+    }
+  }, TOGETHER));
+});
+
+const live = [...document.querySelectorAll("[data-live]")];
+if (live.length) follow(live);

@@ -1,0 +1,72 @@
+"""A condition on what a route has read lately: would it have matched?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.conditions import Condition, leaves
+from turnout.engine import Program
+from turnout.engine.metadata import texts_of
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.server.errors import ConflictError
+from turnout.server.sources import last_records
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+
+__all__ = ["Hit", "Trial", "trial_of"]
+
+_HITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A record that the condition wants: its place, and what the condition saw."""
+
+    place: str
+    metadata: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a condition would have matched.
+
+    Attributes:
+        records: how many were looked at.
+        gone: how many of them were filtered, lost or failed, and never matched with anything.
+        matched: how many the condition wants.
+        hits: the last of them.
+    """
+
+    records: int
+    gone: int
+    matched: int
+    hits: tuple[Hit, ...]
+
+
+def trial_of(route: Route, condition: Condition, count: int) -> Trial:
+    """Try a condition on the last *count* sequences of each stream of a route's source, after its transforms.
+
+    Raises:
+        ConflictError: the source is no stream.
+        StreamError: a stream is not there.
+        ConnectionLostError: the server is away.
+    """
+    if not isinstance(route.source, NatsSource):
+        raise ConflictError(f"route {route.name} does not read a stream: its last records cannot be had")
+    program = Program.of(route)
+    index = Index.of([Subscription(["trial"], condition, {}, "trial")])
+    keys = sorted({leaf.key for leaf in leaves(condition)})
+    records = gone = matched = 0
+    hits: list[Hit] = []
+    for batch in last_records(route.source, count):
+        transformed = program.transformed(batch)
+        alive = transformed.alive
+        columns = program.metadata.columns(transformed, alive, keys)
+        rows = index.match(columns, len(alive)).rows.tolist()
+        records, gone, matched = records + len(batch), gone + len(batch) - len(alive), matched + len(rows)
+        streams, sequences = batch.column("stream"), batch.column("offset")
+        for row in rows[-_HITS:]:
+            at = int(alive[row])
+            hits.append(Hit(f"{streams[at].as_py()}:{sequences[at].as_py()}", texts_of(columns, row)))
+    return Trial(records, gone, matched, tuple(reversed(hits[-_HITS:])))

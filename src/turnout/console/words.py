@@ -1,0 +1,80 @@
+"""Numbers and moments as people read them."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["FILTERS", "ago", "moment", "number", "rate", "span"]
+
+
+def number(value: float | None) -> str:
+    """A number with separators, shortened from a million on.
+
+    >>> number(12345), number(2_500_000), number(None)
+    ('12,345', '2.5 M', '–')
+    """
+    if value is None:
+        return "–"
+    for size, unit in ((1e9, "G"), (1e6, "M")):
+        if abs(value) >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    """Records a second.
+
+    >>> rate(0), rate(0.25), rate(12.5), rate(1234.5)
+    ('0/s', '0.25/s', '12.5/s', '1,234/s')
+    """
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0/s"
+    if value < 0.01:
+        return "<0.01/s"
+    return f"{value:.2f}/s" if value < 1 else f"{value:.1f}/s" if value < 100 else f"{number(value)}/s"
+
+
+def span(seconds: float | None) -> str:
+    """A span of time in its two largest units.
+
+    >>> span(0.25), span(59), span(3700), span(200000), span(None)
+    ('0.2 s', '59 s', '1 h 1 min', '2 d 7 h', '–')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.1f} s" if seconds else "0 s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    for size, unit, below, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} {int(seconds % size // below)} {smaller}"
+    return ""
+
+
+def ago(at: float | None) -> str:
+    """How long ago a moment is."""
+    return "–" if not at else f"{span(max(0.0, time.time() - at))} ago"
+
+
+def moment(at: float | None) -> str:
+    """A moment in UTC.
+
+    >>> moment(0.0), moment(None)
+    ('1970-01-01 00:00:00 UTC', '–')
+    """
+    return "–" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def pretty(value: Any) -> str:
+    """A plain value as JSON over several lines; a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+
+FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "span": span, "pretty": pretty}
+"""What templates call them."""

@@ -1,0 +1,77 @@
+"""The dead letters of a server's routes: the newest, one of them, and how a record is written for the sandbox."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from turnout.engine.given import Given
+from turnout.errors import StreamError
+from turnout.history.dead_letters import DeadLetter, LetterBox, read
+from turnout.routes import Route
+from turnout.wire.places import state_of
+
+__all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes"]
+
+REACH = 20_000
+"""So many messages of the stream of dead letters are looked at, from its end on."""
+
+
+def newest(
+    route: Route, *, stage: str | None = None, reason: str | None = None, done: bool = False
+) -> list[DeadLetter]:
+    """The dead letters among the last `REACH` messages of their stream, the newest first.
+
+    Args:
+        route: whose.
+        stage: only those that failed there.
+        reason: only those with this text in their reason.
+        done: also those that a redrive has delivered.
+
+    Raises:
+        ConfigError: the route has none that can be read.
+        StreamError: no stream takes them.
+        ConnectionLostError: the server is away.
+    """
+    box = LetterBox.of(route)
+    with box.connection() as connection:
+        begin = max(1, state_of(connection, box.stream).next - REACH)
+    return read(route, start=begin, stage=stage, reason=reason, done=done)[::-1]
+
+
+def letter_at(route: Route, sequence: int) -> DeadLetter:
+    """The dead letter of that sequence, also one that was delivered since.
+
+    Raises:
+        StreamError: there is none, with code 404.
+    """
+    letters = read(route, start=sequence, end=sequence + 1, done=True)
+    if not letters or letters[0].sequence != sequence:
+        raise StreamError(f"route {route.name} has no dead letter {sequence}", code=404)
+    return letters[0]
+
+
+def as_given(record: Given) -> dict[str, Any]:
+    """A record as `turnout.engine.given` reads one: text where it is text, base64 where it is none."""
+    written: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset or 0,
+        "headers": [[name, None if raw is None else raw.decode("utf-8", "replace")] for name, raw in record.headers],
+    }
+    if record.stream is not None:
+        written["stream"] = record.stream
+    for part, raw in (("key", record.key), ("value", record.value)):
+        if raw is not None:
+            text = text_of_bytes(raw)
+            written |= {f"{part}Base64": base64.b64encode(raw).decode()} if text is None else {part: text}
+    return written
+
+
+def text_of_bytes(raw: bytes) -> str | None:
+    """Bytes as text; None where they are none that people could read."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(one.isprintable() or one in "\n\r\t" for one in text) else None

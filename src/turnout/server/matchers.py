@@ -1,0 +1,87 @@
+"""What routes match with, for those who ask outside of a run: an index of each store, kept up to date."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self
+
+from turnout.errors import SubscriptionNotFoundError
+from turnout.routes import Route
+from turnout.subscriptions import Store, Subscription, open_store
+from turnout.subscriptions.address import existing
+from turnout.subscriptions.live import LiveMatcher
+
+__all__ = ["Matchers", "StoredSubscriptions"]
+
+_KEPT = 4
+"""Indexes of stores that are not the server's own; the one that was asked for longest ago makes way."""
+
+
+class StoredSubscriptions(Mapping[str, Subscription]):
+    """The subscriptions of a store by id, each read when it is asked for."""
+
+    def __init__(self, live: LiveMatcher) -> None:
+        self._live = live
+
+    def __getitem__(self, id_: str) -> Subscription:
+        try:
+            return self._live.subscription(id_)
+        except SubscriptionNotFoundError as missing:
+            raise KeyError(id_) from missing
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("a store may hold millions: search it")
+
+    def __len__(self) -> int:
+        return len(self._live.matcher)
+
+
+class Matchers:
+    """Safe to use from several threads; ``with`` closes the stores that were opened for it.
+
+    Args:
+        open_: opens a store by its URL.
+    """
+
+    def __init__(self, open_: Callable[[str], Store] = open_store) -> None:
+        self._open = open_
+        self._lock = threading.Lock()
+        self._own: dict[str, LiveMatcher] = {}
+        self._opened: OrderedDict[str, tuple[Store, LiveMatcher]] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            for store, _live in self._opened.values():
+                store.close()
+            self._opened.clear()
+
+    def know(self, url: str, live: LiveMatcher) -> None:
+        """Take an index that is kept by somebody else."""
+        self._own[existing(url)] = live
+
+    def of(self, route: Route) -> LiveMatcher | None:
+        """What the route matches with; None where it has no subscriptions. The first answer for a store reads it all.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            ConfigError: there is no such store.
+        """
+        if route.subscriptions is None:
+            return None
+        url = existing(route.subscriptions.store)
+        with self._lock:
+            if url in self._own:
+                return self._own[url]
+            if url not in self._opened:
+                store = self._open(url)
+                self._opened[url] = store, LiveMatcher(store)
+            self._opened.move_to_end(url)
+            while len(self._opened) > _KEPT:
+                _, (gone, _live) = self._opened.popitem(last=False)
+                gone.close()
+            return self._opened[url][1]

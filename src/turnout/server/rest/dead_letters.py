@@ -1,0 +1,122 @@
+"""``/v1/routes/{name}/dead-letters``: what was set aside, why, and once more through the route."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from turnout.history.dead_letters import DeadLetter, grouped
+from turnout.history.redrive import redrive
+from turnout.server.letters import as_given, letter_at, newest
+from turnout.server.rest.models import Form
+from turnout.server.rest.parts import Reads, TheParts, Writes
+from turnout.server.sandbox import route_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
+
+_MOST = 10_000
+
+
+class LetterModel(BaseModel):
+    """One record, or one delivery of a record, that was set aside. Times are seconds since the epoch."""
+
+    sequence: int = Field(description="in the stream of the letters")
+    stream: str
+    stored: float
+    stage: str | None = Field(description="where it failed; null for a record that no subscription wanted")
+    class_name: str | None
+    reason: str | None
+    subscription: str | None = Field(description="of one delivery, whose it was")
+    destination: str | None
+    tries: int = Field(description="how often it was redriven and failed again")
+    done: bool = Field(description="whether it was delivered since")
+    record: dict[str, Any] = Field(description="as it came; explain takes it")
+
+
+class LetterPage(BaseModel):
+    """Some dead letters, the newest first."""
+
+    items: list[LetterModel]
+    cursor: int | None = Field(description="what to pass as before for the next page; null when this was the last")
+
+
+class GroupModel(BaseModel):
+    """Dead letters with one stage and one reason."""
+
+    stage: str | None
+    reason: str | None
+    count: int
+    first: float
+    last: float
+
+
+class RedriveForm(Form):
+    """Which letters, and how; all of them if nothing is said."""
+
+    sequences: list[int] | None = Field(default=None, max_length=_MOST)
+    stage: str | None = None
+    reason: str | None = None
+    dry_run: bool = Field(default=True, description="deliver nothing, and say what would pass")
+    delete: bool = Field(default=False, description="delete letters that are delivered")
+
+
+@router.get("", summary="Dead letters, the newest first")
+def list_letters(
+    name: str,
+    parts: TheParts,
+    _: Reads,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: int | None = None,
+    stage: str | None = None,
+    reason: str | None = None,
+    done: bool = False,
+) -> LetterPage:
+    letters = newest(route_of(parts.routes.entry(name)), stage=stage, reason=reason, done=done)
+    page = [one for one in letters if before is None or one.sequence < before][: limit + 1]
+    cursor = page[limit - 1].sequence if len(page) > limit else None
+    return LetterPage(items=[_model(one) for one in page[:limit]], cursor=cursor)
+
+
+@router.get("/groups", summary="Dead letters by stage and reason, those first that are most")
+def groups(name: str, parts: TheParts, _: Reads) -> list[GroupModel]:
+    return [
+        GroupModel(
+            stage=one.stage, reason=one.reason, count=one.count, first=one.first / 1e6, last=one.last / 1e6
+        )
+        for one in grouped(newest(route_of(parts.routes.entry(name))))
+    ]  # fmt: skip
+
+
+@router.get("/{sequence}", summary="One dead letter")
+def read_letter(name: str, sequence: int, parts: TheParts, _: Reads) -> LetterModel:
+    return _model(letter_at(route_of(parts.routes.entry(name)), sequence))
+
+
+@router.post("/redrive", summary="Put dead letters through the route as it is now, and deliver what passes")
+def redrive_letters(name: str, form: RedriveForm, parts: TheParts, _: Writes) -> dict[str, Any]:
+    route = route_of(parts.routes.entry(name))
+    letters = newest(route, stage=form.stage, reason=form.reason)[::-1]
+    if form.sequences is not None:
+        chosen = set(form.sequences)
+        letters = [one for one in letters if one.sequence in chosen]
+    return redrive(route, letters, dry_run=form.dry_run, delete=form.delete).as_dict()
+
+
+def _model(letter: DeadLetter) -> LetterModel:
+    return LetterModel(
+        sequence=letter.sequence,
+        stream=letter.stream,
+        stored=letter.stored / 1e6,
+        stage=letter.stage,
+        class_name=letter.class_name,
+        reason=letter.reason,
+        subscription=letter.subscription,
+        destination=letter.destination,
+        tries=letter.tries,
+        done=letter.done,
+        record=as_given(letter.record),
+    )

@@ -1,0 +1,103 @@
+"""``/v1/tap/{name}``: records of a route as they come, before and after one of its stages, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Query
+from fastapi.responses import StreamingResponse
+
+from turnout.conditions import parse
+from turnout.errors import TurnoutError
+from turnout.history.tap import DELIVERED, Tapped, taps
+from turnout.secrets import masked_url
+from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.sandbox import route_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/tap", tags=["routes"])
+
+_AT_ONCE = threading.BoundedSemaphore(8)
+_QUIET_SECONDS = 15.0
+_BEHIND = 100
+
+
+@router.get(
+    "/{name}",
+    summary="Records at one place of a route as they come; what the route masks stays hidden",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def tap(
+    name: str,
+    parts: TheParts,
+    _: Reads,
+    stage: str = DELIVERED,
+    where: Annotated[str, Query(description="a condition, over the metadata as it is there")] = "",
+    rate: Annotated[float, Query(gt=0, le=50, description="records a second at most")] = 5.0,
+    start: Annotated[int | None, Query(ge=1, description="a sequence to begin at; what comes if not given")] = None,
+) -> StreamingResponse:
+    route = route_of(parts.routes.entry(name))
+    stop = threading.Event()
+    condition = parse(where) if where.strip() else None
+    records = taps(route, stage, where=condition, rate=rate, start=start, stop=stop)
+    if not _AT_ONCE.acquire(blocking=False):
+        raise HTTPException(429, "so many records are being looked at that no more can be")
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(records, stop), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(records: Iterator[Tapped], stop: threading.Event) -> AsyncIterator[str]:
+    """Events of what a thread reads, until the browser goes or the route cannot be read."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def put(event: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    work = (records, put, stop, lambda: queue.qsize() > _BEHIND)
+    threading.Thread(target=_read, args=work, name="turnout-tap", daemon=True).start()
+    try:
+        yield "retry: 5000\n\n"
+        while True:
+            try:
+                event = await asyncio.wait_for(queue.get(), _QUIET_SECONDS)
+            except TimeoutError:
+                yield ": nothing new\n\n"
+                continue
+            if event is None:
+                return
+            yield event
+    finally:
+        stop.set()
+
+
+def _read(
+    records: Iterator[Tapped],
+    put: Callable[[str | None], None],
+    stop: threading.Event,
+    behind: Callable[[], bool],
+) -> None:
+    try:
+        for record in records:
+            if behind():
+                # Whoever does not keep up misses some: it is a sample anyway.
+                continue
+            put(_event("record", record.as_dict()))
+    except TurnoutError as failure:
+        put(_event("problem", {"detail": masked_url(str(failure))}))
+    finally:
+        stop.set()
+        put(None)
+        _AT_ONCE.release()
+
+
+def _event(kind: str, body: dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {json.dumps(body, ensure_ascii=False, default=str)}\n\n"

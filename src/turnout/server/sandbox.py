@@ -1,0 +1,74 @@
+"""A record through a route's engine, without Spark and without delivering anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.engine import Program
+from turnout.engine.explain import Explanation, explain
+from turnout.engine.given import Given, record_batch
+from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.server.entry import Entry
+from turnout.server.errors import ConflictError
+from turnout.server.matchers import Matchers, StoredSubscriptions
+from turnout.server.sources import record_at, streams_of
+
+__all__ = ["batch_at", "batch_of", "explained", "route_of"]
+
+
+def route_of(entry: Entry) -> Route:
+    """The route as it runs, or would.
+
+    Raises:
+        ConflictError: no version of it could ever be used.
+    """
+    if entry.version is None:
+        raise ConflictError(f"route {entry.name} cannot be used: {entry.status.reason}")
+    return entry.version.route
+
+
+def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
+    """A record that somebody gives, as the route's source would bring it.
+
+    Raises:
+        ConfigError: it is no record; lists every mistake.
+    """
+    streams = streams_of(route.source) if isinstance(route.source, NatsSource) else []
+    return record_batch([Given.of(record, stream=streams[0] if len(streams) == 1 else None)])
+
+
+def batch_at(route: Route, place: str) -> Any:
+    """A record of the route's source, by ``stream:sequence``, or the sequence alone where there is one stream.
+
+    Raises:
+        ConfigError: it is no such place.
+        ConflictError: the source is no stream.
+        StreamError: there is no such message.
+        ConnectionLostError: the server is away.
+    """
+    source = route.source
+    if not isinstance(source, NatsSource):
+        raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
+    known = streams_of(source)
+    stream, _, sequence = place.strip().rpartition(":")
+    stream = stream or (known[0] if len(known) == 1 else "")
+    if stream not in known or not sequence.isdecimal():
+        problem = f"expected stream:sequence with a stream of {', '.join(known)}, found {place!r}"
+        raise ConfigError([Mistake("at", problem)], what="bad place")
+    return record_at(source, stream, int(sequence))
+
+
+def explained(route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None) -> Explanation:
+    """What becomes of the only record of a batch, matched with the route's subscriptions as they are now.
+
+    Raises:
+        SubscriptionNotFoundError: there is no subscription *asked*.
+        StoreUnavailableError: the store is away.
+    """
+    live = matchers.of(route)
+    if live is None:
+        return explain(Program.of(route), batch, asked=asked)
+    return explain(Program.of(route), batch, live.index(), StoredSubscriptions(live), asked=asked)

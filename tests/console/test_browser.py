@@ -1,0 +1,195 @@
+"""The pages in a real browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import axe_core_python
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.console.browser import MISSING, chromium, driver_of, prefer, requests_of
+from turnout.server.serving import Server
+from turnout.server.supervisor import Phase
+
+pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
+
+AXE = Path(axe_core_python.__file__).with_name("axe.min.js")
+PAGES = (
+    "/",
+    "/routes/orders",
+    "/routes/stock",
+    "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu",
+    "/subscriptions",
+    "/subscriptions/large-in-oulu",
+    "/dead-letters",
+    "/dead-letters/orders",
+    "/dead-letters/orders/1",
+    "/tap?route=orders",
+)
+FOCUSABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    with driver_of(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+def until(driver: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any]) -> Any:
+    return WebDriverWait(driver, 30).until(condition)
+
+
+def text_of(driver: webdriver.Chrome, selector: str) -> str:
+    return str(driver.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", selector))
+
+
+def fill(driver: webdriver.Chrome, selector: str, text: str) -> None:
+    field = driver.find_element(By.CSS_SELECTOR, selector)
+    field.clear()
+    field.send_keys(text)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
+    server: Server, driver: webdriver.Chrome, scheme: str
+) -> None:
+    """No message on the console, no request off the server, no serious finding of axe-core; light and dark."""
+    prefer(driver, scheme)
+    # What is dark differs in its colours alone.
+    only = {"light": "", "dark": ", runOnly: ['color-contrast']"}[scheme]
+    for page in PAGES:
+        driver.get_log("browser")
+        requests_of(driver)
+        driver.get(server.url + page)
+        axe = driver.execute_async_script(
+            f"{AXE.read_text('utf-8')};\nconst done = arguments[arguments.length - 1];"
+            f"axe.run(document, {{resultTypes: ['violations']{only}}})"
+            ".then((all) => done(JSON.stringify(all.violations)));"
+        )
+        serious = [
+            (one["id"], [node["html"] for node in one["nodes"]][:3])
+            for one in json.loads(axe)
+            if one["impact"] in ("serious", "critical")
+        ]
+
+        assert serious == [], page
+        assert [entry["message"] for entry in driver.get_log("browser")] == [], page
+        assert [url for url in requests_of(driver) if not url.startswith((server.url, "data:"))] == [], page
+
+
+def test_light_and_dark_differ(server: Server, driver: webdriver.Chrome) -> None:
+    """As the system asks for it."""
+    colours = {}
+    for scheme in ("light", "dark"):
+        prefer(driver, scheme)
+        driver.get(server.url)
+        colours[scheme] = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    assert colours == {"light": "rgb(247, 248, 250)", "dark": "rgb(20, 23, 28)"}
+
+
+@pytest.mark.parametrize("page", ["/", "/routes/orders", "/sandbox", "/subscriptions"])
+def test_the_keyboard_reaches_every_control(server: Server, driver: webdriver.Chrome, page: str) -> None:
+    """In the order of the page, by Tab alone."""
+    driver.get(server.url + page)
+    controls = driver.execute_script(
+        "const all = [...document.querySelectorAll(arguments[0])].filter((one) => one.checkVisibility());"
+        "all.forEach((one, place) => one.setAttribute('data-place', place)); return all.length;",
+        FOCUSABLE,
+    )
+    reached = set()
+    for _ in range(controls + 5):
+        webdriver.ActionChains(driver).send_keys(Keys.TAB).perform()
+        place = driver.execute_script("return document.activeElement.getAttribute('data-place')")
+        reached.add(place)
+        if len(reached - {None}) == controls:
+            break
+
+    assert {int(place) for place in reached if place is not None} == set(range(controls))
+
+
+def test_pages_fit_a_phone(server: Server, driver: webdriver.Chrome) -> None:
+    """Nothing but what scrolls by itself is wider than the screen."""
+    size = {"width": 375, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        for page in PAGES:
+            driver.get(server.url + page)
+            assert driver.execute_script("return document.documentElement.scrollWidth") <= 375, page
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_list_follows_what_happens(server: Server, driver: webdriver.Chrome) -> None:
+    """Pause and resume by the buttons; the list of another visitor tells it without being loaded again."""
+    driver.get(server.url)
+    state = "tr:has(#route-archive) .state"
+    until(driver, lambda _: text_of(driver, state) == "running")
+    server.routes.pause("archive", who="ann")
+    until(driver, lambda _: text_of(driver, state) == "paused")
+
+    driver.get(f"{server.url}/routes/archive")
+    driver.find_element(By.CSS_SELECTOR, "form[action$='/resume'] button").click()
+    until(driver, lambda _: text_of(driver, ".facts .state") == "running")
+
+    assert server.routes.entry("archive").status.phase is Phase.RUNNING
+
+
+def test_a_record_is_tried_in_the_sandbox(server: Server, driver: webdriver.Chrome) -> None:
+    """Typed, sent by the keyboard, and explained below; a mistake is told there as well."""
+    driver.get(f"{server.url}/sandbox?route=orders")
+    fill(driver, "#record", '{"topic": "orders.3", "value": {"city": "Oulu", "amount": "1"}}')
+    fill(driver, "#subscription", "large-in-oulu")
+    driver.find_element(By.CSS_SELECTOR, "#subscription").send_keys(Keys.ENTER)
+    blamed = until(driver, lambda _: text_of(driver, "#explanation .blame"))
+    fill(driver, "#record", "{")
+    driver.find_element(By.CSS_SELECTOR, "#subscription").send_keys(Keys.ENTER)
+    problem = until(driver, lambda _: text_of(driver, "#explanation .problem"))
+
+    assert "amount" in blamed
+    assert "is not JSON" in problem
+
+
+def test_a_subscription_is_written_tried_and_deleted(server: Server, driver: webdriver.Chrome) -> None:
+    """The condition is read while it is typed; a mistake stands under its place."""
+    driver.get(f"{server.url}/subscriptions")
+    fill(driver, "#condition_text", "town:Oulu AND AND")
+    until(driver, lambda _: "^" in text_of(driver, "#read .caret"))
+    fill(driver, "#condition_text", "town:Rovaniemi")
+    until(driver, lambda _: "It reads: town:Rovaniemi" in text_of(driver, "#read"))
+    fill(driver, "#destinations", "deliver.rovaniemi")
+    fill(driver, "#own", "team=north")
+    driver.find_element(By.CSS_SELECTOR, "form[action='/v1/subscriptions'] button").click()
+    until(driver, lambda _: "town:Rovaniemi" in text_of(driver, "table.list"))
+
+    fill(driver, "#tried", "town:Oulu")
+    driver.find_element(By.CSS_SELECTOR, "form[action='/fragments/trial'] button").click()
+    until(driver, lambda _: "of 400" in text_of(driver, "#trial"))
+
+    driver.get(f"{server.url}/subscriptions?metadata=team%3Dnorth")
+    driver.find_element(By.CSS_SELECTOR, "table.list th a").click()
+    driver.find_element(By.CSS_SELECTOR, "button.danger").click()
+    driver.switch_to.alert.accept()
+    until(driver, lambda _: driver.current_url == f"{server.url}/subscriptions")
+
+    assert "town:Rovaniemi" not in text_of(driver, "table.list")
+
+
+def test_records_are_watched(server: Server, driver: webdriver.Chrome) -> None:
+    """From a sequence on, before and after the stage that was chosen; a pause holds them."""
+    driver.get(f"{server.url}/tap?route=orders")
+    driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
+    fill(driver, "#start", "1")
+    driver.find_element(By.CSS_SELECTOR, "form[data-tap] button").click()
+    until(driver, lambda _: text_of(driver, "#tapped .after").count("town"))
+    driver.find_element(By.CSS_SELECTOR, "[data-pause]").click()
+
+    assert "city" in text_of(driver, "#tapped .before")
+    assert text_of(driver, "[role=status]").startswith("Paused")

@@ -1,0 +1,95 @@
+"""The pages of dead letters, on those that the engine has made."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+
+from starlette.testclient import TestClient
+
+from tests.server.conftest import Bench
+
+
+def test_letters_are_grouped_by_stage_and_reason(shown: TestClient) -> None:
+    """The largest group first; each can be looked at alone."""
+    page = shown.get("/dead-letters/orders").text
+    groups = re.findall(
+        r'data-name="Letters"><a href="\?group=(\d+)".*?>(\d+)</a></td><td data-name="Stage">(\w+)', page
+    )
+    letters = re.findall(r'<th scope="row"><a href="/dead-letters/orders/([^"]+)"', page)
+    one = shown.get("/dead-letters/orders?group=1").text
+
+    assert {stage for _, _, stage in groups} == {"TRANSFORMATION", "VALUE_CONVERTER"}
+    assert [int(count) for _, count, _ in groups] == sorted((int(count) for _, count, _ in groups), reverse=True)
+    assert sum(int(count) for _, count, _ in groups) == len(letters)
+    assert one.count('<th scope="row">') == int(groups[1][1])
+
+
+def test_a_letter_is_shown_as_it_came(shown: TestClient) -> None:
+    """Bytes that are no text as hexadecimal, with the reason beside them."""
+    page = shown.get("/dead-letters/orders").text
+    rows = [row for row in page.split("<tr>") if 'href="/dead-letters/orders/' in row]
+    place = re.search(r"/dead-letters/orders/(\d+)", next(row for row in rows if "VALUE_CONVERTER</td>" in row))
+    assert place is not None
+    letter = shown.get(f"/dead-letters/orders/{place[1]}").text
+
+    assert "00000000  00 01 ff 00 01 02" in letter
+    assert "VALUE_CONVERTER" in letter
+    assert shown.get("/dead-letters/orders/9999").status_code == 404
+    assert shown.get("/dead-letters/orders/x").status_code == 422
+
+
+def test_a_letter_goes_into_the_sandbox_as_the_record_that_it_was(shown: TestClient) -> None:
+    """Trying it there fails as it did before."""
+    page = shown.get("/dead-letters/orders").text
+    link = re.search(r'href="(/sandbox\?route=orders&amp;letter=[^"]+)"', page)
+    assert link is not None
+    sandbox = shown.get(unescape(link[1])).text
+    (written,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", sandbox, re.DOTALL)
+    record = json.loads(unescape(written))
+
+    assert record["topic"].startswith("orders.")
+    assert not any(name.startswith("__connect") for name, _ in record["headers"])
+    assert 'class="outcome dead_lettered"' in sandbox
+
+
+def test_a_route_without_dead_letters_says_how_to_have_them(bench: Bench, console: TestClient) -> None:
+    """Instead of an empty page."""
+    bench.start("a")
+
+    answer = console.get("/dead-letters/a")
+
+    assert answer.status_code == 422
+    assert "deadLetter" in answer.text
+
+
+def test_a_redrive_is_tried_before_it_is_done(shown: TestClient) -> None:
+    """What would become of the letters of a group; nothing is delivered by it."""
+    form = {"stage": "TRANSFORMATION", "reason": "amount: Value (much) was out of range for requested data type"}
+    answer = shown.post("/fragments/dead-letters/orders/redrive", json={**form, "dry_run": True})
+    api = shown.post("/v1/routes/orders/dead-letters/redrive", json={"stage": "TRANSFORMATION"}).json()
+
+    assert "Nothing was delivered" in answer.text
+    assert re.search(r"failed</span>: \d+", answer.text)
+    assert (api["dryRun"], set(api["outcomes"])) == (True, {"failed"})
+
+
+def test_letters_are_listed_page_by_page_for_programs(shown: TestClient) -> None:
+    """The newest first, each once; groups and single ones as well."""
+    seen: list[int] = []
+    before: int | None = None
+    while True:
+        asked = {"limit": 5} | ({} if before is None else {"before": before})
+        page = shown.get("/v1/routes/orders/dead-letters", params=asked).json()
+        seen += [one["sequence"] for one in page["items"]]
+        before = page["cursor"]
+        if before is None:
+            break
+    groups = shown.get("/v1/routes/orders/dead-letters/groups").json()
+    one = shown.get(f"/v1/routes/orders/dead-letters/{seen[0]}").json()
+
+    assert seen == sorted(set(seen), reverse=True)
+    assert sum(group["count"] for group in groups) == len(seen) > 5
+    assert one["record"]["topic"].startswith("orders.")
+    assert one["record"]["stream"] == "ORDERS"

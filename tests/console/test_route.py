@@ -1,0 +1,109 @@
+"""The page of one route."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.testclient import TestClient
+
+from tests.console.scene import orders_text
+from tests.server.conftest import Bench, route_text
+from turnout.console.differences import difference
+from turnout.console.flow_counts import Traffic
+from turnout.console.picture import steps_of
+from turnout.engine.counts import Counts
+from turnout.routes import Route
+from turnout.server.state import MinutePace
+
+
+def test_the_picture_has_each_step_and_what_leaves_it() -> None:
+    """Counts stand where the engine tells them, and what goes on is what is left."""
+    route = Route.parse(orders_text("nats://127.0.0.1:1", "memory://"))
+    total = Counts(read=100, filtered=10, lost_by_weight=5, unmatched=20, delivered=60, dead_lettered=5, messages=90)
+    steps = steps_of(route, Traffic(total, total, 60.0, [], []))
+
+    assert [step.name for step in steps] == [
+        "source", "decode", "no-tests", "town", "amount", "mapping", "match", "sink"
+    ]  # fmt: skip
+    leaving = [(step.name, branch.kind, branch.count) for step in steps for branch in step.branches]
+    assert leaving == [
+        ("no-tests", "filtered", 10),
+        ("amount", "failed", 5),
+        ("mapping", "lost", 5),
+        ("match", "unmatched", 20),
+    ]
+    assert total.read - sum(count for _, _, count in leaving) == total.delivered
+
+
+def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) -> None:
+    """Widths follow the counts; forms go to the REST interface."""
+    page = shown.get("/routes/orders").text
+
+    widths = [float(height) for height in re.findall(r'class="trunk"[^>]*height="([\d.]+)"', page)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > widths[-1] > 0
+    assert len(re.findall(r'<svg class="plot"', page)) == 3
+    assert "nothing yet" not in re.findall(r'<svg class="plot".*?</svg>', page)[0]
+    assert list(re.findall(r'action="/v1/routes/orders/(\w+)"', page)) == [
+        "pause", "resume", "restart", "offsets"
+    ]  # fmt: skip
+    assert "no-tests" in page
+    assert "Orders of all shops" in page
+
+
+def test_mistakes_stand_beside_their_lines(shown: TestClient) -> None:
+    """Each at the line of the file that it is about."""
+    page = shown.get("/routes/stock").text
+    rows = re.findall(r'<tr class="wrong"><td class="number">(\d+)</td><td><code>(.*?)</code>(.*?)</td>', page)
+
+    assert [(number, text.partition(":")[0]) for number, text, _ in rows] == [("4", "unmatchd"), ("5", "trigger")]
+    assert "did you mean" in rows[0][2]
+
+
+def test_revisions_are_told_with_their_difference(bench: Bench, console: TestClient) -> None:
+    """Added and removed lines between a version and the one before it."""
+    bench.start("a")
+    bench.write("a", route_text("a", more="value: {format: json}"))
+    bench.routes.look()
+
+    page = console.get("/routes/a").text
+
+    assert '<span class="added">+value: {format: json}</span>' in page
+    assert len(re.findall(r'<details id="revision-', page)) == 2
+    assert [line.kind for line in difference("a\n", "b\n")] == ["place", "removed", "added"]
+
+
+def test_a_reset_tells_what_it_reads_again(shown: TestClient) -> None:
+    """And what it passes over, by the stream's own ends; a wrong place is told before anything is done."""
+    ask = lambda to: shown.get("/fragments/routes/orders/replay", params={"to": to})  # noqa: E731
+
+    assert "<strong>360 sequences are read again</strong>" in ask("earliest").text
+    assert "<strong>61 sequences are read again</strong> (300 to 360)" in ask("300").text
+    assert "40 sequences are passed over" in ask("latest").text
+    assert ask("361").text.count("nothing is read again and nothing is passed over") == 1
+    assert ask("yesterday").status_code == 422
+
+
+def test_pace_is_kept_minute_by_minute(bench: Bench) -> None:
+    """Micro-batches are added up, and of what a route was behind the most is kept."""
+    bench.state._clock = lambda: 100.0
+    bench.state.add_pace("a", MinutePace(60, 2, 1.0, 10, None))
+    bench.state.add_pace("a", MinutePace(60, 1, 0.5, 5, 2.5))
+    bench.state.add_pace("a", MinutePace(120, 1, 0.5))
+
+    assert bench.state.pace("a") == [MinutePace(60, 3, 1.5, 10, 2.5), MinutePace(120, 1, 0.5)]
+    assert bench.state.pace("a", since=100) == [MinutePace(120, 1, 0.5)]
+
+
+def test_a_lag_that_a_look_finds_is_kept(bench: Bench) -> None:
+    """With the time of the micro-batches of the same minute."""
+    from turnout.server.survey import Lag
+
+    bench.start("a")
+    bench.recorder.lagged("a", Lag({"IN": 7, "ON": 3}, 4.0))
+    bench.run_of("a").deliver(10)
+    bench.recorder.flush()
+
+    rows = bench.state.pace("a")
+
+    assert (sum(row.batches for row in rows), max(row.lag_records or 0 for row in rows)) == (1, 10)

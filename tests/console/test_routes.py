@@ -1,0 +1,90 @@
+"""The page of all routes."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.testclient import TestClient
+
+from tests.server.conftest import Bench, route_text
+from turnout.errors import RunError
+from turnout.server.supervisor import Phase
+
+
+def names(html: str) -> list[str]:
+    return re.findall(r'id="route-([^"]+)"', html)
+
+
+def test_routes_that_need_somebody_come_first(bench: Bench, console: TestClient) -> None:
+    """With the reason; the others follow by name."""
+    bench.start("alpha", "beta", "gamma")
+    bench.write("delta", "name: delta\nsource: {format: natz}\n")
+    for number in (1, 2, 3):
+        bench.run_of("gamma", number).fail(RunError("no luck with nats://ann:secret@a"))
+    bench.wait_phase("gamma", Phase.FAILED)
+    bench.routes.look()
+
+    page = console.get("/")
+    troubled = console.get("/?show=attention")
+
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert names(page.text) == ["delta", "gamma", "alpha", "beta"]
+    assert names(troubled.text) == ["delta", "gamma"]
+    assert "no luck" in page.text
+    assert "secret" not in page.text
+    assert "Needs attention <b>2</b>" in page.text
+
+
+def test_counts_of_the_last_minutes_are_rates_and_a_line(bench: Bench, console: TestClient) -> None:
+    """Records read and messages sent; the line has a point for each minute of the hour."""
+    bench.start("a")
+    bench.run_of("a").deliver(6000, messages=12000)
+    bench.recorder.flush()
+
+    page = console.get("/").text
+
+    (spark,) = re.findall(r'<svg class="spark".*?</svg>', page)
+    assert [len(points.split()) for points in re.findall(r'points="([^"]+)"', spark)] == [60, 60]
+    told = re.search(r"now ([\d.]+)/s in and ([\d.]+)/s out", spark)
+    assert told is not None
+    assert 6000 / 120 <= float(told[1]) <= 6000 / 60 + 0.1
+    assert abs(float(told[2]) - 2 * float(told[1])) < 1.1
+
+
+def test_a_thousand_routes_are_paged_and_searched(bench: Bench, console: TestClient) -> None:
+    """Fifty at a time, by name; a page behind the last one is the last one."""
+    for number in range(120):
+        (bench.folder / f"r{number:04}.yaml").write_text(f"name: r{number:04}\nsource: {{}}\n")
+    bench.routes.look()
+
+    second = console.get("/?page=2").text
+    last = console.get("/?page=99").text
+    searched = console.get("/?q=R0007").text
+
+    assert (names(second)[0], len(names(second))) == ("r0050", 50)
+    assert (names(last)[-1], len(names(last))) == ("r0119", 20)
+    assert names(searched) == ["r0007"]
+    assert "Page 2 of 3" in second
+
+
+def test_names_are_text_and_never_markup(bench: Bench, console: TestClient) -> None:
+    """What a file, a search or a failure says cannot become part of the page."""
+    bench.write("a", route_text("a", more="x: <script>alert(1)</script>"))
+    bench.routes.look()
+
+    for path in ("/", "/?q=<script>alert(2)</script>", "/routes/a", "/routes/<script>alert(3)</script>"):
+        page = console.get(path).text
+        assert not re.search(r"<script>alert", page), path
+
+
+def test_nothing_is_inline_and_nothing_is_from_elsewhere(bench: Bench, console: TestClient) -> None:
+    """The policy allows scripts and styles of the server alone, and the pages need no more."""
+    bench.start("a")
+    for path in ("/", "/routes/a", "/sandbox", "/subscriptions", "/dead-letters", "/tap?route=a"):
+        page = console.get(path)
+        assert page.status_code == 200
+        assert "'unsafe-inline'" not in page.headers["content-security-policy"]
+        assert not re.search(r"\sstyle=|\son[a-z]+=|<style|javascript:", page.text), path
+        assert not re.search(r'(src|href|action)="(https?:)?//', page.text), path
+        assert re.findall(r"<script[^>]*>", page.text) == ['<script type="module" src="/static/console.js">']
+    assert console.get("/static/console.js").headers["content-type"].startswith("text/javascript")

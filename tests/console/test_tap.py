@@ -1,0 +1,53 @@
+"""Watching records as they come."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.testclient import TestClient
+
+
+def events(shown: TestClient, count: int, **asked: Any) -> list[tuple[str, Any]]:
+    """The first events of a tap, by kind."""
+    seen: list[tuple[str, Any]] = []
+    kind = ""
+    with shown.stream("GET", "/v1/tap/orders", params=asked) as answer:
+        assert answer.status_code == 200
+        for line in answer.iter_lines():
+            name, _, text = line.partition(": ")
+            if name == "event":
+                kind = text
+            elif name == "data":
+                seen.append((kind, json.loads(text)))
+                if len(seen) == count:
+                    return seen
+    return seen
+
+
+def test_records_are_told_before_and_after_a_stage(shown: TestClient) -> None:
+    """Those that meet the condition there, from a sequence on."""
+    seen = events(shown, 3, stage="town", where="topic:orders.3", start=1, rate=50)
+
+    assert [kind for kind, _ in seen] == ["record"] * 3
+    first = seen[0][1]
+    assert [one["before"]["topic"] for _, one in seen] == ["orders.3"] * 3
+    assert first["stage"] == "town"
+    assert "city" in first["before"]["value"]
+    assert "town" in first["after"]["value"]
+
+
+def test_what_cannot_be_watched_is_refused(shown: TestClient) -> None:
+    """Before anything is sent: an unknown place, a condition that cannot be read, a route that is not there."""
+    assert shown.get("/v1/tap/orders", params={"stage": "nowhere"}).status_code == 422
+    assert shown.get("/v1/tap/orders", params={"where": "a:"}).status_code == 422
+    assert shown.get("/v1/tap/nobody").status_code == 404
+
+
+def test_the_page_names_the_places_of_a_route(shown: TestClient) -> None:
+    """In their order."""
+    page = shown.get("/tap?route=orders").text
+    places = [page.index(f">{place}</option>") for place in ("source", "no-tests", "town", "amount", "mapped")]
+
+    assert places == sorted(places)
+    assert shown.get("/tap?route=nobody").status_code == 404
