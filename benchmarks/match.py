@@ -172,12 +172,14 @@ def of_matcher(case: Case, count: int) -> Result:
     count = min(count, MATCHED * len(few) // max(1, len(true)) + 1)
     given = given[:count]
     matched = sum(map(len, matcher.match_many(given)))
-    many = best_of(3, lambda: matcher.match_many(given))
+    many = best_of(3, lambda: list(map(list, matcher.match_many(given))))
+    ids = best_of(3, lambda: matcher.match_many(given).ids())
     one_by_one = best_of(3, lambda: [matcher.match(message) for message in given])
     extra = {
         "matches/message": matched / count,
         "build/s": case.size / building(),
         "us": many / count * 1e6,
+        "ids alone us": ids / count * 1e6,
         "one at a time us": one_by_one / count * 1e6,
     }
     return Result(case.name, case.size, count / many, "interpreter, every subscription", count / many / baseline, extra)

@@ -15,12 +15,13 @@ import pytest
 import turnout
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pandas")
+OPTIONAL = ("pyspark", "grpc", "nats", "pymongo", "pandas", "fastapi", "uvicorn")
 HEAVY = ("numpy", "pyarrow", "pydantic")
 PUBLIC = (
     "turnout",
     "turnout.subjects",
     "turnout.conditions",
+    "turnout.protocol",
     "turnout.records",
     "turnout.codecs",
     "turnout.transforms",
@@ -38,9 +39,9 @@ def test_importing_loads_nothing_optional(package: str) -> None:
     assert loaded_by(package, OPTIONAL) == "[]"
 
 
-@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions"])
+@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions", "turnout.protocol"])
 def test_importing_the_smallest_loads_little(package: str) -> None:
-    """Subjects and conditions are for clients, too: they compute on single texts, and need no arrays for it."""
+    """Subjects, conditions and the protocol are for clients, too: they compute on single texts, and need no arrays."""
     assert loaded_by(package, HEAVY) == "[]"
 
 
@@ -105,9 +106,15 @@ def _pure_modules() -> list[str]:
     return [name for name in names if not name.endswith("stores")]
 
 
-@pytest.mark.parametrize("name", _pure_modules())
+def _server_modules() -> list[str]:
+    folder = ROOT / "src" / "turnout" / "server"
+    parts = {"turnout.server": folder, "turnout.server.rest": folder / "rest"}
+    return [f"{name}.{found.name}" for name, path in parts.items() for found in pkgutil.iter_modules([str(path)])]
+
+
+@pytest.mark.parametrize("name", [*_pure_modules(), *_server_modules()])
 def test_examples_in_docstrings_run(name: str) -> None:
-    """Examples in the docstrings of the pure packages give what they say."""
+    """Examples in the docstrings of the pure packages and of the server give what they say."""
     result = doctest.testmod(importlib.import_module(name))
 
     assert result.failed == 0

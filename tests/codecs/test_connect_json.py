@@ -277,3 +277,19 @@ def test_what_is_written_is_read_again(pair: tuple[Schema, st.SearchStrategy[Any
     assert not errors
     assert {schema} == {block.schema for block in blocks}
     assert values == decoded(OWN, *encoded(OWN, schema, *values))
+
+
+def test_decimals_are_written_as_numbers() -> None:
+    """With `NUMERIC` a decimal is a number with all its digits, also as a default in the schema (KIP-481)."""
+    of = codec(format="connect-json", decimal__format="NUMERIC")
+    schema = Schema("bytes", True, name=DECIMAL, version=1, parameters=(("scale", "2"),), default=Decimal("1.50"))
+    texts = encoded(of, schema, Decimal("12.10"), Decimal("-0.00"), Decimal("1E+3"), None)
+    head = texts[0].partition(b'"payload":')[0]
+
+    assert b'"default":1.50' in head
+    assert [text.removeprefix(head) for text in texts] == [
+        b'"payload":12.10}',
+        b'"payload":0.00}',
+        b'"payload":1E+3}',
+        b'"payload":1.50}',
+    ]

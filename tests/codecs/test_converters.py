@@ -46,7 +46,7 @@ def test_nothing_is_said_of_what_is_not_there() -> None:
         ("value.converter", "io.confluent.connect.avro.AvroConverter", "there are org.apache.kafka.connect.json"),
         ("value.converter", "org.apache.kafka.connect.json.JsonConvertor", "did you mean JsonConverter?"),
         ("key.converter.schemas.enable", "yes", "expected true or false, found 'yes'"),
-        ("key.converter.decimal.format", "NUMERIC", "expected BASE64"),
+        ("key.converter.decimal.format", "PLAIN", "expected BASE64 or NUMERIC"),
         ("key.converter.schema.enable", "true", "known here are schemas.enable"),
         ("header.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter", "stay the bytes"),
     ],

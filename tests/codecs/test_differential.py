@@ -156,6 +156,37 @@ def test_what_is_read_is_written_as_kafka_writes_it(kafka: ConverterHost, replac
     assert dict(zip(texts, parsed(expected), strict=True)) == dict(zip(texts, parsed(found), strict=True))
 
 
+NUMBERS = ("0", "-0", "0.00", "-0.0", "12.25", "-1250", "1E5", "1e-7", "0.0000001", "1.50", "100", "1E+30", "-7.5E-10",
+           "123456789012345678901234567890.123456789", '"AA=="', '"BOI="', '"x"', "null", "true", "[]")  # fmt: skip
+
+
+@pytest.mark.parametrize("reads", ["BASE64", "NUMERIC"])
+@pytest.mark.parametrize("given", [True, False], ids=["given schema", "own schema"])
+def test_decimals_as_numbers_are_written_as_kafka_writes_them(kafka: ConverterHost, given: bool, reads: str) -> None:
+    """Digit by digit, in values, lists, maps and the schema's defaults, whatever form they were read in (KIP-481)."""
+    numbers = struct(
+        price=decimal(2, default=1.25), list=schema("array", items=decimal(0)),
+        map=schema("map", keys=schema("string", optional=False), values=decimal(-3)),
+        real=schema("double", default=0.25),
+    )  # fmt: skip
+    of = codec_of(Format("connect-json", value_schema=numbers if given else None, decimal_format="NUMERIC"))
+    head = f'{{"schema":{json.dumps(numbers)},"payload":'
+    texts = [
+        f'{head}{{"price":{number},"list":[{number}],"map":{{"k":{number}}},"real":1.5}}}}'.encode()
+        for number in NUMBERS
+    ] + [f'{head}{{"real":null}}}}'.encode(), None]
+    converter = (JSON, {"decimal.format": "NUMERIC"})
+
+    expected = kafka.rewritten((JSON, {"decimal.format": reads}), converter, texts)
+
+    assert exactly(expected) == exactly(ours(of, of, texts))
+
+
+def exactly(texts: Sequence[Any]) -> list[Any]:
+    """JSON with its fractions as they are written."""
+    return [json.loads(text, parse_float=str, parse_int=str) if isinstance(text, bytes) else text for text in texts]
+
+
 @pytest.mark.parametrize("payload", BEYOND.values(), ids=BEYOND)
 def test_what_breaks_its_schema_is_refused(kafka: ConverterHost, payload: Any) -> None:
     """Where JsonConverter makes do with another number; this is known and meant."""

@@ -36,9 +36,18 @@ def test_settings_are_read_as_both_spell_them() -> None:
     assert Format("raw") == Format.from_config({}) == Format.from_config(None)
 
 
+def test_decimals_are_bytes_or_numbers() -> None:
+    """KIP-481's setting, in capitals or not, as both spell it."""
+    dotted, camel = ({"format": "connect-json", name: "numeric"} for name in ("decimal.format", "decimalFormat"))
+
+    assert Format.from_config(dotted) == Format.from_config(camel) == Format("connect-json", decimal_format="NUMERIC")
+    assert Format.from_config({"format": "connect-json"}).decimal_format == "BASE64"
+
+
 @pytest.mark.parametrize(
     ("config", "place", "about"),
     [
+        ({"format": "connect-json", "decimal.format": "text"}, "decimal.format", "expected BASE64 or NUMERIC"),
         ({"format": "avro"}, "format", "expected one of raw, json"),
         ({"format": "jsn"}, "format", 'did you mean "json"?'),
         ({"format": "json", "schema": {"type": "struct"}}, "schema", "a DDL string"),

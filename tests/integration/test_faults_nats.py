@@ -1,19 +1,17 @@
-"""Kills, restarts, pauses and cut connections while messages pass; afterwards they are counted.
+"""Kills, restarts, pauses and cut connections while a query passes messages on; afterwards they are counted.
 
-The short runs are part of the suite. ``make soak`` runs the long one, ten minutes over a million messages.
+`test_chaos` does it to a route, for long and at random.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -26,7 +24,7 @@ from tests.integration.routes import wait_for
 from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
+from turnout.wire import Connection, Publisher, create_stream, stream_info
 
 
 class Pipeline:
@@ -36,7 +34,6 @@ class Pipeline:
         self.work, self.server, self.per_trigger = work, server, per_trigger
         self.url = url or server.url
         self.process: subprocess.Popen[bytes] | None = None
-        self.kills = 0
 
     def start(self, partitions: int = 2) -> None:
         arguments = [self.url, str(self.work / "checkpoint"), str(self.per_trigger), str(partitions)]
@@ -54,20 +51,6 @@ class Pipeline:
                 one.send_signal(signal.SIGKILL)
         psutil.wait_procs(family, 10)
         self.process.wait(10)
-        self.kills += 1
-
-    def kill_a_worker(self) -> bool:
-        """kill -9 of one Python worker, as the kernel does when memory is short; False when there is none."""
-        assert self.process is not None
-        try:
-            family = psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.Error:
-            return False
-        workers = [one for one in family if _is_daemon(one) and _is_daemon(one.parent())]
-        if workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                random.choice(workers).send_signal(signal.SIGKILL)
-        return bool(workers)
 
     def finish(self, timeout: float) -> int:
         assert self.process is not None
@@ -75,14 +58,6 @@ class Pipeline:
 
     def last_words(self) -> str:
         return (self.work / "driver.log").read_text(errors="replace")[-3000:]
-
-
-def _is_daemon(process: psutil.Process | None) -> bool:
-    """Whether it is PySpark's daemon or one of the workers that it forks; one that is just ending is neither."""
-    try:
-        return process is not None and "pyspark.daemon" in " ".join(process.cmdline())
-    except psutil.Error:
-        return False
 
 
 def stored(server: NatsServer) -> int:
@@ -219,56 +194,3 @@ def test_a_checkpoint_that_cannot_be_written(
     with pytest.raises(Exception, match="Mkdirs failed"):
         copy_stream(low_latency, server.url, small_disk("ro,size=8m") / "checkpoint", 50).awaitTermination(120)
     assert stored(server) == 0
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1500)
-def test_ten_minutes_of_everything(tmp_path: Path, server: NatsServer) -> None:
-    """A million messages through kills of driver and workers, restarts, pauses and cuts, at random."""
-    count, minutes = (
-        int(os.environ.get("TURNOUT_SOAK_MESSAGES", "1000000")), float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
-    )  # fmt: skip
-    seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
-    print(f"seed {seed}")
-    random.seed(seed)
-    fill(server, count)
-    with CuttingProxy(server.port) as proxy:
-        per_trigger = int(count / (minutes * 60 * 2))
-        pipeline = Pipeline(tmp_path, server, per_trigger=per_trigger, url=proxy.url)
-        pipeline.start()
-        done: dict[str, int] = {}
-
-        def moved(before: int) -> bool:
-            assert pipeline.process is not None
-            now = stored(server)
-            if pipeline.process.poll() is not None and now < count:
-                # In local mode a task that dies takes the query with it, some seconds later: what runs the driver
-                # starts it again.
-                pipeline.start(random.choice([1, 2, 3]))
-            return now > before or now == count
-
-        deadline = time.monotonic() + minutes * 60
-        while time.monotonic() < deadline and stored(server) < count:
-            wait_until(partial(moved, stored(server)), 120, pipeline)
-            time.sleep(random.uniform(0, 8))
-            fault = random.choice(["kill", "worker", "restart", "pause", "cut"])
-            done[fault] = done.get(fault, 0) + 1
-            if fault == "worker":
-                pipeline.kill_a_worker()
-            elif fault == "restart":
-                server.restart(kill=random.random() < 0.5)
-            elif fault == "pause":
-                pause(server, random.uniform(0.5, 5))
-            elif fault == "cut":
-                proxy.cut()
-            assert pipeline.process is not None
-            if fault == "kill" and pipeline.process.poll() is None:
-                pipeline.kill()
-        while stored(server) < count:
-            if pipeline.finish(600) != 0:
-                pipeline.start()
-        print(f"faults {done}, kills of the driver {pipeline.kills}")
-        pipeline.finish(300)
-    check(server, count)
-    with Connection.open(server.url) as connection:
-        assert set(subject_counts(connection, "OUT").values()) == {1}

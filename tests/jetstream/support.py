@@ -23,7 +23,7 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         async def limited() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await test(*args, **kwargs)
 
         asyncio.run(limited())

@@ -16,8 +16,8 @@ from turnout.jetstream.errors import (
     RequestTimeoutError,
     StatusError,
 )
-from turnout.jetstream.status import Status
 from turnout.jetstream.subscribe import create_consumer
+from turnout.protocol.status import Status
 
 
 @asynchronous

@@ -125,6 +125,7 @@ def test_what_is_used_of_nats_py() -> None:
     parameters = list(inspect.signature(client._process_msg).parameters)
     assert parameters == ["sid", "subject", "reply", "data", "headers"]
     assert next(iter(inspect.signature(client._remove_sub).parameters)) == "sid"
+    assert list(inspect.signature(client._process_info).parameters) == ["info", "initial_connection"]
     assert isinstance(Connection()._ps, FrameParser)
 
 

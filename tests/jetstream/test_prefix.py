@@ -25,8 +25,8 @@ from turnout.jetstream.kv import KeyExistsError, KeyNotFoundError
 from turnout.jetstream.kv_config import KeyValueConfig
 from turnout.jetstream.kv_watch import WatchOptions
 from turnout.jetstream.object_info import ObjectStoreConfig
-from turnout.jetstream.prefix import Prefix
 from turnout.jetstream.stream_config import StreamSource
+from turnout.protocol.prefix import Prefix
 
 
 def conf(name: str, **places: object) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.certificates import make_certificates
 from tests.jetstream.support import Errors, asynchronous, eventually, stream_of_messages
+from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
@@ -116,3 +118,65 @@ async def test_reconnecting(pems: Path) -> None:
             await eventually(stored, 20)
 
             assert [*first, (await messages.next(20)).sequence] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("way", ["scheme", "scheme with credentials", "second of two", "tls option", "token"])
+@asynchronous
+async def test_no_password_crosses_in_the_clear(nats_server: NatsServer, way: str) -> None:
+    """TLS that is asked for and not offered ends the attempt before anything is sent: no byte of ours crosses."""
+    with CuttingProxy(nats_server.port) as proxy:
+        place = f"127.0.0.1:{proxy.port}"
+        login: dict[str, Any] = {"user": "ann", "password": "s3cr3t-pw"}
+        ways: dict[str, tuple[str | list[str], dict[str, Any]]] = {
+            "scheme": (f"tls://{place}", login),
+            "scheme with credentials": (f"tls://ann:s3cr3t-pw@{place}", {}),
+            "second of two": ([f"nats://{place}", f"tls://{place}"], login),
+            "tls option": (f"nats://{place}", {**login, "tls": ssl.create_default_context()}),
+            "token": (f"tls://{place}", {"token": "s3cr3t-token"}),
+        }
+        servers, options = ways[way]
+        with pytest.raises(StreamError, match="offers no TLS, and TLS is asked for") as refusal:
+            async with connect(servers, **options):
+                pass
+
+        assert bytes(proxy.sent) == b""
+        assert "s3cr3t" not in str(refusal.value)
+
+
+@asynchronous
+async def test_a_server_that_only_offers_tls(pems: Path) -> None:
+    """Where the server takes both, one who asks for TLS gets it, and one who does not stays in the clear."""
+    config = f"{secured(pems)}\nallow_non_tls: true"
+    with NatsServer(config=config) as server, CuttingProxy(server.port) as proxy:
+        async with connect(f"tls://localhost:{proxy.port}", tls=trust(pems)) as js:
+            assert await use(js) == 300
+        assert b"CONNECT" not in proxy.sent
+        async with connect(f"nats://localhost:{proxy.port}") as js:
+            await js.account_info()
+        assert b"CONNECT" in proxy.sent
+
+
+@asynchronous
+async def test_a_server_that_comes_back_without_tls(pems: Path) -> None:
+    """A reconnect is as careful as the first connection: it reports the refusal and waits for a server with TLS."""
+    with NatsServer(config=secured(pems)) as server, CuttingProxy(server.port) as proxy:
+        errors = Errors()
+        url = f"tls://localhost:{proxy.port}"
+        async with connect(url, tls=trust(pems), error_callback=errors, user="ann", password="s3cr3t-pw") as js:
+            await js.account_info()
+            server.stop()
+            proxy.sent.clear()
+            with NatsServer(port=server.port):
+                await errors.expect(StreamError, 30)
+                assert b"s3cr3t" not in proxy.sent
+                assert b"CONNECT" not in proxy.sent
+            server.start()
+
+            async def answered() -> bool:
+                try:
+                    await js.account_info()
+                except (StreamError, ConnectionLostError):
+                    return False
+                return True
+
+            await eventually(answered, 30)

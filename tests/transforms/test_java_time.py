@@ -13,6 +13,7 @@ import pytest
 from turnout.transforms.java_time import JavaTimeError
 from turnout.transforms.java_time_parse import time_parser
 from turnout.transforms.java_time_print import time_printer, time_unit
+from turnout.transforms.java_zone_names import NAMES
 
 JAVA: dict[str, Any] = json.loads(Path(__file__).with_name("java_times.json").read_text(encoding="utf-8"))
 NOW = datetime.fromisoformat(JAVA["now"])
@@ -101,3 +102,36 @@ def test_the_finest_letter_tells_what_prints_the_same(pattern: str, unit: int) -
     """All times of a unit print alike."""
     assert unit == time_unit(pattern)
     assert time_printer(pattern)(unit) == time_printer(pattern)(2 * unit - 1)
+
+
+ZONES: dict[str, Any] = json.loads(Path(__file__).with_name("java_zones.json").read_text(encoding="utf-8"))
+
+
+def _east(wall: str, name: str, pattern: str) -> int | None:
+    """How many minutes a named zone is east of UTC when its clocks show a time, as the text is read."""
+    zoneless, millis = time_parser(pattern.rstrip(" zZ"))(wall), time_parser(pattern)(f"{wall} {name}")
+    assert zoneless is not None
+    return None if millis is None else (zoneless - millis) // 60_000
+
+
+@pytest.mark.parametrize("letter", ["z", "Z", "zzzz"])
+def test_names_of_zones_are_read_as_in_java(letter: str) -> None:
+    """Short and long, in winter, in summer, long ago and later (JDK 17, en_US); what is no name is refused."""
+    pattern = f"yyyy-MM-dd HH:mm:ss {letter}"
+    offsets = [[name, *(_east(wall, name, pattern) for wall in ZONES["walls"])] for name, *_ in ZONES["read"]]
+
+    assert offsets == ZONES["read"]
+    assert offsets == [[name, *(_east(wall, name.lower(), pattern) for wall in ZONES["walls"])] for name, *_ in offsets]
+
+
+def test_every_name_is_compared() -> None:
+    """No name of a zone is read that Java was not asked about."""
+    assert {one.name for one in NAMES} <= {name for name, *_ in ZONES["read"]}
+
+
+@pytest.mark.parametrize("year", ["0001", "1582", "1899", "9999", "10000", "292278994"])
+def test_names_of_zones_go_with_any_year(year: str) -> None:
+    """Before the first change of an offset and after the last day of Python's calendar the name still counts."""
+    wall = f"{year}-01-01 00:00:00"
+
+    assert _east(wall, "PST", "yyyy-MM-dd HH:mm:ss z") == -480

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.vectors.outcome import Outcome
 from turnout.jetstream.errors import NotJetStreamMessageError
-from turnout.jetstream.reply import JSAck
+from turnout.protocol.positions import JSAck
 
 _FIELDS = (
     "version",

@@ -22,6 +22,8 @@ class CuttingProxy:
         self._open: list[socket.socket] = []
         self._closed = False
         self.cuts = 0
+        self.sent = bytearray()
+        """What clients sent, of all connections together."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -42,12 +44,14 @@ class CuttingProxy:
                 continue
             self._open.append(server)
             budget = self._budgets.pop(0) if self._budgets else -1
-            threading.Thread(target=self._pass, args=(client, server, -1), daemon=True).start()
+            threading.Thread(target=self._pass, args=(client, server, -1, self.sent), daemon=True).start()
             threading.Thread(target=self._pass, args=(server, client, budget), daemon=True).start()
 
-    def _pass(self, source: socket.socket, target: socket.socket, budget: int) -> None:
+    def _pass(self, source: socket.socket, target: socket.socket, budget: int, seen: bytearray | None = None) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
+                if seen is not None:
+                    seen += data
                 if 0 <= budget <= len(data):
                     target.sendall(data[:budget])
                     self.cuts += 1

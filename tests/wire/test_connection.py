@@ -16,10 +16,12 @@ from typing import Any
 
 import nkeys
 import pytest
+from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
 from turnout.errors import ConfigError, ConnectionLostError, StreamError
+from turnout.protocol.servers import Server
 from turnout.wire import Connection, ConnectionOptions, Publisher, PullReader, Range, create_stream, stream_info
 
 
@@ -37,7 +39,7 @@ def test_requests_and_the_api(nats_server: NatsServer) -> None:
         assert stream_info(connection, "CONN")["state"]["messages"] == 1
         with pytest.raises(StreamError) as missing:
             connection.api("STREAM.INFO.NO")
-        with pytest.raises(StreamError, match=r"nobody listens on 'nothing.here'") as nobody:
+        with pytest.raises(StreamError, match=r"nobody answers on 'nothing.here'") as nobody:
             connection.request("nothing.here")
 
     assert (missing.value.code, missing.value.err_code, nobody.value.code) == (404, 10059, 503)
@@ -266,10 +268,33 @@ def test_a_server_that_is_not_trusted(pems: Path) -> None:
             assert connection.ping()
 
 
-def test_tls_that_the_server_does_not_offer(nats_server: NatsServer) -> None:
-    """Who asks for TLS does not get a connection in the clear."""
-    with pytest.raises(StreamError, match="offers no TLS"):
-        Connection.open(nats_server.url.replace("nats://", "tls://"))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"servers": "tls://ann:s3cr3t-pw@{}"},
+        {"servers": "nats://{}", "tls": "true", "token": "s3cr3t-token"},
+        {"servers": "nats://{0},tls://{0}", "user": "ann", "password": "s3cr3t-pw"},
+    ],
+)
+def test_no_password_crosses_in_the_clear(nats_server: NatsServer, options: dict[str, str]) -> None:
+    """TLS that is asked for and not offered ends the attempt before anything is sent: no byte of ours crosses."""
+    with CuttingProxy(nats_server.port) as proxy:
+        place = f"127.0.0.1:{proxy.port}"
+        given = {name: value.format(place) for name, value in options.items()}
+        with pytest.raises(StreamError, match="offers no TLS, and TLS is asked for") as refusal:
+            Connection.open(ConnectionOptions.from_mapping(given))
+
+        assert bytes(proxy.sent) == b""
+        assert "s3cr3t" not in str(refusal.value)
+
+
+def test_one_address_with_tls_is_enough_to_ask_for_it(nats_server: NatsServer) -> None:
+    """Options that were put together by hand are as careful as those that were read."""
+    with CuttingProxy(nats_server.port) as proxy:
+        with pytest.raises(StreamError, match="offers no TLS"):
+            Connection.open(ConnectionOptions((Server("127.0.0.1", proxy.port, tls=True),)))
+
+        assert bytes(proxy.sent) == b""
 
 
 def test_a_prefix_through_an_account_import() -> None:

@@ -1,12 +1,16 @@
-"""What the commands that talk to JetStream share: their options, and running a coroutine with a clear end."""
+"""What the commands that talk to JetStream share: their options, and running a coroutine with a clear end.
+
+No option takes a secret: what stands on a command line can be read by everybody on the machine. Passwords, tokens and
+seeds come from the environment or from files.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.options import ConnectionOptions
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
 
 __all__ = [
+    "SECRETS",
     "Access",
     "Ca",
     "Cert",
@@ -28,8 +34,10 @@ __all__ = [
     "InboxPrefix",
     "KeyFile",
     "Prefix",
+    "SeedFile",
     "Server",
     "Timeout",
+    "User",
     "run",
     "show",
 ]
@@ -40,11 +48,41 @@ Server = Annotated[str, typer.Option("--server", "-s", envvar="NATS_URL", help="
 Prefix = Annotated[str | None, typer.Option(help="API prefix of another account's JetStream (ADR-19).")]
 Domain = Annotated[str | None, typer.Option(help="Domain of the JetStream, behind a leaf node.")]
 InboxPrefix = Annotated[str, typer.Option(help="Where answers come; an account import needs one that it exports.")]
-Creds = Annotated[str | None, typer.Option(envvar="NATS_CREDS", help="Credentials file.")]
+Creds = Annotated[
+    Path | None, typer.Option("--credentials", "--creds", envvar="NATS_CREDS", help="Credentials file (.creds).")
+]
+User = Annotated[
+    str | None, typer.Option(envvar="TURNOUT_NATS_USER", help="User; the password is in TURNOUT_NATS_PASSWORD.")
+]
+SeedFile = Annotated[
+    Path | None, typer.Option("--nkey-seed-file", envvar="NATS_NKEY", help="File with an nkey's seed.")
+]
 Ca = Annotated[Path | None, typer.Option("--tls-ca", envvar="NATS_CA", help="Authority of the server (PEM).")]
 Cert = Annotated[Path | None, typer.Option("--tls-cert", envvar="NATS_CERT", help="Our certificate (PEM).")]
 KeyFile = Annotated[Path | None, typer.Option("--tls-key", envvar="NATS_KEY", help="Its private key (PEM).")]
-Timeout = Annotated[float, typer.Option(help="Seconds that a request may take.")]
+Timeout = Annotated[float, typer.Option(help="Seconds that connecting, or a request, may take.")]
+
+SECRETS: Mapping[str, str] = {
+    "TURNOUT_NATS_PASSWORD": "password",
+    "TURNOUT_NATS_TOKEN": "token",
+    "TURNOUT_NATS_NKEY_SEED": "nkeySeed",
+}
+"""Environment variables that hold secrets, and the option that each stands for."""
+
+_FLAGS = {
+    "servers": "--server",
+    "apiPrefix": "--prefix",
+    "domain": "--domain",
+    "inboxPrefix": "--inbox-prefix",
+    "user": "--user",
+    "credentials": "--credentials",
+    "nkeySeedFile": "--nkey-seed-file",
+    "tlsCa": "--tls-ca",
+    "tlsCert": "--tls-cert",
+    "tlsKey": "--tls-key",
+    "timeout": "--timeout",
+    **{option: variable for variable, option in SECRETS.items()},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +93,9 @@ class Access:
     prefix: str | None
     domain: str | None
     inbox_prefix: str
-    creds: str | None
+    creds: Path | None
+    user: str | None
+    seed_file: Path | None
     ca: Path | None
     cert: Path | None
     key: Path | None
@@ -65,34 +105,50 @@ class Access:
         """A connection; its errors go to standard error.
 
         Raises:
-            ConfigError: the certificates cannot be read.
+            ConfigError: an option cannot be, or names a file that cannot be read.
         """
         from turnout.jetstream import connect
 
-        options: dict[str, Any] = {"user_credentials": self.creds} if self.creds else {}
-        if self.ca or self.cert or self.key:
-            options["tls"] = self._tls()
-        return connect(
-            self.server,
-            prefix=self.prefix,
-            domain=self.domain,
-            inbox_prefix=self.inbox_prefix,
-            timeout=self.timeout,
-            error_callback=lambda failure: show(str(failure)),
-            **options,
-        )
+        _warn_of_user_info(self.server)
+        return connect(self.options(os.environ), error_callback=lambda failure: show(str(failure)))
 
-    def _tls(self) -> ssl.SSLContext:
+    def options(self, environment: Mapping[str, str]) -> ConnectionOptions:
+        """The same as both clients understand it, with what the *environment* holds of secrets.
+
+        Raises:
+            ConfigError: as `open`; each mistake names its flag or variable.
+        """
         if bool(self.cert) != bool(self.key):
             raise ConfigError([Mistake("--tls-cert", "a certificate and its key belong together")])
+        named: dict[str, object] = {
+            "servers": self.server,
+            "apiPrefix": self.prefix,
+            "domain": self.domain,
+            "inboxPrefix": self.inbox_prefix,
+            "user": self.user,
+            "credentials": self.creds,
+            "nkeySeedFile": self.seed_file,
+            "tlsCa": self.ca,
+            "tlsCert": self.cert,
+            "tlsKey": self.key,
+            "timeout": self.timeout,
+            "connectTimeout": self.timeout,
+            **{option: environment.get(variable) for variable, option in SECRETS.items()},
+        }
         try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.cert:
-                context.load_cert_chain(self.cert, self.key)
-        except OSError as failure:
-            # ssl.SSLError is one too: a file that is not there, or that is no certificate.
-            raise ConfigError([Mistake("--tls-ca, --tls-cert, --tls-key", str(failure))]) from failure
-        return context
+            return ConnectionOptions.from_mapping({name: str(value) for name, value in named.items() if value})
+        except ConfigError as wrong:
+            mistakes = [Mistake(_FLAGS.get(one.path, one.path), one.problem) for one in wrong.mistakes]
+            raise ConfigError(mistakes, what="NATS connection") from None
+
+
+def _warn_of_user_info(server: str) -> None:
+    """Say so where a secret was given on the command line; from the environment it is nobody's business."""
+    if "@" in server and any(server in argument for argument in sys.argv[1:]):
+        show(
+            "everybody on this machine can read the login in --server while this runs: use --user and "
+            f"{', '.join(SECRETS)}, --credentials, or NATS_URL"
+        )
 
 
 def show(text: str) -> None:

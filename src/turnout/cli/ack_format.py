@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         """Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for what is none."""
         from turnout.errors import ConfigError, Mistake
         from turnout.jetstream.errors import NotJetStreamMessageError
-        from turnout.jetstream.reply import JSAck
+        from turnout.protocol.positions import JSAck
 
         mistakes = []
         for text in tokens:

@@ -16,6 +16,7 @@ import typer
 import turnout.cli
 from turnout.cli.exits import WRONG_REQUEST, exit_code_of
 from turnout.errors import TurnoutError
+from turnout.secrets import masked_url
 
 __all__ = ["build_app", "main"]
 
@@ -59,7 +60,8 @@ def main() -> None:
     try:
         build_app()()
     except TurnoutError as failure:
-        sys.stderr.write(f"turnout: {failure}\n")
+        # Messages are composed without secrets; this is for those of other libraries that they quote.
+        sys.stderr.write(f"turnout: {masked_url(str(failure))}\n")
         sys.exit(exit_code_of(failure))
     except FileNotFoundError as failure:
         sys.stderr.write(f"turnout: {failure.filename}: no such file\n")

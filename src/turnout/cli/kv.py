@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._jetstream import Access, Ca, Cert, Creds, Domain, InboxPrefix, KeyFile, Prefix, Server, Timeout, run
+from turnout.cli._jetstream import (
+    Access,
+    Ca,
+    Cert,
+    Creds,
+    Domain,
+    InboxPrefix,
+    KeyFile,
+    Prefix,
+    SeedFile,
+    Server,
+    Timeout,
+    User,
+    run,
+)
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
@@ -82,6 +96,8 @@ def _options(
     domain: Domain = None,
     inbox_prefix: InboxPrefix = "_INBOX",
     creds: Creds = None,
+    user: User = None,
+    nkey_seed_file: SeedFile = None,
     tls_ca: Ca = None,
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
@@ -95,6 +111,8 @@ def _options(
         domain=domain,
         inbox_prefix=inbox_prefix,
         creds=creds,
+        user=user,
+        seed_file=nkey_seed_file,
         ca=tls_ca,
         cert=tls_cert,
         key=tls_key,

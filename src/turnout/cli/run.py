@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from turnout.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from turnout.routes import Route
-    from turnout.spark.running.job import RunResult
+    from turnout.spark.running.progress import Progress, RunResult
 
 __all__ = ["log_beside", "register", "result_json"]
 
@@ -34,12 +35,16 @@ def register(app: typer.Typer) -> None:
         checkpoint: Annotated[str | None, typer.Option(help="The folder of the run's progress.")] = None,
         spark_log: Annotated[Path | None, typer.Option(help="Where Spark's own messages go.")] = None,
         as_json: AsJson = False,
+        json_lines: Annotated[
+            bool, typer.Option("--json-lines", help="Print a line of JSON for each micro-batch, and one at the end.")
+        ] = False,
     ) -> None:
         """Run a route against its servers; go on where its checkpoint stands."""
-        _run(route, once=once, master=master, checkpoint=checkpoint, spark_log=spark_log, as_json=as_json)
+        form = "lines" if json_lines else "json" if as_json else "text"
+        _run(route, once=once, master=master, checkpoint=checkpoint, spark_log=spark_log, form=form)
 
 
-def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, as_json: bool) -> None:
+def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_log: Path | None, form: str) -> None:
     from turnout.routes import Route
 
     loaded = Route.load(file)
@@ -54,7 +59,8 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
         raise MissingExtraError("spark", missing.name or "pyspark") from missing
 
     spare_pandas()
-    screen = console(quiet=as_json)
+    _log_to_standard_error()
+    screen = console(quiet=form != "text")
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
     look_ahead(loaded)
     log = spark_log or log_beside(loaded, checkpoint)
@@ -63,13 +69,23 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
         route_session(loaded, master=master, log=log) as spark,
         run_display(screen, loaded.name) as display,
     ):
-        result = run_route(loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=display)
-    if as_json:
-        typer.echo(json.dumps(result_json(result), indent=1))
+        progressed = _print_progress if form == "lines" else display
+        result = run_route(loaded, spark, once=once, checkpoint=checkpoint, stop=stop, on_progress=progressed)
+    if form != "text":
+        typer.echo(json.dumps(result_json(result), indent=1 if form == "json" else None))
     screen.print(run_summary(loaded.name, result))
     if not result.counts.conserved:
         screen.print(f"records are missing: {result.counts.read:,} read, {result.counts.accounted:,} accounted for")
         raise typer.Exit(FAILED)
+
+
+def _log_to_standard_error() -> None:
+    """Show warnings as they are, and nothing of py4j, which logs with a trace what it raises all the same."""
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: "py4j" not in record.pathname)
+    handler.setLevel(logging.WARNING)
+    if not logging.root.handlers:
+        logging.root.addHandler(handler)
 
 
 def log_beside(route: Route, checkpoint: str | None) -> Path | None:
@@ -78,6 +94,18 @@ def log_beside(route: Route, checkpoint: str | None) -> Path | None:
 
     folder = local_folder(str(checkpoint or checkpoint_of(route)))
     return folder.parent / "spark.log" if folder else None
+
+
+def _print_progress(progress: Progress) -> None:
+    """A line for a micro-batch; counts are those since the run began."""
+    line = {
+        "batch": progress.batch,
+        "counts": progress.counts.as_dict(),
+        "seconds": round(progress.seconds, 3),
+        "batch_seconds": round(progress.batch_seconds, 3),
+        "revision": progress.revision,
+    }
+    typer.echo(json.dumps(line))
 
 
 def result_json(result: RunResult) -> dict[str, Any]:

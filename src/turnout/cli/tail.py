@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._jetstream import Access, Ca, Cert, Creds, Domain, InboxPrefix, KeyFile, Prefix, Server, Timeout, run
+from turnout.cli._jetstream import (
+    Access,
+    Ca,
+    Cert,
+    Creds,
+    Domain,
+    InboxPrefix,
+    KeyFile,
+    Prefix,
+    SeedFile,
+    Server,
+    Timeout,
+    User,
+    run,
+)
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -90,6 +104,8 @@ def register(app: typer.Typer) -> None:
         domain: Domain = None,
         inbox_prefix: InboxPrefix = "_INBOX",
         creds: Creds = None,
+        user: User = None,
+        nkey_seed_file: SeedFile = None,
         tls_ca: Ca = None,
         tls_cert: Cert = None,
         tls_key: KeyFile = None,
@@ -105,6 +121,8 @@ def register(app: typer.Typer) -> None:
             domain=domain,
             inbox_prefix=inbox_prefix,
             creds=creds,
+            user=user,
+            seed_file=nkey_seed_file,
             ca=tls_ca,
             cert=tls_cert,
             key=tls_key,

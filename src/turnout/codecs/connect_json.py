@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from turnout.codecs.codec import Decoded, attempt
 from turnout.codecs.forms import wire_form
-from turnout.codecs.nodes import json_of
 from turnout.codecs.reading import Reader, SchemalessReader
 from turnout.codecs.schemaless_json import JSON_CONVERTER
 from turnout.codecs.tombstones import with_tombstones
@@ -34,7 +34,9 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _envelope = msgspec.json.Decoder(_Envelope).decode
-_encode = msgspec.json.Encoder().encode
+_schema_json = msgspec.json.Decoder(float_hook=Decimal).decode
+"""Fractions as they are written: a decimal's default has its scale by that."""
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 _Reader: TypeAlias = Reader | SchemalessReader
 
@@ -52,28 +54,32 @@ class ConnectJson:
 
     With schemas each value has the schema that comes with it, or the one that was given; without, values are
     schemaless, or have the one that was given. A number beyond its type, or a text for a number, is an error, also
-    where JsonConverter makes do with something else.
+    where JsonConverter substitutes another value.
     """
 
     format: ClassVar[str] = "connect-json"
     class_name: ClassVar[str] = JSON_CONVERTER
 
-    def __init__(self, schema: Mapping[str, Any] | None, *, enable: bool = True, defaults: bool = True) -> None:
-        """A codec with JsonConverter's ``schemas.enable`` and ``replace.null.with.default``.
+    def __init__(
+        self, schema: Mapping[str, Any] | None, *, enable: bool = True, defaults: bool = True, numeric: bool = False
+    ) -> None:
+        """A codec with JsonConverter's ``schemas.enable``, ``replace.null.with.default`` and ``decimal.format``.
 
         Args:
             schema: what all values have, in JsonConverter's JSON.
             enable: whether schemas are read, and written.
             defaults: whether a null that has a default is read, and written, as that default.
+            numeric: whether decimals are written as numbers (KIP-481); they are read from numbers in any case.
 
         Raises:
             ValueError: the schema is none.
         """
         self._schema = None if schema is None else Schema.from_json(schema)
         self._enable = enable
-        self._defaults = defaults
+        self._numeric = numeric
+        self._form_of = _FORMS[defaults, numeric]
         self._schemaless = SchemalessReader()
-        self._given = None if self._schema is None else Reader.wire(self._schema, defaults=defaults)
+        self._reader = None if self._schema is None else Reader.wire(self._schema, defaults=defaults)
         self._readers = lru_cache(maxsize=_SCHEMAS)(partial(_reader_of, defaults=defaults))
         self._last = (b"", b"")
 
@@ -81,7 +87,7 @@ class ConnectJson:
         """See `Codec.decode`."""
         if self._enable:
             return with_tombstones(rows, texts, self._read)
-        return with_tombstones(rows, texts, (self._given or self._schemaless).read)
+        return with_tombstones(rows, texts, (self._reader or self._schemaless).read)
 
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
@@ -89,7 +95,7 @@ class ConnectJson:
             return [None] * len(block)
         texts, errors = self._payloads(block)
         if self._enable:
-            head = _head_of(block.schema)
+            head = _head_of(block.schema, numeric=self._numeric)
             texts = [text and head + text + b"}" for text in texts]
         return attempt(texts, errors)
 
@@ -99,7 +105,7 @@ class ConnectJson:
 
     def _payloads(self, block: Block) -> Written:
         """What stands for the values, with or without the schema beside it."""
-        form_of = _FORMS[self._defaults]
+        form_of = self._form_of
         if block.kind != "null":
             return texts_of(_by_pairs(block), form_of)
         return texts_of(Block(block.rows, block.schema, values=[None] * len(block)), form_of)
@@ -107,20 +113,20 @@ class ConnectJson:
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Values in envelopes, by schema."""
         groups, errors = self._sorted(texts)
-        found = {int(rows[place]): error for place, error in errors.items()}
+        failures = {int(rows[place]): error for place, error in errors.items()}
         blocks: list[Block] = []
         for schema, group in groups.items():
-            reader = self._given or self._readers(schema)
+            reader = self._reader or self._readers(schema)
             where = rows[group.places]
             if isinstance(reader, RecordError):
-                found |= dict.fromkeys(where.tolist(), reader)
+                failures |= dict.fromkeys(where.tolist(), reader)
                 continue
             more, failed = reader.read(where, group.payloads)
             blocks += more
             for row, error in failed.items():
                 text = texts[int(np.searchsorted(rows, row))]
-                blocks += self._once_more(row, text, reader, error, found)
-        return blocks, found
+                blocks += self._once_more(row, text, reader, error, failures)
+        return blocks, failures
 
     def _once_more(
         self, row: int, text: bytes, reader: _Reader, error: RecordError, errors: dict[int, RecordError]
@@ -164,26 +170,30 @@ class ConnectJson:
         return {text: group for text, group in groups.items() if group.places}, errors
 
 
-_FORMS: Final = {flag: partial(wire_form, defaults=flag) for flag in (False, True)}
+_FORMS: Final = {
+    (defaults, numeric): partial(wire_form, defaults=defaults, numeric=numeric)
+    for defaults in (False, True)
+    for numeric in (False, True)
+}
 
 
 def _reader_of(text: bytes, *, defaults: bool) -> _Reader | RecordError:
     """What reads payloads of the schema with this text; an error where it is no schema."""
     try:
-        schema = json_of(text)
+        schema = _schema_json(text)
         if schema is None:
             return SchemalessReader()
         if not isinstance(schema, dict):
-            raise ValueError(f"expected an object, found {schema!r}")  # noqa: TRY004 - told like all that is wrong here
+            raise ValueError(f"expected an object, found {schema!r}")  # noqa: TRY004 - reported like every other error here
         return Reader.wire(Schema.from_json(schema), defaults=defaults)
     except (*_UNREADABLE, AttributeError, ArithmeticError) as failure:
         return RecordError(f"the value's schema is not one: {failure}")
 
 
 @lru_cache(maxsize=256)
-def _head_of(schema: Schema | None) -> bytes:
+def _head_of(schema: Schema | None, *, numeric: bool) -> bytes:
     """What stands before a payload of this schema."""
-    return b'{"schema":%s,"payload":' % _encode(None if schema is None else schema.to_json())
+    return b'{"schema":%s,"payload":' % _encode(None if schema is None else schema.to_json(numeric=numeric))
 
 
 def _by_pairs(block: Block) -> Block:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from turnout.codecs.format import Format
+from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, Format
 from turnout.errors import Mistake
 
 __all__ = ["Converters", "converters_of"]
@@ -61,12 +61,12 @@ def converters_of(properties: Mapping[str, str | None]) -> Converters:
 
 
 def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[Mistake]) -> Format | None:
-    given = properties.get(name)
-    if given is None:
+    setting = properties.get(name)
+    if setting is None:
         return None
-    class_name = _ALIASES.get(given.strip())
+    class_name = _ALIASES.get(setting.strip())
     if class_name is None:
-        mistakes.append(Mistake(name, _unknown(given.strip())))
+        mistakes.append(Mistake(name, _unknown(setting.strip())))
         return None
     format_ = _CLASSES[class_name]
     prefix = name + "."
@@ -80,12 +80,18 @@ def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[M
         return Format(format_)
     # Whatever is not "true" is taken for the default, and has been named.
     enable, defaults = (settings.get(flag, "true").lower() != "false" for flag in _FLAGS)
-    return Format(format_, schemas_enable=enable, replace_null_with_default=defaults)
+    decimals = settings.get(DECIMAL_FORMAT, "").upper()
+    return Format(
+        format_,
+        schemas_enable=enable,
+        replace_null_with_default=defaults,
+        decimal_format=decimals if decimals in DECIMAL_FORMATS else DECIMAL_FORMATS[0],
+    )
 
 
 def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The settings of one converter that are not understood."""
-    known = {"connect-json": (*_FLAGS, "decimal.format"), "string": ("encoding",)}.get(format_, ())
+    known = {"connect-json": (*_FLAGS, DECIMAL_FORMAT), "string": ("encoding",)}.get(format_, ())
     for option, value in settings.items():
         if option in _WITHOUT_EFFECT:
             continue
@@ -94,14 +100,14 @@ def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, 
             yield option, f"is not understood; known here are {listed}" if known else "the converter has no settings"
         elif option in _FLAGS and value.lower() not in ("true", "false"):
             yield option, f"expected true or false, found {value!r}"
-        elif option == "decimal.format" and value.upper() != "BASE64":
-            yield option, f"expected BASE64, found {value!r}: decimals are read from numbers, too, but written as bytes"
+        elif option == DECIMAL_FORMAT and value.upper() not in DECIMAL_FORMATS:
+            yield option, f"expected {' or '.join(DECIMAL_FORMATS)}, found {value!r}"
         elif option == "encoding" and value.upper() not in _ENCODINGS:
             yield option, f"expected UTF-8, found {value!r}"
 
 
-def _unknown(found: str) -> str:
-    simple = found.rpartition(".")[2]
+def _unknown(class_name: str) -> str:
+    simple = class_name.rpartition(".")[2]
     near = get_close_matches(simple, [name.rpartition(".")[2] for name in _CLASSES], n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return f"no converter {found!r} is known{hint}; there are {', '.join(_CLASSES)}"
+    return f"no converter {class_name!r} is known{hint}; there are {', '.join(_CLASSES)}"

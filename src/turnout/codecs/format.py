@@ -14,7 +14,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean
 from turnout.records.schema import Schema
 
-__all__ = ["ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
+__all__ = ["DECIMAL_FORMAT", "DECIMAL_FORMATS", "ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
 
 ENTRY_POINT = "turnout.codecs"
 """The entry point group in which a package names its formats; each is a function of a `Format` that gives a codec."""
@@ -27,14 +27,24 @@ FORMATS: tuple[str, ...] = (
 _FLAGS = {"schemas.enable": "schemasEnable", "replace.null.with.default": "replaceNullWithDefault"}
 """Settings that are true or false, as JsonConverter and as a route file spells them; all are true if not given."""
 
-SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values())
+DECIMAL_FORMAT = "decimal.format"
+"""JsonConverter's setting of how decimals are written (KIP-481)."""
+
+DECIMAL_FORMATS: tuple[str, ...] = ("BASE64", "NUMERIC")
+"""What it can be, the default first."""
+
+SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values(), DECIMAL_FORMAT, "decimalFormat")
 """What a format of turnout's own may have beside its name."""
 
 
 @cache
 def plugins() -> Mapping[str, EntryPoint]:
     """The formats that installed packages offer."""
-    return {found.name: found for found in entry_points(group=ENTRY_POINT) if found.name not in FORMATS}
+    return {
+        entry_point.name: entry_point
+        for entry_point in entry_points(group=ENTRY_POINT)
+        if entry_point.name not in FORMATS
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,7 @@ class Format:
             has the schema that comes with it, or none.
         replace_null_with_default: of ``connect-json``, whether a null that has a default in the schema is read, and
             written, as that default.
+        decimal_format: of ``connect-json``, whether decimals are written as ``BASE64`` or as ``NUMERIC`` (KIP-481).
         options: of a format of another package, all its settings.
     """
 
@@ -59,11 +70,12 @@ class Format:
     schemas_enable: bool = True
     value_schema: Mapping[str, Any] | None = None
     replace_null_with_default: bool = True
+    decimal_format: str = DECIMAL_FORMATS[0]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | None, *, path: str = "value") -> Self:
-        """Read a route's mapping: ``format``, ``schema``, ``schemas.enable``, ``replace.null.with.default``.
+        """Read a route's mapping: ``format``, ``schema``, and the settings of JsonConverter as it spells them.
 
         Args:
             config: what the route says.
@@ -72,22 +84,26 @@ class Format:
         Raises:
             ConfigError: when it cannot be read; lists every mistake.
         """
-        given = dict(config or {})
-        format_ = given.pop("format", "raw")
+        settings = dict(config or {})
+        format_ = settings.pop("format", "raw")
         if format_ in plugins():
-            return cls(format_, options=given)
+            return cls(format_, options=settings)
         mistakes: list[Mistake] = []
         if format_ not in FORMATS:
             mistakes.append(Mistake(f"{path}.format", _unknown(format_)))
-        schema = given.pop("schema", None)
+        schema = settings.pop("schema", None)
         flags: dict[str, bool] = {}
         for name, camel in _FLAGS.items():
-            flag = given.pop(name, given.pop(camel, True))
+            flag = settings.pop(name, settings.pop(camel, True))
             flags[name] = str(flag).lower() == "true"
             if str(flag).lower() not in ("true", "false"):
                 mistakes.append(Mistake(f"{path}.{name}", f"expected true or false, found {flag!r}"))
+        decimals = str(settings.pop(DECIMAL_FORMAT, settings.pop("decimalFormat", DECIMAL_FORMATS[0]))).upper()
+        if decimals not in DECIMAL_FORMATS:
+            expected = " or ".join(DECIMAL_FORMATS)
+            mistakes.append(Mistake(f"{path}.{DECIMAL_FORMAT}", f"expected {expected}, found {decimals!r}"))
         mistakes += [Mistake(f"{path}.schema", problem) for problem in _schema_problems(format_, schema)]
-        mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in given]
+        mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in settings]
         if mistakes:
             raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format")
         connect = format_ == "connect-json"
@@ -97,6 +113,7 @@ class Format:
             flags["schemas.enable"],
             schema if connect else None,
             flags["replace.null.with.default"],
+            decimals,
         )
 
 

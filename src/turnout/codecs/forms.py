@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 from turnout.codecs.builtins import finite, single
@@ -47,11 +47,16 @@ def json_form(schema: Schema | None) -> Form:
 
 
 @lru_cache(maxsize=1024)
-def wire_form(schema: Schema | None, *, defaults: bool) -> Form:
-    """JsonConverter's: times as numbers, decimals as bytes, and with *defaults* a null as its default."""
+def wire_form(schema: Schema | None, *, defaults: bool, numeric: bool) -> Form:
+    """JsonConverter's: times as numbers, and with *defaults* a null as its default.
+
+    Decimals are bytes, or with *numeric* numbers (KIP-481), of whatever scale they have, as there.
+    """
     if schema is None:
         return _FREE
-    inner = _nested(schema, lambda one: wire_form(one, defaults=defaults), _wire_leaf, None)
+    inner = _nested(
+        schema, partial(wire_form, defaults=defaults, numeric=numeric), partial(_wire_leaf, numeric=numeric), None
+    )
     column = inner.column
     default = schema.default if defaults else None
     if default is None and schema.optional:
@@ -73,7 +78,7 @@ def _nested(schema: Schema, form_of: Callable[[Schema | None], Form], leaf: Call
     if schema.type == "array":
         item = form_of(schema.values)
         column = item.column
-        return Form(None if column is None else each(lambda found: column(found)), item.free)
+        return Form(None if column is None else each(lambda values: column(values)), item.free)
     if schema.type == "map":
         return _map(schema, form_of, key)
     return leaf(schema)
@@ -144,7 +149,7 @@ def _finite(values: Sequence[Any]) -> Sequence[Any]:
     return [finite(value) if type(value) is float else value for value in values]
 
 
-def _wire_leaf(schema: Schema) -> Form:
+def _wire_leaf(schema: Schema, *, numeric: bool) -> Form:
     logical = schema.logical
     if logical == TIMESTAMP:
         return Form(each(int))
@@ -153,6 +158,8 @@ def _wire_leaf(schema: Schema) -> Form:
     if logical == TIME:
         return Form(each(_time_number))
     if logical == DECIMAL:
+        if numeric:
+            return Form(each(_number))
         scale = schema.scale
         return Form(each(lambda value: _unscaled(value, scale)))
     return _leaf(schema)
@@ -169,6 +176,14 @@ def _time_number(moment: int) -> int:
     if not 0 <= moment <= DAY:
         raise RecordError(f"a Time is within a day, found {moment} milliseconds since 1970")
     return int(moment)
+
+
+def _number(value: Decimal) -> Decimal:
+    """The decimal itself: what it is written as, is what ``BigDecimal.toString`` gives."""
+    if not isinstance(value, Decimal):
+        raise RecordError(f"expected a decimal, found {value!r}")
+    # Java has no negative zero here.
+    return value or value.copy_abs()
 
 
 def _unscaled(value: Decimal, scale: int) -> bytes:

@@ -27,7 +27,12 @@ def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere
     if name == "json":
         return SchemalessJson() if format.schema is None else TypedJson(format.schema)
     if name == "connect-json":
-        return ConnectJson(format.value_schema, enable=format.schemas_enable, defaults=format.replace_null_with_default)
+        return ConnectJson(
+            format.value_schema,
+            enable=format.schemas_enable,
+            defaults=format.replace_null_with_default,
+            numeric=format.decimal_format == "NUMERIC",
+        )
     if name in _PLAIN:
         return _PLAIN[name]
     codec: Codec = plugins()[name].load()(format)

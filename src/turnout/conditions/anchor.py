@@ -1,7 +1,7 @@
 """Pattern → what a message can be looked up by; message → what to look up.
 
 An *anchor* is an equality that a leaf needs: where the leaf is true, the message has the anchor among its
-probes. Its kind says how a probe is made of a value:
+probes. Its kind says how a probe is derived from a value:
 
 =======  =======================================  ==========================
 kind     the probe                                needed by
@@ -19,16 +19,25 @@ together are a *slot*: a message is probed only in the slots that an index has, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from functools import singledispatch
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache, singledispatch
 from typing import NamedTuple
 
 from turnout.conditions.check import Check
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
 
-__all__ = ["ALWAYS", "GRAM", "Anchor", "Kind", "anchors_of", "anchors_of_check", "implies", "prober", "weight"]
+__all__ = [
+    "ALWAYS",
+    "GRAM",
+    "Anchor",
+    "Kind",
+    "anchors_of",
+    "implies",
+    "lookups_of",
+    "prober",
+    "weight",
+]
 
 GRAM = 3
 """How many characters a ``~`` probe has."""
@@ -36,9 +45,11 @@ GRAM = 3
 _LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """The lengths that ``^n`` and ``$n`` come in: a longer text is cut, so that a key has few slots."""
 
+_LONGEST = _LENGTHS[-1]
+
 
 class Kind(NamedTuple):
-    """How a probe is made of a value; see the table above."""
+    """How a probe is derived from a value; see the table above."""
 
     op: str
     length: int = 0
@@ -84,17 +95,21 @@ def _(leaf: Kiwi) -> Iterator[Anchor]:
         text = fold(pattern) if leaf.ignore_case else pattern
         yield Anchor(leaf.key, Kind("=", 0, leaf.partial, leaf.ignore_case), text)
         return
-    yield from _of_pieces(leaf.key, _folded(parse_pattern(pattern), leaf.ignore_case), leaf.partial, leaf.ignore_case)
+    pieces = _folded(parse_pattern(pattern), leaf.ignore_case)
+    yield from _anchors(leaf.key, _of_pieces(pieces, leaf.partial, leaf.ignore_case))
 
 
-def anchors_of_check(check: Check) -> Iterator[Anchor]:
-    """What a check can be looked up by: any one of these will do; nothing if it is negated."""
+def _anchors(key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> Iterator[Anchor]:
+    return (Anchor(key, kind, text) for kind, texts in lookups for text in texts)
+
+
+def lookups_of(check: Check) -> list[tuple[Kind, Iterable[str]]]:
+    """What a check can be looked up by, as texts by kind: any one of these will do; nothing if it is negated."""
     if check.negated:
-        return
+        return []
     match check.op:
         case "=":
-            yield Anchor(check.key, Kind("=", 0, check.partial, check.fold), check.text)
-            return
+            return [(Kind("=", 0, check.partial, check.fold), (check.text,))]
         case "^":
             pieces: tuple[Piece, ...] = (check.text, ANY)
         case "$":
@@ -105,51 +120,45 @@ def anchors_of_check(check: Check) -> Iterator[Anchor]:
             pieces = _folded(parse_pattern(check.text), check.fold)
         case _:
             pieces = (ANY,)
-    yield from _of_pieces(check.key, pieces, check.partial, check.fold)
+    return _of_pieces(pieces, check.partial, check.fold)
 
 
 def _folded(pieces: tuple[Piece, ...], ignore_case: bool) -> tuple[Piece, ...]:
     return tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces) if ignore_case else pieces
 
 
-def _of_pieces(key: str, pieces: tuple[Piece, ...], partial: bool, ignore_case: bool) -> Iterator[Anchor]:
-    found = False
-    for op, length, text in _texts(pieces):
-        # A lexeme that has three characters in a row gives them to the value, so grams need no words.
-        lexeme = partial and op != "~"
-        yield Anchor(key, Kind(op, length, lexeme, ignore_case), text)
-        found = True
-    if not found:
-        yield Anchor(key, Kind("has"), "")
+def _of_pieces(pieces: tuple[Piece, ...], partial: bool, ignore_case: bool) -> list[tuple[Kind, Iterable[str]]]:
+    """The texts of each kind that the pieces allow."""
+    if not pieces:
+        return [(Kind("=", 0, partial, ignore_case), ("",))]
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1 and type(first) is str:
+        return [(Kind("=", 0, partial, ignore_case), (first,))]
+    begins, ends, runs = _kinds(partial, ignore_case)
+    lookups: list[tuple[Kind, Iterable[str]]] = []
+    grams_: list[str] = []
+    if type(first) is str:
+        begin = begins[len(first)] if len(first) < _LONGEST else begins[_LONGEST]
+        lookups.append((begin, (first[: begin.length],)))
+    if type(last) is str:
+        end = ends[len(last)] if len(last) < _LONGEST else ends[_LONGEST]
+        lookups.append((end, (last[-end.length :],)))
+    for piece in pieces:
+        if type(piece) is str:
+            grams_ += [piece[start : start + GRAM] for start in range(len(piece) - GRAM + 1)]
+    if grams_:
+        lookups.append((runs, dict.fromkeys(grams_)))
+    return lookups or [(Kind("has"), ("",))]
 
 
-def _texts(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, int, str]]:
-    """Kind, length and text of each anchor that the pieces allow."""
-    match pieces:
-        case ():
-            yield "=", 0, ""
-        case (str(text),):
-            yield "=", 0, text
-        case _:
-            first, last = pieces[0], pieces[-1]
-            if isinstance(first, str):
-                length = _cut(first)
-                yield "^", length, first[:length]
-            if isinstance(last, str):
-                length = _cut(last)
-                yield "$", length, last[-length:]
-            for piece in pieces:
-                if isinstance(piece, str):
-                    for gram in grams(piece):
-                        yield "~", 0, gram
-
-
-def _cut(text: str) -> int:
-    """The longest of our lengths that the text has."""
-    for shorter, longer in pairwise(_LENGTHS):
-        if len(text) < longer:
-            return shorter
-    return _LENGTHS[-1]
+@lru_cache(maxsize=4)
+def _kinds(partial: bool, ignore_case: bool) -> tuple[tuple[Kind, ...], tuple[Kind, ...], Kind]:
+    """The kinds of a beginning and of an end, by how long the text is, and that of runs of characters."""
+    cuts = [max([length for length in _LENGTHS if length <= size], default=0) for size in range(_LONGEST + 1)]
+    begins = tuple(Kind("^", length, partial, ignore_case) for length in cuts)
+    ends = tuple(Kind("$", length, partial, ignore_case) for length in cuts)
+    # A lexeme that has three characters in a row gives them to the value, so runs need no words.
+    return begins, ends, Kind("~", 0, False, ignore_case)
 
 
 def grams(text: str) -> set[str]:

@@ -58,6 +58,8 @@ def check_pattern(pattern: str, *, tree: bool = False) -> None:
 @lru_cache(maxsize=8192)
 def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
     """The pattern's pieces: no two texts in a row, and no two ``*`` in a row."""
+    if not tree and "\\" not in pattern:
+        return tuple([_PIECES.get(piece[0], piece) for piece in _wildcards(pattern) if piece])
     pieces: list[Piece] = []
     text: list[str] = []
 
@@ -97,6 +99,11 @@ def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
         position += 1
     end_text()
     return tuple(pieces)
+
+
+_wildcards = re.compile(r"(\*+|\?)").split
+
+_PIECES: dict[str, Piece] = {"*": ANY, "?": ONE}
 
 
 def escape(text: str) -> str:
@@ -159,15 +166,15 @@ def _finder(part: Sequence[Piece]) -> Callable[[str, int, int], int]:
         text = part[0]
 
         def find(value: str, place: int, end: int) -> int:
-            found = value.find(text, place, end)
-            return found + len(text) if found >= 0 else -1
+            start = value.find(text, place, end)
+            return start + len(text) if start >= 0 else -1
 
         return find
     search = _part_regex(part).search
 
     def search_for(value: str, place: int, end: int) -> int:
-        found = search(value, place, end)
-        return -1 if found is None else found.end()
+        match = search(value, place, end)
+        return -1 if match is None else match.end()
 
     return search_for
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -24,14 +25,21 @@ __all__ = ["NatsServer", "find_nats_server", "free_port"]
 
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 _PR_SET_PDEATHSIG = 1
+_PORTS = range(15_000, 32_000)
+_TRIES = 100
 
 
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback TCP port that was free a moment ago.
+
+    It lies below those that systems give to outgoing connections: none of them takes it while a server restarts.
+    """
+    for _ in range(_TRIES):
+        port = _PORTS.start + secrets.randbelow(len(_PORTS))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise TurnoutError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def _version(binary: Path) -> tuple[int, ...]:

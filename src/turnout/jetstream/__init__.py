@@ -22,11 +22,8 @@ from turnout.jetstream.message import Message
 from turnout.jetstream.object_info import ObjectInfo, ObjectMeta, ObjectStoreConfig
 from turnout.jetstream.objects import ObjectStore
 from turnout.jetstream.ordered import OrderedSubscription
-from turnout.jetstream.prefix import Prefix
 from turnout.jetstream.publish import Expect, PubAck
 from turnout.jetstream.pull import PullMessages, PullOptions
-from turnout.jetstream.reply import JSAck
-from turnout.jetstream.status import Status
 from turnout.jetstream.stream import Stream
 from turnout.jetstream.stream_config import (
     DiscardPolicy,
@@ -38,6 +35,9 @@ from turnout.jetstream.stream_config import (
     StreamSource,
 )
 from turnout.jetstream.subscription import Delivery, PushSubscription
+from turnout.protocol.positions import JSAck
+from turnout.protocol.prefix import Prefix
+from turnout.protocol.status import Status
 
 __all__ = [
     "AckPolicy",

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from turnout.errors import TurnoutError
 from turnout.jetstream.errors import RequestTimeoutError, StreamError, SubscriptionClosedError
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import Status
+from turnout.protocol.status import Status
 
 __all__ = ["Callback", "Mailbox"]
 

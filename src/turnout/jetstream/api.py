@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream.connection import Answer, Connection
 from turnout.jetstream.errors import StreamError, api_error
-from turnout.jetstream.prefix import Prefix
+from turnout.protocol.prefix import Prefix
 
 __all__ = ["Api", "check_name", "name_mistake"]
 
@@ -98,13 +98,13 @@ class Api:
         payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         answer = await self.raw(subject, payload, timeout=timeout)
         try:
-            found: dict[str, Any] = json.loads(answer.data)
+            response: dict[str, Any] = json.loads(answer.data)
         except ValueError as failure:
             raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
-        error = found.get("error")
+        error = response.get("error")
         if error:
-            raise api_error(error, asked=subject)
-        return found
+            raise api_error(error, request=subject)
+        return response
 
     async def pages(self, subject: str, key: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[Any]:
         """Every item of a list that the server gives in pages."""

@@ -14,7 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
+from urllib.parse import ParseResult
 
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 
@@ -22,7 +24,11 @@ from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.jetstream._border import translate, translated
 from turnout.jetstream._frames import FrameParser, Handler
 from turnout.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
-from turnout.jetstream.status import NO_RESPONDERS, HeaderInput, Status, encode_headers
+from turnout.protocol.headers import HeaderInput, encode_table
+from turnout.protocol.servers import Server
+from turnout.protocol.status import NO_RESPONDERS, Status
+from turnout.protocol.tls import begins_tls
+from turnout.secrets import masked_url
 
 __all__ = ["Answer", "Connection", "ErrorCallback", "Interest", "Waiter"]
 
@@ -87,6 +93,10 @@ class Interest:
     subject: str
 
 
+class _InsecureServerError(StreamError, nats.errors.Error):  # type: ignore[misc, unused-ignore]
+    """Raised while reconnecting: nats-py tries its next server for errors of its own only."""
+
+
 class Connection(Client):  # type: ignore[misc, unused-ignore]
     """nats-py's client with frame handlers, immediate publishing and one error callback."""
 
@@ -103,7 +113,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self._answers_to = b""
         self._counter = 0
 
-    async def open(self, servers: str | list[str], *, timeout: float, **options: Any) -> None:
+    async def open(self, servers: list[str], *, timeout: float, **options: Any) -> None:
         """Connect, and listen for answers.
 
         Raises:
@@ -142,7 +152,8 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             await self.shut()
             if isinstance(failure, TimeoutError):
                 why = f": {last[-1]}" if last else ""
-                raise ConnectionLostError(f"no server of {servers!r} was reached in {timeout} s{why}") from failure
+                message = f"no server of {', '.join(servers)} was reached in {timeout} s{why}"
+                raise ConnectionLostError(masked_url(message)) from failure
             raise
 
     async def _connect_to_server(self, *server: Any) -> None:
@@ -150,6 +161,38 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         if self._transport:
             cast("Any", self._transport).close()
         await super()._connect_to_server(*server)
+
+    @staticmethod
+    def _parse_server_uri(connect_url: str) -> ParseResult:
+        """As nats-py does it, but with what is percent-encoded in a user or a password decoded, as in every client."""
+        if connect_url.startswith(("ws://", "wss://")):
+            return Client._parse_server_uri(connect_url)  # noqa: SLF001 - what this stands for
+        server = Server.parse(connect_url)
+        scheme, _, place = str(server).partition("://")
+        login = "" if server.user is None else f"{server.user}@"
+        if server.password is not None:
+            login = f"{server.user}:{server.password}@"
+        return ParseResult(scheme, login + place, "", "", "", "")
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """As nats-py does it; the greeting of a server, which comes before anything is sent, is first judged."""
+        if initial_connection:
+            self._secure(info)
+        await super()._process_info(info, initial_connection=initial_connection)
+
+    def _secure(self, greeting: dict[str, Any]) -> None:
+        """Hold nats-py to the rule on TLS: left alone it goes on in the clear unless the server requires TLS."""
+        server = cast("Any", self._current_server).uri
+        if self.options["tls_handshake_first"] or server.scheme == "wss":
+            return
+        requested = "tls" in self.options or any(one.uri.scheme == "tls" for one in self._server_pool)
+        offer = {} if server.scheme == "ws" else greeting
+        try:
+            greeting["tls_required"] = begins_tls(offer, requested=requested, server=f"{server.hostname}:{server.port}")
+        except StreamError as refusal:
+            if self._answers_to:
+                raise _InsecureServerError(str(refusal)) from None
+            raise
 
     async def shut(self) -> None:
         """Close without waiting for anybody."""
@@ -196,13 +239,13 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self.handlers[key] = handler
         try:
             with translated():
-                made: Subscription = await super().subscribe(subject, queue=queue)
+                subscription: Subscription = await super().subscribe(subject, queue=queue)
         except BaseException:
             del self.handlers[key]
             if sid in self._subs:
                 self._forget(sid)
             raise
-        return Interest(made._id, subject)  # noqa: SLF001 - the id has no public name
+        return Interest(subscription._id, subject)  # noqa: SLF001 - the id has no public name
 
     def ignore(self, interest: Interest) -> None:
         """Unsubscribe, at once: the server stops sending, and what is under way is dropped. May be called twice."""
@@ -238,7 +281,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None
     ) -> None:
         """`send` to a subject that came off the wire, or was checked before."""
-        block = encode_headers(headers) if headers else b""
+        block = encode_table(headers) if headers else b""
         size = len(block) + len(payload)
         if size > self._max_payload:
             raise StreamError(f"a message of {size} bytes is larger than the server's {self._max_payload}")

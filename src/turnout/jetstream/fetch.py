@@ -9,12 +9,13 @@ from time import monotonic
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream._watchdog import Watchdog
 from turnout.jetstream.api import Api
+from turnout.jetstream.connection import Connection
 from turnout.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 from turnout.jetstream.subscription import status_error
+from turnout.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
-__all__ = ["ACK_PREFIX", "Batch", "fetch", "request_body"]
+__all__ = ["ACK_PREFIX", "Batch", "fetch", "receive", "request_body"]
 
 ACK_PREFIX = b"$JS.ACK."
 """How the reply of every message from a stream begins."""
@@ -51,12 +52,27 @@ def request_body(
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+def receive(
+    connection: Connection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
+) -> Message | Status | None:
+    """What came for a pull request: a message, the server's word, or None for what is reported as neither."""
+    if headers and not data:
+        status = Status.of(headers, data, reply)
+        if status is not None:
+            return status
+    if not reply.startswith(ACK_PREFIX):
+        reason = "does not begin with $JS.ACK"
+        connection.report(NotJetStreamMessageError(reply.decode("utf-8", "replace"), reason))
+        return None
+    return Message(connection, subject.decode("utf-8", "replace"), reply, headers, data, acks_nothing)
+
+
 class _Fetch:
     """One batch on its way."""
 
-    def __init__(self, api: Api, asked: str, batch: int, acks_nothing: bool) -> None:
+    def __init__(self, api: Api, request: str, batch: int, acks_nothing: bool) -> None:
         self._connection = api.connection
-        self._asked = asked
+        self._request = request
         self._missing = batch
         self._acks_nothing = acks_nothing
         self.messages = Batch()
@@ -66,15 +82,12 @@ class _Fetch:
     def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         if self.watchdog is not None:
             self.watchdog.seen = monotonic()
-        if headers and not data:
-            status = Status.of(headers, data, reply)
-            if status is not None:
-                self._receive_status(status)
-                return
-        if not reply.startswith(ACK_PREFIX):
-            self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
+        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
+        if isinstance(received, Status):
+            self._receive_status(received)
+        if not isinstance(received, Message):
             return
-        self.messages.append(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
+        self.messages.append(received)
         self._missing -= 1
         if not self._missing:
             self.finish()
@@ -85,9 +98,9 @@ class _Fetch:
         if status.code in (NO_MESSAGES, REQUEST_TIMEOUT):
             self.finish()
         elif status.code == NO_RESPONDERS:
-            self.finish(NoRespondersError(self._asked))
+            self.finish(NoRespondersError(self._request))
         else:
-            self.finish(status_error(status, self._asked))
+            self.finish(status_error(status, self._request))
 
     def finish(self, failure: StreamError | None = None) -> None:
         if not self.done.done():
@@ -95,7 +108,7 @@ class _Fetch:
             self.done.set_result(None)
 
     def missed(self, idle: float) -> None:
-        self.finish(HeartbeatMissedError(self._asked, idle))
+        self.finish(HeartbeatMissedError(self._request, idle))
 
 
 async def fetch(
@@ -120,9 +133,9 @@ async def fetch(
     """
     if batch < 1:
         raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
-    asked = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
     connection = api.connection
-    work = _Fetch(api, asked, batch, acks_nothing)
+    work = _Fetch(api, request, batch, acks_nothing)
     inbox = connection.new_inbox()
     interest = await connection.listen(inbox, work.receive)
     try:
@@ -132,7 +145,7 @@ async def fetch(
         if heartbeat:
             work.watchdog = Watchdog(3 * heartbeat, work.missed)
             work.watchdog.start()
-        connection.send(api.prefix.api(asked), body, inbox.encode())
+        connection.send(api.prefix.api(request), body, inbox.encode())
         await asyncio.wait([work.done], timeout=timeout)
     except asyncio.CancelledError:
         for message in work.messages:

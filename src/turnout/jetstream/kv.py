@@ -7,18 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from turnout.errors import ConfigError, Mistake
+from turnout.jetstream.core import JetStreamCore
 from turnout.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
 from turnout.jetstream.kv_config import KeyValueConfig, bucket_stream
 from turnout.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions, operation_of
 from turnout.jetstream.publish import Expect
 from turnout.jetstream.stream import Stream
 from turnout.jetstream.stream_config import RawMessage, StreamInfo
-
-if TYPE_CHECKING:
-    from turnout.jetstream.context import JetStream
 
 __all__ = [
     "KeyExistsError",
@@ -72,7 +69,7 @@ class _Places:
 class KeyValue:
     """A bucket; made by `key_value` and `create_key_value`."""
 
-    def __init__(self, js: JetStream, bucket: str, stream: Stream) -> None:
+    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
         self._js = js
         self.bucket = bucket
         self._stream = stream
@@ -161,14 +158,14 @@ class KeyValue:
     async def _at(self, key: str, revision: int) -> Entry | None:
         self._target(key)
         try:
-            found = await self._stream.get_message(revision)
+            message = await self._stream.get_message(revision)
         except MessageNotFoundError:
             return None
-        return self._read(key, found) if found.subject == f"{self._places.read}{key}" else None
+        return self._read(key, message) if message.subject == f"{self._places.read}{key}" else None
 
-    def _read(self, key: str, found: RawMessage) -> Entry:
-        operation = operation_of(found.header("KV-Operation"), found.header("Nats-Marker-Reason"))
-        return Entry(self.bucket, key, found.data, found.sequence, found.time, 0, operation)
+    def _read(self, key: str, message: RawMessage) -> Entry:
+        operation = operation_of(message.header("KV-Operation"), message.header("Nats-Marker-Reason"))
+        return Entry(self.bucket, key, message.data, message.sequence, message.time, 0, operation)
 
     async def watch(self, keys: str | Sequence[str] = ">", options: WatchOptions | None = None) -> Watcher:
         """Watch keys: one, a pattern with ``*`` and ``>``, or several of them.
@@ -214,10 +211,10 @@ class KeyValue:
             KeyNotFoundError: there is none.
         """
         async with aclosing(self._there(key, WatchOptions(history=True))) as entries:  # type: ignore[type-var]
-            found = [entry async for entry in entries]
-        if not found:
+            kept = [entry async for entry in entries]
+        if not kept:
             raise KeyNotFoundError(f"the bucket {self.bucket!r} has no key {key!r}", code=404, err_code=10037)
-        return found
+        return kept
 
     async def purge_deletes(self, *, older_than: float = 30 * 60.0) -> int:
         """Remove deleted keys; markers younger than *older_than* seconds stay, without the history before them.
@@ -248,7 +245,7 @@ def _exists(bucket: str, key: str, taken: WrongLastSequenceError) -> KeyExistsEr
     return KeyExistsError(f"the bucket {bucket!r} has the key {key!r}", code=taken.code, err_code=taken.err_code)
 
 
-async def key_value(js: JetStream, bucket: str) -> KeyValue:
+async def key_value(js: JetStreamCore, bucket: str) -> KeyValue:
     """A bucket that exists.
 
     Raises:
@@ -257,7 +254,7 @@ async def key_value(js: JetStream, bucket: str) -> KeyValue:
     return KeyValue(js, bucket, await js.stream(bucket_stream(bucket)))
 
 
-async def create_key_value(js: JetStream, config: KeyValueConfig) -> KeyValue:
+async def create_key_value(js: JetStreamCore, config: KeyValueConfig) -> KeyValue:
     """Make a bucket; the same one again is no error.
 
     Raises:
@@ -266,12 +263,12 @@ async def create_key_value(js: JetStream, config: KeyValueConfig) -> KeyValue:
     return KeyValue(js, config.bucket, await js.create_stream(config.to_stream()))
 
 
-async def update_key_value(js: JetStream, config: KeyValueConfig) -> KeyValue:
+async def update_key_value(js: JetStreamCore, config: KeyValueConfig) -> KeyValue:
     """Change a bucket."""
     return KeyValue(js, config.bucket, await js.update_stream(config.to_stream()))
 
 
-async def delete_key_value(js: JetStream, bucket: str) -> None:
+async def delete_key_value(js: JetStreamCore, bucket: str) -> None:
     """Delete a bucket with all it holds.
 
     Raises:
@@ -280,7 +277,7 @@ async def delete_key_value(js: JetStream, bucket: str) -> None:
     await js.delete_stream(bucket_stream(bucket))
 
 
-async def key_value_names(js: JetStream) -> list[str]:
+async def key_value_names(js: JetStreamCore) -> list[str]:
     """The names of all buckets."""
     names = await js.stream_names("$KV.*.>")
     return [name.removeprefix("KV_") for name in names if name.startswith("KV_")]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
 
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
-from turnout.jetstream.errors import SubscriptionClosedError
 from turnout.jetstream.message import Message
 from turnout.jetstream.ordered import OrderedSubscription
+from turnout.jetstream.watching import Watching
 
 __all__ = ["Entry", "Operation", "WatchOptions", "Watcher", "operation_of"]
 
@@ -103,27 +101,18 @@ def operation_of(header: str, marker: str) -> Operation:
     return Operation.DELETE if marker == "Remove" else Operation.PUT
 
 
-class Watcher:
-    """Entries as they change: the ones that are there first, then `None` once, then updates.
-
-    Take them with ``async for`` or `next`. It begins again by itself after faults; see `OrderedSubscription`.
-    As an asynchronous context manager it stops at the end of the block.
-    """
+class Watcher(Watching[Entry]):
+    """Entries as they change."""
 
     def __init__(self, bucket: str, prefix: str, subscription: OrderedSubscription, options: WatchOptions) -> None:
+        super().__init__(subscription)
         self._bucket = bucket
         self._prefix = prefix
-        self._subscription = subscription
         self._options = options
         self._initial = subscription.initial_pending
         self._received = 0
-        self._told = options.updates_only
+        self._initial_reported = options.updates_only
         self._reached_end = False
-
-    @property
-    def subscription(self) -> OrderedSubscription:
-        """What it watches with."""
-        return self._subscription
 
     def _entry(self, message: Message) -> Entry:
         place = message.metadata
@@ -138,14 +127,9 @@ class Watcher:
         )
 
     async def next(self, timeout: float | None = 5.0) -> Entry | None:
-        """The next entry; None, once, after the last that was there at the beginning.
-
-        Raises:
-            RequestTimeoutError: none came in *timeout* seconds.
-            SubscriptionClosedError: it was stopped.
-        """
+        """See `Watching.next`."""
         if self._is_initial_over():
-            self._told = True
+            self._initial_reported = True
             return None
         while True:
             entry = self._entry(await self._subscription.next(timeout))
@@ -154,35 +138,16 @@ class Watcher:
             if entry.operation is Operation.PUT or not self._options.ignore_deletes:
                 return entry
             if self._is_initial_over():
-                self._told = True
+                self._initial_reported = True
                 return None
 
     def _is_initial_over(self) -> bool:
-        """Whether the end of what was there is reached, and has not been told.
+        """Whether the last initial entry has been read, and this has not been reported yet.
 
         A watcher that began again may see entries that its first consumer would have passed over: then only an entry
-        with nothing after it tells.
+        with nothing after it marks the end.
         """
-        if self._told:
+        if self._initial_reported:
             return False
         counted = self._received >= self._initial and not self._subscription.resets
         return counted or self._reached_end
-
-    def __aiter__(self) -> AsyncIterator[Entry | None]:
-        return self
-
-    async def __anext__(self) -> Entry | None:
-        try:
-            return await self.next(None)
-        except SubscriptionClosedError:
-            raise StopAsyncIteration from None
-
-    async def stop(self) -> None:
-        """Watch no longer."""
-        await self._subscription.unsubscribe()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        await self.stop()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from turnout.jetstream.connection import Connection
-from turnout.jetstream.errors import NotJetStreamMessageError
-from turnout.jetstream.reply import JSAck
-from turnout.jetstream.status import Headers, parse_headers
+from turnout.protocol.headers import Headers, parse_table
+from turnout.protocol.positions import JSAck, sequences
 
 __all__ = ["Message"]
 
@@ -16,8 +15,6 @@ _NAK = b"-NAK"
 _TERM = b"+TERM"
 _PROGRESS = b"+WPI"
 _PREFIX = b"$JS.ACK."
-_DOTS_V1 = 8
-_DOTS_V2 = 10
 
 
 class Message:
@@ -57,13 +54,13 @@ class Message:
     @property
     def reply(self) -> str:
         """The JSAck, verbatim."""
-        return self._reply.decode()
+        return self._reply.decode("utf-8", "replace")
 
     @property
     def headers(self) -> Headers:
         """Every header with its values in order; empty if there are none."""
         if self._headers is None:
-            self._headers = parse_headers(self._raw_headers) if self._raw_headers else {}
+            self._headers = parse_table(self._raw_headers) if self._raw_headers else {}
         return self._headers
 
     def header(self, name: str) -> str:
@@ -78,7 +75,7 @@ class Message:
             NotJetStreamMessageError: the reply is no JSAck.
         """
         if self._metadata is None:
-            self._metadata = JSAck.parse(self._reply.decode())
+            self._metadata = JSAck.parse(self.reply)
         return self._metadata
 
     @property
@@ -141,8 +138,10 @@ class Message:
             self._connection.send_to(self._reply, _NAK)
 
     def _check(self) -> None:
-        dots = self._reply.count(b".")
-        if not self._reply.startswith(_PREFIX) or (dots != _DOTS_V1 and dots < _DOTS_V2):
-            # JSAck.parse names what is wrong.
-            JSAck.parse(self.reply)
-            raise NotJetStreamMessageError(self.reply, "is not a JSAck")
+        """Refuse to answer what is no JetStream message.
+
+        Raises:
+            NotJetStreamMessageError: the reply is no JSAck.
+        """
+        if self._metadata is None:
+            sequences(self._reply)

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
+from turnout.jetstream.core import JetStreamCore
 from turnout.jetstream.errors import MessageNotFoundError, StreamError
 from turnout.jetstream.object_info import (
     DEFAULT_CHUNK,
@@ -33,9 +34,6 @@ from turnout.jetstream.object_watch import ObjectWatcher
 from turnout.jetstream.publish import PubAck
 from turnout.jetstream.stream import Stream
 from turnout.jetstream.stream_config import StreamInfo
-
-if TYPE_CHECKING:
-    from turnout.jetstream.context import JetStream
 
 __all__ = [
     "ObjectStore",
@@ -89,7 +87,7 @@ async def _sources(content: BinaryIO | Iterable[bytes] | AsyncIterable[bytes], s
 class ObjectStore:
     """A store of objects; made by `JetStream.object_store` and `JetStream.create_object_store`."""
 
-    def __init__(self, js: JetStream, bucket: str, stream: Stream) -> None:
+    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
         self._js = js
         self.bucket = bucket
         self._stream = stream
@@ -184,7 +182,7 @@ class ObjectStore:
             await self._stream.purge(self._chunk_subject(nuid))
 
     async def update_meta(self, name: str, meta: ObjectMeta) -> None:
-        """Change what is told of an object, its name too; its content stays.
+        """Change an object's metadata, including its name; its content stays.
 
         Raises:
             ObjectNotFoundError: it is not there.
@@ -250,10 +248,10 @@ class ObjectStore:
 
     async def _there(self, name: str) -> ObjectInfo | None:
         try:
-            found = await self._stream.get_last_message(self._meta_subject(name))
+            message = await self._stream.get_last_message(self._meta_subject(name))
         except MessageNotFoundError:
             return None
-        return ObjectInfo.from_json(json.loads(found.data), found.time)
+        return ObjectInfo.from_json(json.loads(message.data), message.time)
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
         """What the store tells of an object, or with *deleted* of one that was deleted.
@@ -261,10 +259,10 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: it is not there.
         """
-        found = await self._there(name) if name else None
-        if found is None or (found.deleted and not deleted):
+        object_info = await self._there(name) if name else None
+        if object_info is None or (object_info.deleted and not deleted):
             raise ObjectNotFoundError(f"the store {self.bucket!r} has no object {name!r}", code=404, err_code=10037)
-        return found
+        return object_info
 
     async def chunks(self, name: str, *, timeout: float | None = None) -> AsyncIterator[bytes]:
         """An object's content, chunk by chunk; the digest is checked at the end.
@@ -279,7 +277,7 @@ class ObjectStore:
         if info.link is not None:
             if info.link.name is None:
                 raise LinkError(f"{name!r} is a link to the store {info.link.bucket!r}, not to an object")
-            store = self if info.link.bucket == self.bucket else await self._js.object_store(info.link.bucket)
+            store = self if info.link.bucket == self.bucket else await object_store(self._js, info.link.bucket)
             async for piece in store.chunks(info.link.name, timeout=timeout):
                 yield piece
             return
@@ -294,10 +292,11 @@ class ObjectStore:
                     digest.update(message.data)
                     size += len(message.data)
                     yield message.data
-        told = f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}"
-        if size != info.size or (info.digest is not None and not hmac.compare_digest(told, info.digest)):
+        digest_text = f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}"
+        if size != info.size or (info.digest is not None and not hmac.compare_digest(digest_text, info.digest)):
             raise DigestMismatchError(
-                f"the object {name!r} is damaged: {size} bytes with {told}, stored were {info.size} with {info.digest}"
+                f"the object {name!r} is damaged: {size} bytes with {digest_text}, "
+                f"stored were {info.size} with {info.digest}"
             )
 
     async def get(self, name: str, *, timeout: float | None = None) -> bytes:
@@ -332,18 +331,18 @@ class ObjectStore:
 
     async def list(self, *, deleted: bool = False) -> list[ObjectInfo]:
         """Every object that is there, or also the marks of deleted ones."""
-        found: list[ObjectInfo] = []
+        objects: list[ObjectInfo] = []
         async with await self.watch(ignore_deletes=not deleted) as watcher:
             while (info := await watcher.next(max(self._js.api.timeout, 20.0))) is not None:
-                found.append(info)
-        return found
+                objects.append(info)
+        return objects
 
     async def status(self) -> StreamInfo:
         """What the server tells of the store's stream."""
         return await self._stream.info()
 
 
-async def object_store(js: JetStream, bucket: str) -> ObjectStore:
+async def object_store(js: JetStreamCore, bucket: str) -> ObjectStore:
     """A store that exists.
 
     Raises:
@@ -352,7 +351,7 @@ async def object_store(js: JetStream, bucket: str) -> ObjectStore:
     return ObjectStore(js, bucket, await js.stream(object_stream(bucket)))
 
 
-async def create_object_store(js: JetStream, config: ObjectStoreConfig) -> ObjectStore:
+async def create_object_store(js: JetStreamCore, config: ObjectStoreConfig) -> ObjectStore:
     """Make a store; the same one again is no error.
 
     Raises:
@@ -361,7 +360,7 @@ async def create_object_store(js: JetStream, config: ObjectStoreConfig) -> Objec
     return ObjectStore(js, config.bucket, await js.create_stream(config.to_stream()))
 
 
-async def delete_object_store(js: JetStream, bucket: str) -> None:
+async def delete_object_store(js: JetStreamCore, bucket: str) -> None:
     """Delete a store with all it holds.
 
     Raises:
@@ -370,7 +369,7 @@ async def delete_object_store(js: JetStream, bucket: str) -> None:
     await js.delete_stream(object_stream(bucket))
 
 
-async def object_store_names(js: JetStream) -> list[str]:
+async def object_store_names(js: JetStreamCore) -> list[str]:
     """The names of all stores."""
     names = await js.stream_names("$O.*.C.>")
     return [name.removeprefix("OBJ_") for name in names if name.startswith("OBJ_")]

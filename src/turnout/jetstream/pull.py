@@ -18,14 +18,13 @@ from turnout.jetstream.errors import (
     ConsumerNotFoundError,
     HeartbeatMissedError,
     NoRespondersError,
-    NotJetStreamMessageError,
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.jetstream.fetch import ACK_PREFIX, request_body
+from turnout.jetstream.fetch import receive, request_body
 from turnout.jetstream.message import Message
-from turnout.jetstream.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 from turnout.jetstream.subscription import status_error
+from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
 __all__ = ["PullMessages", "PullOptions"]
 
@@ -87,8 +86,8 @@ class PullMessages:
         self._stream, self._consumer = stream, consumer
         self._options = options
         self._acks_nothing = acks_nothing
-        self._asked = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._subject = api.prefix.api(self._asked)
+        self._request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = api.prefix.api(self._request)
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
         self._outstanding = 0
@@ -122,17 +121,14 @@ class PullMessages:
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         self._watchdog.seen = monotonic()
-        if headers and not data:
-            status = Status.of(headers, data, reply)
-            if status is not None:
-                self._receive_status(status)
-                return
-        if not reply.startswith(ACK_PREFIX):
-            self._connection.report(NotJetStreamMessageError(reply.decode(), "does not begin with $JS.ACK"))
+        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
+        if isinstance(received, Status):
+            self._receive_status(received)
+        if not isinstance(received, Message):
             return
         self._outstanding -= 1
         self._came = True
-        self._mailbox.put(Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing))
+        self._mailbox.put(received)
 
     def _receive_status(self, status: Status) -> None:
         text = status.description.lower()
@@ -140,7 +136,7 @@ class PullMessages:
             return
         if status.code == CONFLICT and text == _TOO_LARGE and not self._came:
             # The next message alone is over max_bytes: every further request would end like this, at once.
-            self._finish(status_error(status, self._asked))
+            self._finish(status_error(status, self._request))
         elif status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
             undelivered = status.number("Nats-Pending-Messages")
             self._outstanding = 0 if undelivered is None else max(0, self._outstanding - undelivered)
@@ -149,29 +145,29 @@ class PullMessages:
             self._outstanding = 0
             self._refill_in(0.25)
         elif status.code == CONFLICT and text in _RETRY_LATER:
-            self._connection.report(status_error(status, self._asked))
+            self._connection.report(status_error(status, self._request))
             self._outstanding = 0
             self._refill_in(1.0)
         elif status.code == NO_RESPONDERS:
             self._outstanding = 0
-            self._recover(NoRespondersError(self._asked))
+            self._recover(NoRespondersError(self._request))
         else:
-            self._finish(status_error(status, self._asked))
+            self._finish(status_error(status, self._request))
 
     def _refill(self) -> None:
         """Ask for what is missing, once enough is."""
         held = self._outstanding + len(self._mailbox)
         if self._ended or self._mailbox.closing or held > self._threshold:
             return
-        wanted = self._options.max_messages - held
+        count = self._options.max_messages - held
         options = self._options
-        body = request_body(wanted, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
+        body = request_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
         try:
             self._connection.send(self._subject, body, self._inbox.encode())
         except ConnectionError as failure:
             self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
             return
-        self._outstanding += wanted
+        self._outstanding += count
         self._came = False
 
     def _refill_in(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from turnout.jetstream._codec import enumeration, moment, nested, nested_list, seconds
 from turnout.jetstream.cluster_info import ClusterInfo
-from turnout.jetstream.status import Headers
+from turnout.protocol.headers import Headers
 
 __all__ = [
     "AccountInfo",

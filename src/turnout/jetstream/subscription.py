@@ -30,24 +30,21 @@ from turnout.jetstream.errors import (
     SubscriptionClosedError,
 )
 from turnout.jetstream.message import Message
-from turnout.jetstream.reply import JSAck
-from turnout.jetstream.status import CONFLICT, NO_MESSAGES, REQUEST_TIMEOUT, Status
+from turnout.protocol.positions import sequences
+from turnout.protocol.status import CONFLICT, NO_MESSAGES, REQUEST_TIMEOUT, Status
 
 __all__ = ["Delivery", "PushSubscription", "StatusCallback", "status_error"]
 
 StatusCallback = Callable[[Status], "Awaitable[None] | None"]
 
-_V1_TOKENS = 9
-_V1_SEQUENCES = 5
-_V2_SEQUENCES = 7
 _STALLS_UNTIL_LOST = 3
 
 
-def status_error(status: Status, asked: str) -> StatusError:
+def status_error(status: Status, request: str) -> StatusError:
     """The error that a status stands for."""
     if status.code == CONFLICT and status.description.lower() == "consumer deleted":
-        return ConsumerDeletedError(status, asked=asked)
-    return StatusError(status, asked=asked)
+        return ConsumerDeletedError(status, request=request)
+    return StatusError(status, request=request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,18 +191,10 @@ class PushSubscription:
             if status is not None:
                 self._receive_status(status)
                 return
-        tokens = reply.split(b".")
-        count = len(tokens)
         try:
-            if count == _V1_TOKENS:
-                stream_seq, consumer_seq = int(tokens[_V1_SEQUENCES]), int(tokens[_V1_SEQUENCES + 1])
-            else:
-                stream_seq, consumer_seq = int(tokens[_V2_SEQUENCES]), int(tokens[_V2_SEQUENCES + 1])
-            genuine = tokens[0] == b"$JS" and tokens[1] == b"ACK" and count != _V1_TOKENS + 1
-        except (ValueError, IndexError):
-            genuine = False
-        if not genuine:
-            self._report_foreign(reply)
+            stream_seq, consumer_seq = sequences(reply)
+        except NotJetStreamMessageError as failure:
+            self._connection.report(failure)
             return
         self._accept(subject, reply, headers, data, stream_seq, consumer_seq)
 
@@ -217,18 +206,14 @@ class PushSubscription:
             self._gap(self._consumer_seq + 1, consumer_seq)
         self._consumer_seq = consumer_seq
         self._stream_seq = stream_seq
-        message = Message(self._connection, subject.decode(), reply, headers, data, self._acks_nothing)
+        message = Message(
+            self._connection, subject.decode("utf-8", "replace"), reply, headers, data, self._acks_nothing
+        )
         if not self._mailbox.put(message):
             self._dropped += 1
             if self._dropped & (self._dropped - 1) == 0:
                 # At 1, 2, 4, 8, ... drops: a flood of reports would only make it slower.
                 self._connection.report(SlowConsumerError(self.subject, dropped=self._dropped))
-
-    def _report_foreign(self, reply: bytes) -> None:
-        try:
-            JSAck.parse(reply.decode("utf-8", "replace"))
-        except NotJetStreamMessageError as failure:
-            self._connection.report(failure)
 
     def _receive_status(self, status: Status) -> None:
         if self._delivery.on_status is not None:

@@ -60,7 +60,7 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
 
@@ -70,6 +70,9 @@ class _Sink(Endpoint):
 
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
         None, description="patterns of the destinations that may be reached; null for all that are not protected"
+    )
+    lineage: bool | None = Field(
+        None, description="true: messages say by headers which route, revision and record they were made from"
     )
 
 

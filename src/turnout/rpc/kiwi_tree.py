@@ -48,7 +48,7 @@ class KiwiTreeClient:
     """A `PatternRegistry` behind ``host:port`` or ``http://host:port``, the forms that the original documents."""
 
     def __init__(self, address: str, *, timeout: float = 5.0) -> None:
-        self._address = urlsplit(address).netloc if "://" in address else address
+        self._address = (urlsplit(address).netloc if "://" in address else address).rpartition("@")[2]
         self._channel = grpc.insecure_channel(self._address)
         self._stub: Any = ServiceStub(self._channel)
         self._timeout = timeout

@@ -160,14 +160,22 @@ class RpcServer:
         self.stop()
 
 
-def subscriptions_server(store: Store, settings: ServerSettings, *, kiwi_trees: KiwiTrees | None = None) -> RpcServer:
+def subscriptions_server(
+    store: Store,
+    settings: ServerSettings,
+    *,
+    kiwi_trees: KiwiTrees | None = None,
+    tenants: Tenants | None = None,
+) -> RpcServer:
     """The subscriptions service over a store: the original's API, matching, and storage for clients.
 
-    It reads everything in the store first, to index it.
+    It reads everything in the store first, to index it; unless it is given *tenants*, who have their indexes.
     """
     server = RpcServer(settings, check=store.revision)
     rights = Rights.of(settings.allow_destinations)
-    tenants = Tenants(store, settings.tenants(), kiwi_trees=kiwi_trees, max_page=settings.max_page, rights=rights)
+    tenants = tenants or Tenants(
+        store, settings.tenants(), kiwi_trees=kiwi_trees, max_page=settings.max_page, rights=rights
+    )
     matching = MatchingServicer(
         tenants,
         bounds=MessageBounds(value=settings.max_value),

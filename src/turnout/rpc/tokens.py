@@ -115,6 +115,8 @@ _ENTRIES = TypeAdapter(list[_Entry])
 def read_tokens(path: Path) -> tuple[Token, ...]:
     """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything.
 
+    Of the latter blank lines and those that begin with ``#`` are passed over.
+
     Raises:
         ConfigError: it has no tokens, or entries that mean nothing. No message repeats a token or a digest.
         OSError: it cannot be read.
@@ -128,7 +130,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 def _lines(text: str, path: Path) -> tuple[Token, ...]:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    stripped = (line.strip() for line in text.splitlines())
+    lines = [line for line in stripped if line and not line.startswith("#")]
     short = [number for number, line in enumerate(lines, 1) if line.startswith("-") or ": " in line]
     if short:
         raise ConfigError([Mistake("tokens", f"{path} looks like YAML: name it {path.stem}.yaml")])

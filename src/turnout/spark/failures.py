@@ -8,7 +8,11 @@ from turnout.errors import RunError
 
 __all__ = ["in_one_line", "run_error"]
 
-_PREFIX = re.compile(r"^(?:[\w.$]*(?:Error|Exception)(?:\[\w+\])?: |\[[A-Z_.]+\] |SQLSTATE: \w+\s*)+")
+_PREFIX = re.compile(
+    r"^(?:[\w.$]*(?:Error|Exception)(?:\[\w+\])?: |\[[A-Z_.]+\] |SQLSTATE: \w+\s*"
+    r"|Query \[id = [^\]]*\] terminated with exception: )+"
+)
+_SUFFIX = re.compile(r"\s*(?:SQLSTATE: \w+\s*)+$")
 _NOISE = re.compile(
     r"^(at |File |Traceback|During handling|The above|== |SQLSTATE|JVM stacktrace|Caused by: org\.apache)"
 )
@@ -21,7 +25,7 @@ def in_one_line(failure: BaseException) -> str:
     errors = [line for line in lines if re.match(r"^(turnout|pyspark_nats|[\w.]+)?\.?\w*(Error|Exception): ", line)]
     telling = [line for line in lines if not _NOISE.match(line)]
     chosen = (errors or telling or [type(failure).__name__])[-1 if errors else 0]
-    return _PREFIX.sub("", chosen).strip() or chosen
+    return _SUFFIX.sub("", _PREFIX.sub("", chosen)).strip() or chosen
 
 
 def run_error(what: str, failure: BaseException) -> RunError:

@@ -1,6 +1,7 @@
 """Subscriptions: who wants which messages, where that is kept, and finding them for a message."""
 
 from turnout.subscriptions.matcher import IndexStats, Match, Matcher
+from turnout.subscriptions.matches import MatchBatch, MatchList
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase, open_store
@@ -11,6 +12,8 @@ __all__ = [
     "ConditionMatch",
     "IndexStats",
     "Match",
+    "MatchBatch",
+    "MatchList",
     "Matcher",
     "Page",
     "Snapshot",

@@ -7,7 +7,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from turnout.conditions import evaluate
-from turnout.subscriptions.index.answers import Answer, Match, answer_of
+from turnout.subscriptions.index.answers import Answer, Answers, Match, answer_of
 from turnout.subscriptions.index.books import Column
 from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.index import Index, Layer, Shelf
@@ -15,6 +15,7 @@ from turnout.subscriptions.index.layers import Asked, Stratum
 from turnout.subscriptions.index.merging import Background
 from turnout.subscriptions.index.single import Single
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
+from turnout.subscriptions.matches import MatchBatch
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
@@ -39,21 +40,15 @@ class _Layer(NamedTuple):
 
     stratum: Stratum
     single: Single
-    answers: list[Answer | None]
+    answers: Answers
 
     @classmethod
     def of(cls, stratum: Stratum) -> _Layer:
-        return cls(stratum, Single(stratum.segment), [None] * len(stratum.subscriptions))
+        return cls(stratum, Single(stratum.segment), Answers(stratum.subscriptions))
 
     def without(self, ids: Collection[str]) -> _Layer:
         stratum = self.stratum.without(ids)
         return self if stratum is self.stratum else self._replace(stratum=stratum)
-
-    def answer(self, number: int) -> Answer:
-        answer = self.answers[number]
-        if answer is None:
-            answer = self.answers[number] = answer_of(self.stratum.subscriptions[number])
-        return answer
 
 
 class _State(NamedTuple):
@@ -136,10 +131,10 @@ class Matcher:
         matches: list[Match] = []
         for layer in layers:
             gone = layer.stratum.gone
-            answers = layer.answers
+            known, answer_of_number = layer.answers.known, layer.answers.of
             for number in layer.single.matched(metadata):
                 if gone is None or not gone[number]:
-                    answer = answers[number] or layer.answer(number)
+                    answer = known[number] or answer_of_number(number)
                     matches.append(answer.match or answer.of(metadata))
         if loose:
             self._patience -= len(loose)
@@ -148,23 +143,26 @@ class Matcher:
             matches += [answer.of(metadata) for one, answer in loose if evaluate(one.condition, metadata)]
         return matches
 
-    def match_many(self, messages: Sequence[Mapping[str, str]]) -> list[list[Match]]:
-        """What `match` gives for each message, all worked out at once: from some hundred messages on much faster."""
+    def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
+        """What `match` gives for each message, all worked out at once: from some hundred messages on much faster.
+
+        The matches are made as objects when they are looked at; who needs ids alone asks for `MatchBatch.ids`.
+
+        >>> from turnout.conditions import kiwi
+        >>> matcher = Matcher([Subscription(["d"], kiwi("k", "a*"), id="x")])
+        >>> matcher.match_many([{"k": "abc"}, {"k": "b"}]).ids()
+        [['x'], []]
+        """
         layers, loose = self._state
         index = self._index_of(layers)
         columns = {key: Column([message.get(key) for message in messages]) for key in index.keys}
-        found = index.match(columns, len(messages))
-        matches: list[list[Match]] = [[] for _ in messages]
-        for layer, (rows, numbers) in zip(layers, index.by_layer(found), strict=True):
-            answers = layer.answers
-            for row, number in zip(rows.tolist(), numbers.tolist(), strict=True):
-                answer = answers[number] or layer.answer(number)
-                matches[row].append(answer.match or answer.of(messages[row]))
+        matches = index.match(columns, len(messages))
+        beside: dict[int, list[Answer]] = {}
         for one, answer in loose:
-            for message, own in zip(messages, matches, strict=True):
+            for row, message in enumerate(messages):
                 if evaluate(one.condition, message):
-                    own.append(answer.of(message))
-        return matches
+                    beside.setdefault(row, []).append(answer)
+        return MatchBatch(messages, matches, [layer.answers for layer in layers], beside)
 
     def _index_of(self, layers: tuple[_Layer, ...]) -> Index:
         known, index = self._index

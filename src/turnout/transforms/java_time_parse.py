@@ -14,6 +14,7 @@ from turnout.transforms.java_fields import millis_of
 from turnout.transforms.java_number import read_integer
 from turnout.transforms.java_time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 from turnout.transforms.java_zone import read_iso_zone, read_zone
+from turnout.transforms.java_zone_names import offset_of, zone_name_at
 
 __all__ = ["time_parser"]
 
@@ -157,9 +158,11 @@ class _Parser:
         if not self.parts:
             return None
         doubtful = fields.pop("?", 0)
-        millis = millis_of(fields)
+        millis = _millis_in_zone(fields)
         if doubtful and millis < self.century.start:
-            millis = millis_of({**fields, **{letter: fields[letter] + 100 for letter in "yY" if letter in fields}})
+            millis = _millis_in_zone(
+                {**fields, **{letter: fields[letter] + 100 for letter in "yY" if letter in fields}}
+            )
         return millis
 
     def _reader(self, token: Letters, abutting: bool) -> _Read:
@@ -180,6 +183,15 @@ class _Parser:
             case "X":
                 return _iso_zone(count)
         return _zone
+
+
+def _millis_in_zone(fields: _Fields) -> int:
+    """The time that the fields say; what a zone's name means depends on the day."""
+    name = fields.get("z")
+    if name is None:
+        return millis_of(fields)
+    wall = millis_of({letter: value for letter, value in fields.items() if letter not in "zZ"})
+    return wall - offset_of(name, wall)
 
 
 def _is_number(token: Token) -> bool:
@@ -299,6 +311,7 @@ def _iso_zone(count: int) -> _Read:
         zone = read_iso_zone(text, begin, count)
         if zone is None:
             return -1
+        fields.pop("z", None)
         _set(fields, "Z", zone[0])
         return zone[1]
 
@@ -307,7 +320,12 @@ def _iso_zone(count: int) -> _Read:
 
 def _zone(text: str, at: int, begin: int, fields: _Fields) -> int:
     zone = read_zone(text, at, begin)
-    if zone is None:
+    if zone is not None:
+        fields.pop("z", None)
+        _set(fields, "Z", zone[0])
+        return zone[1]
+    name = zone_name_at(text, begin)
+    if name is None:
         return -1
-    _set(fields, "Z", zone[0])
-    return zone[1]
+    fields["z"] = name[0]
+    return name[1]

@@ -123,7 +123,7 @@ def option_text(value: Any) -> str | None:
     return str(value)
 
 
-def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:
+def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:
     """The values of all options, defaults filled in, and everything that is wrong with them.
 
     Names that no option has are left alone, as Connect does.
@@ -131,33 +131,33 @@ def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[st
     values: dict[str, Any] = {}
     mistakes: list[OptionError] = []
     for option in options:
-        if option.name not in given:
+        if option.name not in raw:
             if option.default is REQUIRED:
                 mistakes.append(OptionError(option.name, f"is missing, and it is required ({option.doc})"))
             else:
                 values[option.name] = option.default
             continue
         try:
-            values[option.name] = option.parse(given[option.name])
+            values[option.name] = option.parse(raw[option.name])
         except OptionError as mistake:
             mistakes.append(mistake)
     return values, mistakes
 
 
-def unknown_options(options: Sequence[Option], given: RawOptions, more: Sequence[str]) -> list[OptionError]:
+def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[str]) -> list[OptionError]:
     """A mistake for each name that no option has.
 
     A Connect worker leaves such names alone, so that a transform with a mistyped option does less than it was meant to.
 
     Args:
         options: those that there are.
-        given: what was written, ``type`` among it or not.
+        raw: what was written, ``type`` among it or not.
         more: names that are read before the options are.
     """
     names = [option.name for option in options]
     listed = ", ".join(names) or "no options"
     return [
         OptionError(name, f"unknown option{did_you_mean(name, [*names, *more])} (known here: {listed})")
-        for name in given
+        for name in raw
         if name not in names and name != "type"
     ]

@@ -106,7 +106,7 @@ class UnknownNameError(LookupError):
 @cache
 def _plugins() -> Mapping[str, type]:
     """The classes that installed packages offer, by the entry points' names."""
-    return {found.name: found.load() for found in entry_points(group=ENTRY_POINT)}
+    return {entry_point.name: entry_point.load() for entry_point in entry_points(group=ENTRY_POINT)}
 
 
 def transforms() -> Mapping[str, type[Transform]]:

@@ -4,10 +4,10 @@ It depends on the standard library, numpy and pyarrow, and so runs on an executo
 dependencies. `turnout.jetstream` is the other NATS package: asynchronous, over nats-py, for services.
 """
 
+from turnout.protocol.options import ConnectionOptions
 from turnout.wire.acknowledger import Acknowledger
 from turnout.wire.connection import Connection, Message
 from turnout.wire.direct import DirectReader
-from turnout.wire.options import ConnectionOptions
 from turnout.wire.publisher import TOO_LARGE, Published, Publisher
 from turnout.wire.pull import PullReader, Range
 from turnout.wire.sample import sample

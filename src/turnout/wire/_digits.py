@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 
 __all__ = ["numbers_before", "windows"]
 
-# Digits have this bit of the ASCII code set, blanks and dots have not: it tells where a number begins.
-_DIGIT_BIT = np.uint64(0x1010101010101010)
+_ZEROS = np.uint64(0x3030303030303030)
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+# Added to what is above nine, it reaches the high bit of a byte.
+_ABOVE_NINE = np.uint64(0x7676767676767676)
+_HIGH_BITS = np.uint64(0x8080808080808080)
 _LOW_NIBBLES = np.uint64(0x0F0F0F0F0F0F0F0F)
 _LONGEST = 20
 
@@ -25,7 +28,8 @@ def windows(memory: bytearray, filled: int, kind: str) -> NDArray[Any]:
 def numbers_before(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers that end just before each of *ends*, and where each begins.
 
-    A number reaches back to the nearest blank or dot. One without digits has the value 0 and begins at its end.
+    A number reaches back to the nearest byte that is no digit. One without digits has the value 0 and begins at its
+    end; one of more than 19 digits has a value that means nothing, and its length tells.
     *words* are the buffer's `windows` of eight bytes; every end is at least 8, as no frame puts a number earlier.
     """
     values, lengths = _last_eight(words, ends)
@@ -50,7 +54,8 @@ def numbers_before(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArra
 def _last_eight(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The value and the count of the digits among the eight bytes before each end."""
     chunk = words[ends - 8]
-    others = ~chunk & _DIGIT_BIT
+    over_zero = chunk ^ _ZEROS
+    others = (((over_zero & _LOW_BITS) + _ABOVE_NINE) | over_zero) & _HIGH_BITS
     # The exponent of a float is the position of its highest bit; no rounding reaches it, as only every eighth is set.
     exponent = (others.astype(np.float64).view(np.int64) >> np.int64(52)) - np.int64(1023)
     digits = np.where(others == 0, np.int64(8), np.int64(7) - (exponent >> np.int64(3)))

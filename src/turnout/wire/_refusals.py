@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from typing import Any, Final
 
 from turnout.errors import StreamError
-from turnout.wire import headers as _headers
+from turnout.protocol.answers import read_object
+from turnout.protocol.errors import NoMatchingStreamError, api_error
+from turnout.protocol.options import ConnectionOptions
+from turnout.protocol.status import NO_RESPONDERS, read_status
 from turnout.wire.connection import Connection
-from turnout.wire.options import ConnectionOptions
 from turnout.wire.streams import streams_of
 
 __all__ = ["TOO_MANY", "Refusals", "answer_of", "concerns_all", "forbidden_subject"]
 
 TOO_MANY: Final = 429
-_NO_RESPONDERS = 503
 _TRIES = 4
 # Too many requests; JetStream temporarily unavailable; insufficient resources; no leader yet.
 _PASSING = frozenset({10008, 10009, 10023, 10167})
@@ -31,10 +31,9 @@ _REMEMBERED = 10_000
 def answer_of(payload: bytes) -> dict[str, Any]:
     """What a stream's answer says; nothing where it is none."""
     try:
-        told = json.loads(payload)
-    except ValueError:
+        return read_object(payload, request="PubAck")
+    except StreamError:
         return {}
-    return told if isinstance(told, dict) else {}
 
 
 def concerns_all(reason: StreamError) -> bool:
@@ -78,14 +77,16 @@ class Refusals:
         if asking is not None:
             asking.close()
 
-    def reason(self, subject: str, number: int, head: bytes, told: dict[str, Any], *, ask: bool) -> StreamError | None:
+    def reason(
+        self, subject: str, number: int, head: bytes, answer: dict[str, Any], *, ask: bool
+    ) -> StreamError | None:
         """Why a message will never be stored; None where it is worth another try.
 
         Args:
             subject: of the message.
             number: of the message.
-            head: the answer's header block.
-            told: the answer.
+            head: the header block of the answer.
+            answer: its JSON object.
             ask: whether the server may be asked if a stream takes the subject and only has no leader now: then a
                 message is given up at once where none does, and otherwise tried for as long as the connection allows.
 
@@ -93,23 +94,17 @@ class Refusals:
             StreamError: the server does not say which streams there are.
             ConnectionLostError: it is away.
         """
-        code, text = (_headers.status(head) if head else None) or (0, "")
-        if code == _NO_RESPONDERS:
+        code, text = (read_status(head) if head else None) or (0, "")
+        if code == NO_RESPONDERS:
             return self._nobody(subject, number, ask=ask)
         if code == TOO_MANY:
             return None
         if code:
             return StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
-        wrong = told.get("error")
-        if wrong is None:
+        if "error" not in answer:
             return StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
-        if wrong.get("err_code") in _PASSING or wrong.get("code") == TOO_MANY:
-            return None
-        return StreamError(
-            f"publishing on {subject!r} was refused: {wrong.get('description')}",
-            code=wrong.get("code", 0),
-            err_code=wrong.get("err_code", 0),
-        )
+        refusal = api_error(answer["error"], request=f"publishing on {subject!r} was refused")
+        return None if refusal.err_code in _PASSING or refusal.code == TOO_MANY else refusal
 
     def _nobody(self, subject: str, number: int, *, ask: bool) -> StreamError | None:
         if subject in self.subjects:
@@ -122,7 +117,9 @@ class Refusals:
             tries = self._unheard[number] = self._unheard.get(number, 0) + 1
             if tries < _TRIES:
                 return None
-        reason = StreamError(f"no stream listens on {subject!r}: nothing was stored there", code=_NO_RESPONDERS)
+        reason = NoMatchingStreamError(
+            f"no stream listens on {subject!r}: nothing was stored there", code=NO_RESPONDERS
+        )
         self.give_up(subject, reason)
         return reason
 

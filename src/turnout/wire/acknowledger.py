@@ -10,8 +10,10 @@ import json
 import time
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.positions import sequences
+from turnout.protocol.status import NO_MESSAGES, REQUEST_TIMEOUT
 from turnout.wire.connection import Connection, frame
-from turnout.wire.records import position
 from turnout.wire.streams import create_consumer
 
 __all__ = ["Acknowledger"]
@@ -34,8 +36,9 @@ class Acknowledger:
             "headers_only": True,
             **({"filter_subject": filters[0]} if filters else {}),
         }
-        told = create_consumer(connection, stream, config)
-        self.floor: int = told["ack_floor"]["stream_seq"] + 1
+        request = f"consumer {consumer!r}"
+        floor = object_of(create_consumer(connection, stream, config), "ack_floor", request=request)
+        self.floor = number_of(floor, "stream_seq", request=request) + 1
 
     def acknowledge(self, end: int) -> int:
         """Acknowledge every message below *end* that is not yet; how many they were.
@@ -80,13 +83,13 @@ class Acknowledger:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             status = message.status
             if status is not None and message.subject == inbox:
-                if status[0] not in (404, 408):
+                if status[0] not in (NO_MESSAGES, REQUEST_TIMEOUT):
                     raise StreamError(f"consumer {self._consumer!r}: {status[1] or 'refused'}", code=status[0])
                 ended = True
                 break
             if not message.reply.startswith("$JS.ACK."):
                 continue
-            mine = position(message.reply.encode())[0] < end
+            mine = sequences(message.reply.encode())[0] < end
             answers.append(frame(message.reply, b"+ACK" if mine else b"-NAK"))
             below += mine
             seen += 1

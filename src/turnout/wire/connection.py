@@ -6,26 +6,25 @@ what the server asks meanwhile (PING) is answered by the next call that reads.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import secrets
-import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from turnout._version import __version__
-from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import headers as _headers
-from turnout.wire.options import ConnectionOptions, Server, Tls
+from turnout.errors import ConnectionLostError
+from turnout.protocol.answers import read_object
+from turnout.protocol.errors import BrokenFrameError, NoRespondersError, RequestTimeoutError, api_error
+from turnout.protocol.frames import MessageLine
+from turnout.protocol.headers import encode
+from turnout.protocol.options import ConnectionOptions
+from turnout.protocol.status import NO_RESPONDERS, read_status
+from turnout.wire._link import Link, reason_of
 
 __all__ = ["Connection", "Message"]
-
-_RECEIVE = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,10 @@ class Message:
     @property
     def status(self) -> tuple[int, str] | None:
         """The code and text where the server says something instead of delivering."""
-        return _headers.status(self.headers) if self.headers and not self.payload else None
+        return read_status(self.headers) if self.headers and not self.payload else None
 
 
-class Connection:
+class Connection(Link):
     """A connection that is open, or opens itself again, until it is closed.
 
     `request` and `api` reconnect when the connection is lost, to any of the servers, for as long as
@@ -52,11 +51,7 @@ class Connection:
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
-        self.options = options
-        self.info: dict[str, Any] = {}
-        self.server: Server | None = None
-        self._socket: socket.socket | None = None
-        self._buffer = bytearray()
+        super().__init__(options)
         self._inbox = ""
         self._subscriptions = 0
         self._requests = 0
@@ -69,8 +64,10 @@ class Connection:
             ConnectionLostError: when none does.
             StreamError: when a server refuses the credentials.
         """
-        made = servers if isinstance(servers, ConnectionOptions) else ConnectionOptions.of(servers, **options)
-        connection = cls(made)
+        connection_options = (
+            servers if isinstance(servers, ConnectionOptions) else ConnectionOptions.of(servers, **options)
+        )
+        connection = cls(connection_options)
         connection.connect()
         return connection
 
@@ -87,26 +84,16 @@ class Connection:
 
     # -- opening and closing
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a socket; a server that went away unnoticed is found by the next call."""
-        return self._socket is not None
-
-    @property
-    def max_payload(self) -> int:
-        """The most bytes, headers and payload together, that this server takes in one message."""
-        return int(self.info.get("max_payload", 1 << 20))
-
     def connect(self) -> None:
         """Connect to the first server that answers, in one round over them all."""
         self.close()
         failures = []
         for server in self.options.servers:
             try:
-                self._dial(server)
+                self.dial(server)
             except (OSError, ConnectionLostError) as failure:
                 self.close()
-                failures.append(f"{server}: {_reason(failure)}")
+                failures.append(f"{server}: {reason_of(failure)}")
             except BaseException:
                 self.close()
                 raise
@@ -135,186 +122,38 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket; calling it again does nothing."""
-        closing, self._socket = self._socket, None
-        self._buffer.clear()
+        super().close()
         self._inbox = ""
-        self.server = None
-        if closing is not None:
-            with contextlib.suppress(OSError):
-                closing.close()
 
-    def _dial(self, server: Server) -> None:
-        options = self.options
-        raw = socket.create_connection((server.host, server.port), timeout=options.connect_timeout)
-        self._socket = raw
-        self.server = server
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if options.tls is not None and options.tls.first:
-            self._start_tls(server)
-        self.info = self._greeting()
-        if (options.tls is not None or self.info.get("tls_required")) and not isinstance(self._socket, ssl.SSLSocket):
-            if not (self.info.get("tls_required") or self.info.get("tls_available")):
-                raise StreamError(f"{server} offers no TLS, and TLS is asked for")
-            self._start_tls(server)
-        self.send(b"CONNECT " + json.dumps(self._introduction(server)).encode() + b"\r\nPING\r\n")
-        deadline = time.monotonic() + options.connect_timeout
-        while True:
-            line = self._line(deadline)
-            if line == b"PONG":
-                return
-            self.control(line)
-
-    def _start_tls(self, server: Server) -> None:
-        tls = self.options.tls or Tls()
-        plain = self._plain()
-        try:
-            self._socket = tls.context().wrap_socket(plain, server_hostname=tls.hostname or server.host)
-        except ssl.SSLCertVerificationError as failure:
-            raise StreamError(f"the certificate of {server} is not trusted: {failure.verify_message}") from None
-
-    def _greeting(self) -> dict[str, Any]:
-        line = self._line(time.monotonic() + self.options.connect_timeout)
-        if not line.startswith(b"INFO "):
-            raise ConnectionLostError("what answers there is not a NATS server")
-        greeting: dict[str, Any] = json.loads(line[5:])
-        return greeting
-
-    def _introduction(self, server: Server) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "verbose": False,
-            "pedantic": False,
-            "headers": True,
-            "no_responders": True,
-            "protocol": 1,
-            "lang": "python-turnout",
-            "version": __version__,
-            "name": self.options.name,
-            **self.options.credentials.connect_fields(self.info.get("nonce")),
-        }
-        if server.user is not None:
-            # A URL without a password holds a token, as in every NATS client.
-            told = {"user": server.user, "pass": server.password}
-            fields.update(told if server.password is not None else {"auth_token": server.user})
-        return fields
-
-    # -- bytes
-
-    def _plain(self) -> socket.socket:
-        if self._socket is None:
-            raise ConnectionLostError("the connection is closed")
-        return self._socket
-
-    def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of *data*.
-
-        Raises:
-            ConnectionLostError: when the server is gone; how much it has got is not known.
-        """
-        sock = self._plain()
-        try:
-            sock.settimeout(self.options.timeout * 6)
-            sock.sendall(data)
-        except OSError as failure:
-            raise self._lost(failure) from failure
-
-    def receive_into(self, view: memoryview, timeout: float) -> int:
-        """Read what is there, at least one byte, into *view*; 0 when *timeout* seconds bring nothing.
-
-        Raises:
-            ConnectionLostError: when the server is gone.
-        """
-        if self._buffer:
-            count = min(len(self._buffer), len(view))
-            view[:count] = self._buffer[:count]
-            del self._buffer[:count]
-            return count
-        sock = self._plain()
-        try:
-            sock.settimeout(timeout)
-            count = sock.recv_into(view)
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
-            return 0
-        except OSError as failure:
-            raise self._lost(failure) from failure
-        if count == 0:
-            raise self._lost(None)
-        return count
-
-    def _lost(self, failure: OSError | None) -> ConnectionLostError:
-        server = self.server
-        self.close()
-        return ConnectionLostError(
-            f"the connection to {server} was lost" + (f": {_reason(failure)}" if failure else "")
-        )
-
-    def _more(self, deadline: float) -> None:
-        """Append at least one byte to the buffer."""
-        sock = self._plain()
-        try:
-            # A deadline that is over still takes what has come already.
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
-            data = sock.recv(_RECEIVE)
-        except TimeoutError as failure:
-            raise TimeoutError(f"{self.server} did not answer in time") from failure
-        except OSError as failure:
-            raise self._lost(failure) from failure
-        if not data:
-            raise self._lost(None)
-        self._buffer += data
-
-    def _line(self, deadline: float) -> bytes:
-        while (end := self._buffer.find(b"\r\n")) < 0:
-            self._more(deadline)
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 2]
-        return line
-
-    def control(self, line: bytes) -> None:
-        """Act on a protocol line that is no message: answer PING, note INFO, raise what ``-ERR`` says.
-
-        Raises:
-            StreamError: for ``-ERR``: a permission, the credentials, a payload over the limit.
-            ConnectionLostError: for one that is about the connection only (a stale or slow one).
-        """
-        word, _, rest = line.partition(b" ")
-        if word == b"PING":
-            self.send(b"PONG\r\n")
-        elif word == b"INFO":
-            self.info = {**self.info, **json.loads(rest)}
-        elif word == b"-ERR":
-            text = rest.strip(b"' ").decode("utf-8", "replace")
-            server = self.server
-            if text.startswith(("Stale Connection", "Slow Consumer", "Secure Connection")):
-                self.close()
-                raise ConnectionLostError(f"{server} ended the connection: {text}")
-            if not text.startswith("Permissions Violation"):
-                self.close()
-            raise StreamError(f"{server} refused: {text}", code=403 if "iolation" in text else 400)
-        elif word not in (b"PONG", b"+OK"):
-            self.close()
-            raise ConnectionLostError(f"a line that is no NATS protocol came: {line[:40]!r}")
+    # -- messages
 
     def messages(self, deadline: float) -> Iterator[Message]:
         """The messages as they come, until *deadline*.
 
         Raises:
-            TimeoutError: at the deadline.
-            ConnectionLostError: when the server is gone.
+            RequestTimeoutError: at the deadline.
+            ConnectionLostError: when the server is gone, or sends what is no message.
         """
         while True:
-            line = self._line(deadline)
+            line = self.line(deadline)
             if not line.startswith((b"MSG ", b"HMSG ")):
                 self.control(line)
                 continue
-            parts = line.split()
-            total = int(parts[-1])
-            head = int(parts[-2]) if parts[0] == b"HMSG" else 0
-            while len(self._buffer) < total + 2:
-                self._more(deadline)
-            body = bytes(self._buffer[:total])
-            del self._buffer[: total + 2]
-            reply = parts[3] if len(parts) == (6 if head else 5) else b""
-            yield Message(parts[1].decode(), reply.decode(), body[:head], body[head:])
+            yield self._message(line, deadline)
+
+    def _message(self, line: bytes, deadline: float) -> Message:
+        """The message whose *line* came."""
+        with self.reading():
+            parsed = MessageLine.parse(line, self.largest_message)
+        end = parsed.total
+        while len(self._buffer) < end + 2:
+            self.more(deadline)
+        with self.reading():
+            if self._buffer[end : end + 2] != b"\r\n":
+                raise BrokenFrameError("message", f"it does not end after its {end} bytes", line)
+        body = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return Message(parsed.subject, parsed.reply, body[: parsed.head], body[parsed.head :])
 
     # -- subjects and requests
 
@@ -340,7 +179,7 @@ class Connection:
         headers: Sequence[tuple[str, bytes | str]] = (),
     ) -> None:
         """Send one message and wait for nothing."""
-        self.send(frame(subject, payload, reply, _headers.encode(headers)))
+        self.send(frame(subject, payload, reply, encode(headers)))
 
     def ping(self, timeout: float | None = None) -> bool:
         """Whether the server answers in time. Messages that come meanwhile are thrown away."""
@@ -348,14 +187,11 @@ class Connection:
         try:
             self.send(b"PING\r\n")
             while True:
-                line = self._line(deadline)
+                line = self.line(deadline)
                 if line == b"PONG":
                     return True
                 if line.startswith((b"MSG ", b"HMSG ")):
-                    size = int(line.split()[-1]) + 2
-                    while len(self._buffer) < size:
-                        self._more(deadline)
-                    del self._buffer[:size]
+                    self._message(line, deadline)
                 else:
                     self.control(line)
         except (TimeoutError, ConnectionLostError):
@@ -373,8 +209,9 @@ class Connection:
         Lost connections are opened again and the request is sent again, so a request may reach the server twice.
 
         Raises:
-            StreamError: with code 503 when nobody listens, with code 408 when a server that is alive does not
-                answer (ADR-19: either means a wrong prefix or a missing import).
+            NoRespondersError: nobody listens.
+            RequestTimeoutError: a server that is alive does not answer (ADR-19: either means a wrong prefix or a
+                missing import).
             ConnectionLostError: when the server is away longer than ``reconnect_timeout``.
         """
         until = time.monotonic() + self.options.reconnect_timeout
@@ -386,7 +223,7 @@ class Connection:
             except TimeoutError:
                 if self.ping():
                     hint = "" if self.options.api_prefix == "$JS.API" else f" (prefix {self.options.api_prefix!r}?)"
-                    raise StreamError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
+                    raise RequestTimeoutError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
                 self.close()
             except ConnectionLostError:
                 if time.monotonic() >= until:
@@ -401,8 +238,8 @@ class Connection:
         self.publish(subject, payload, reply, tuple(headers.items()))
         for message in self.messages(time.monotonic() + timeout):
             if message.subject == reply:
-                if (status := message.status) is not None and status[0] == 503:
-                    raise StreamError(f"nobody listens on {subject!r}", code=503)
+                if (status := message.status) is not None and status[0] == NO_RESPONDERS:
+                    raise NoRespondersError(subject)
                 return message
         raise AssertionError("messages() ends by raising only")
 
@@ -414,11 +251,10 @@ class Connection:
         """
         full = f"{self.options.api_prefix}.{subject}"
         answer = self.request(full, json.dumps(body).encode() if body else b"", timeout=timeout)
-        told: dict[str, Any] = json.loads(answer.payload or b"{}")
-        if (wrong := told.get("error")) is not None:
-            text = f"{subject}: {wrong.get('description', 'refused')}"
-            raise StreamError(text, code=wrong.get("code", 0), err_code=wrong.get("err_code", 0))
-        return told
+        response = read_object(answer.payload or b"{}", request=subject)
+        if "error" in response:
+            raise api_error(response["error"], request=subject)
+        return response
 
 
 def frame(subject: str, payload: bytes, reply: str = "", head: bytes = b"") -> bytes:
@@ -429,11 +265,3 @@ def frame(subject: str, payload: bytes, reply: str = "", head: bytes = b"") -> b
     else:
         line = f"PUB {subject}{answer} {len(payload)}\r\n"
     return b"".join([line.encode(), head, payload, b"\r\n"])
-
-
-def _reason(failure: BaseException) -> str:
-    if isinstance(failure, TimeoutError):
-        return "no answer in time"
-    if isinstance(failure, OSError) and failure.strerror:
-        return failure.strerror
-    return str(failure)

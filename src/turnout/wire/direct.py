@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import headers as _headers
+from turnout.protocol.headers import ADDED_BY_DIRECT_GETS, parse
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.protocol.status import END_OF_BATCH, NO_MESSAGES, NO_RESPONDERS
 from turnout.wire.connection import Connection, Message
 from turnout.wire.pull import Range, hole
 from turnout.wire.rows import Row, record_batch, row
@@ -24,10 +26,6 @@ __all__ = ["DirectReader"]
 
 _BATCH = 5000
 _BYTES = 8 << 20
-# Headers that the answer adds to those of the message.
-_ADDED = frozenset(
-    {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
-)
 
 
 class DirectReader:
@@ -37,10 +35,10 @@ class DirectReader:
         hole: as with `turnout.wire.pull.PullReader`.
     """
 
-    def __init__(self, connection: Connection, wanted: Range) -> None:
+    def __init__(self, connection: Connection, range_: Range) -> None:
         self._connection = connection
-        self._range = wanted
-        self._next = max(1, wanted.start)
+        self._range = range_
+        self._next = max(1, range_.start)
         self._last = self._next - 1
         self.hole: int | None = None
 
@@ -61,6 +59,7 @@ class DirectReader:
             try:
                 if not self._connection.is_open:
                     self._connection.reconnect(deadline or None)
+                before = self._next
                 rows, done = self._ask()
             except ConnectionLostError:
                 now = time.monotonic()
@@ -69,6 +68,8 @@ class DirectReader:
                     raise
                 continue
             deadline = 0.0
+            if self._next == before and not done:
+                raise StreamError(f"stream {self._range.stream!r}: more is pending, and nothing comes")
             if rows:
                 sequences = np.array([row[2] for row in rows])
                 self.hole, self._last = hole(sequences, self.next), rows[-1][2]
@@ -99,12 +100,14 @@ class DirectReader:
                 ended = self._ended(message)
                 if ended is not None:
                     connection.unsubscribe(number)
-                    # Only now: what a lost connection brought half of is asked for again.
+                    # Advanced only now: a batch that a lost connection cut off is requested again as a whole.
                     self._next = following
                     return rows, ended
-                row = _row(message)
-                following = row[2] + 1
-                if row[2] < range_.end:
+                row = _row(range_.stream, message)
+                if row.offset < following:
+                    raise StreamError(f"{subject}: message {row.offset} came behind {following - 1}")
+                following = row.offset + 1
+                if row.offset < range_.end:
                     rows.append(row)
         except TimeoutError:
             connection.close()
@@ -117,20 +120,27 @@ class DirectReader:
         if status is None:
             return None
         code, text = status
-        if code == 204:
-            pending = dict(_headers.parse(message.headers)).get("Nats-Num-Pending", b"0")
-            return int(pending) == 0
-        if code == 404:
+        if code == END_OF_BATCH:
+            pending = dict(parse(message.headers)).get("Nats-Num-Pending", b"0")
+            return not pending.strip(b"0")
+        if code == NO_MESSAGES:
             return True
-        if code == 503:
+        if code == NO_RESPONDERS:
             raise StreamError(
                 f"stream {self._range.stream!r} does not answer direct gets: it needs allow_direct for this", code=503
             )
         raise StreamError(f"stream {self._range.stream!r}: {text or 'refused'}", code=code)
 
 
-def _row(message: Message) -> Row:
-    pairs = _headers.parse(message.headers)
-    added = {name: value.decode("utf-8", "replace") for name, value in pairs if name in _ADDED}
-    own = [(name, value) for name, value in pairs if name not in _ADDED]
-    return row(added["Nats-Subject"], int(added["Nats-Sequence"]), message.payload, own, added["Nats-Time-Stamp"])
+def _row(stream: str, message: Message) -> Row:
+    pairs = parse(message.headers)
+    added = {name: value.decode("utf-8", "replace") for name, value in pairs if name in ADDED_BY_DIRECT_GETS}
+    own = [(name, value) for name, value in pairs if name not in ADDED_BY_DIRECT_GETS]
+    sequence = decimal(added.get("Nats-Sequence", ""), LARGEST_SEQUENCE)
+    try:
+        if sequence is not None:
+            return row(added["Nats-Subject"], sequence, message.payload, own, added["Nats-Time-Stamp"])
+    except (KeyError, ValueError):
+        # Told below, with all that came.
+        pass
+    raise StreamError(f"stream {stream!r}: the answer to a direct get has no place: {added!r:.200}")

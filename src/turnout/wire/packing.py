@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.headers import MESSAGE_ID
 from turnout.records.headers import has_match
-from turnout.wire.headers import MESSAGE_ID
 
 __all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
 
@@ -119,8 +119,8 @@ def _mistake(name: str, problem: str) -> ConfigError:
 
 def _join(parts: list[Any]) -> Any:
     """The parts of each message one behind the other; bytes stand for the same in every message."""
-    made = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*made, _scalar(b""))
+    operands = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*operands, _scalar(b""))
 
 
 def _scalar(text: bytes) -> Any:

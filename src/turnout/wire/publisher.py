@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import headers as _headers
+from turnout.protocol import headers as _headers
+from turnout.protocol.frames import MessageLine
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.wire._chunks import TOO_LARGE, Chunk, Counted, Messages, Numbered, Refused, small_enough
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
@@ -79,6 +81,7 @@ class Publisher:
         self._filled = 0
         self._done = Published()
         self._trouble: float | None = None
+        self._heard = 0.0
         self._subscribe()
 
     def __enter__(self) -> Self:
@@ -249,6 +252,7 @@ class Publisher:
 
     def _drain(self, messages: int, size: int) -> None:
         """Wait until no more than *messages*, and *size* bytes, are without acknowledgement."""
+        self._heard = time.monotonic()
         while (left := self._inflight) > messages or (size and left > 1 and sum(c.size for c in self._chunks) > size):
             try:
                 self._collect()
@@ -267,14 +271,18 @@ class Publisher:
         finally:
             view.release()
         if count == 0:
-            self._connection.close()
-            raise ConnectionLostError("no acknowledgement came for a while")
+            raise self._silent()
         self._filled += count
-        frames = locate(self._memory, self._filled)
+        with self._connection.reading():
+            frames = locate(self._memory, self._filled, largest=self._connection.largest_message)
         for line in frames.lines:
             self._control(line)
         if len(frames):
+            self._heard = time.monotonic()
             self._acknowledge(frames)
+        elif time.monotonic() > self._heard + 2 * _SILENCE:
+            # A server that talks of other things only is as good as one that is silent.
+            raise self._silent()
         left = self._filled - frames.consumed
         if frames.consumed and left:
             self._memory[:left] = self._memory[frames.consumed : self._filled]
@@ -312,14 +320,14 @@ class Publisher:
             raise reason
         self._settle(refused)
 
-    def _refusal(self, chunk: Numbered, number: int, head: bytes, told: dict[str, Any]) -> StreamError | None:
+    def _refusal(self, chunk: Numbered, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
         """Why a message will never be stored; None where it is worth another try.
 
         Raises:
             StreamError: the refusal concerns all messages.
         """
         subject = chunk.subject(number)
-        reason = self._refusals.reason(subject, number, head, told, ask=chunk.messages.refused is not None)
+        reason = self._refusals.reason(subject, number, head, answer, ask=chunk.messages.refused is not None)
         if reason is not None and concerns_all(reason):
             raise reason
         if subject in self._refusals.subjects:
@@ -331,6 +339,10 @@ class Publisher:
         apart = self._numbered(chunk.messages)
         self._connection.send(apart.waiting())
         return apart
+
+    def _silent(self) -> ConnectionLostError:
+        self._connection.close()
+        return ConnectionLostError("no acknowledgement came for a while")
 
     def _acknowledge(self, frames: Frames) -> None:
         memory, end = self._memory, frames.consumed
@@ -368,23 +380,26 @@ class Publisher:
         again: list[tuple[Numbered, int]] = []
         acknowledged = 0
         for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
-            parts = bytes(self._memory[start:line_end]).split()
-            number = int(parts[1].rsplit(b".", 1)[1])
+            line = bytes(self._memory[start:line_end])
+            with self._connection.reading():
+                parsed = MessageLine.parse(line, self._connection.largest_message)
+            number = decimal(parsed.subject.rpartition(".")[2], LARGEST_SEQUENCE)
+            if number is None:
+                continue
             place = next((place for place, one in enumerate(self._chunks) if one.holds(number)), None)
             if place is None:
                 continue
             chunk = self._chunks[place]
-            head = int(parts[-2]) if parts[0] == b"HMSG" else 0
             body = bytes(self._memory[line_end + 2 : end])
-            told = answer_of(body[head:])
-            if "error" not in told and "seq" in told:
+            answer = answer_of(body[parsed.head :])
+            if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
-                known = np.array([bool(told.get("duplicate"))])
+                known = np.array([bool(answer.get("duplicate"))])
                 acknowledged += chunk.acknowledge(np.array([number]), known)
             elif not isinstance(chunk, Numbered):
                 # Which of them it is, only a number of its own tells.
                 self._chunks[place] = self._apart(chunk)
-            elif (reason := self._refusal(chunk, number, body[:head], told)) is None:
+            elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
                 again.append((chunk, number))
             else:
                 chunk.refuse(number, reason)

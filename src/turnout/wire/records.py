@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from turnout.errors import StreamError
+from turnout.protocol.errors import BrokenFrameError, NotJetStreamMessageError
+from turnout.protocol.frames import LONGEST_SIZE
+from turnout.protocol.headers import MESSAGE_ID
+from turnout.protocol.positions import Position
 from turnout.records.headers import ARROW
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire.frames import Frames
-from turnout.wire.headers import MESSAGE_ID
 
-__all__ = ["SCHEMA", "Batch", "decode", "position"]
+__all__ = ["SCHEMA", "Batch", "decode"]
 
 SCHEMA = pa.schema(
     [
@@ -37,6 +39,11 @@ SCHEMA = pa.schema(
 """The columns of a record, as Spark's Arrow expects them."""
 
 Positions = NDArray[np.int64]
+
+_LONGEST_NUMBER = 19
+_ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
+# Five numbers of one digit with the dots between them.
+_SHORTEST_NUMBERS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
 
     Raises:
         StreamError: when a message has no JetStream position.
+        BrokenFrameError: when a frame is none.
     """
     words = windows(memory, filled, "<u8")
     octets = np.frombuffer(memory, dtype=np.uint8, count=filled)
@@ -73,6 +81,12 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
     rows = np.flatnonzero(frames.with_headers)
     if rows.size:
         sizes, begins = numbers_before(words, before_size[rows])
+        digits = before_size[rows] - begins
+        broken = (digits < 1) | (digits > LONGEST_SIZE) | (sizes > frames.end[rows] - body[rows])
+        if broken.any():
+            row = rows[np.argmax(broken)]
+            line = bytes(memory[frames.start[row] : frames.line_end[row]])
+            raise BrokenFrameError("HMSG", "the size of its headers cannot be", line)
         payload[rows] += sizes
         before_size[rows] = begins - 1
     statuses, keep = _statuses(memory, octets, frames, body, payload, rows)
@@ -126,17 +140,18 @@ def _statuses(
     if not rows.size:
         return [], None
     # "NATS/1.0" is eight bytes; a blank behind it means that a code follows.
-    said = rows[(payload[rows] == frames.end[rows]) & (octets[body[rows] + 8] == 32)]
+    rows = rows[(payload[rows] == frames.end[rows]) & (payload[rows] - body[rows] > 9)]
+    said = rows[octets[body[rows] + 8] == 32]
     if not said.size:
         return [], None
-    found = []
+    statuses = []
     for count, row in enumerate(said):
         line = bytes(memory[frames.start[row] : frames.line_end[row]])
         block = bytes(memory[body[row] : payload[row]])
-        found.append((int(row) - count, line.split(b" ", 2)[1].decode("utf-8", "replace"), block))
+        statuses.append((int(row) - count, line.split(b" ", 2)[1].decode("utf-8", "replace"), block))
     keep = np.ones(len(frames), dtype=np.bool_)
     keep[said] = False
-    return found, np.flatnonzero(keep)
+    return statuses, np.flatnonzero(keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +175,26 @@ def _positions(
     if len(tokens) not in (9, 11):
         return _read_each(memory, frames, reply_end)
     lead = len(b".".join(tokens[:-5])) + 1
-    pending, at = numbers_before(words, reply_end)
-    time, at = numbers_before(words, at - 1)
-    consumer_sequence, at = numbers_before(words, at - 1)
-    sequence, at = numbers_before(words, at - 1)
-    _, at = numbers_before(words, at - 1)
-    reply_start = at - lead
-    topic_end = reply_start - 2 - len(first[2])
+    if int((reply_end - frames.start).min()) < lead + _SHORTEST_NUMBERS:
+        return _read_each(memory, frames, reply_end)
+    end = reply_end
+    numbers = []
+    regular = True
+    for _ in range(5):
+        value, begin = numbers_before(words, end)
+        digits = end - begin
+        longest = digits.max()
+        # Nineteen digits fit, or give a negative number.
+        fitting = longest < _LONGEST_NUMBER or (longest == _LONGEST_NUMBER and value.min() >= 0)
+        regular = bool(regular and fitting and digits.min() > 0 and (octets[begin - 1] == 46).all())
+        numbers.append(value)
+        end = begin - 1
+    pending, time, consumer_sequence, sequence, _ = numbers
+    reply_start = np.maximum(end + 1 - lead, 1)
+    topic_end = np.maximum(reply_start - 2 - len(first[2]), 0)
     # The fields of another form would not meet at these bytes.
-    fits = (octets[reply_start] == 36) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
-    if not (fits.all() and (topic_end > frames.start + 4).all()):
+    fits = (words[reply_start] == _ACK) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
+    if not (regular and fits.all() and (topic_end > frames.start + 4).all()):
         return _read_each(memory, frames, reply_end)
     return _Places(sequence, consumer_sequence, time, pending, topic_end)
 
@@ -179,29 +204,22 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Plac
     table = np.empty((5, len(frames)), dtype=np.int64)
     for row in range(len(frames)):
         start = int(frames.start[row])
-        parts = bytes(memory[start : reply_end[row]]).split(b" ")
+        line = bytes(memory[start : reply_end[row]])
+        parts = line.split(b" ")
+        if len(parts) < 3:
+            raise BrokenFrameError("message", f"its line has {len(parts)} words before its size", line)
+        reply = parts[3] if len(parts) > 3 else b""
+        topic_end = start + len(parts[0]) + 1 + len(parts[1])
         try:
-            sequence, consumer_sequence, time, pending = position(parts[3] if len(parts) > 3 else b"")
-        except ValueError:
+            at = Position.parse(reply)
+            table[:, row] = (at.stream_seq, at.consumer_seq, at.timestamp_ns, at.num_pending, topic_end)
+        except (NotJetStreamMessageError, OverflowError):
             shown = parts[1].decode("utf-8", "replace")
-            raise StreamError(
-                f"a message on {shown!r} has no JetStream position: it did not come from a stream"
+            raise NotJetStreamMessageError(
+                reply.decode("utf-8", "replace"),
+                f"says no position: what came on {shown!r} did not come from a stream",
             ) from None
-        table[:, row] = (sequence, consumer_sequence, time, pending, start + len(parts[0]) + 1 + len(parts[1]))
     return _Places(*table)
-
-
-def position(reply: bytes) -> tuple[int, int, int, int]:
-    """The stream sequence, consumer sequence, time in nanoseconds and pending count of an ack subject (JSAck).
-
-    Raises:
-        ValueError: when it is none.
-    """
-    tokens = reply.split(b".")
-    if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) == 10 or len(tokens) < 9:
-        raise ValueError(reply)
-    sequence, consumer_sequence, time, pending = tokens[5:9] if len(tokens) == 9 else tokens[7:11]
-    return int(sequence), int(consumer_sequence), int(time), int(pending)
 
 
 def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:
@@ -233,6 +251,8 @@ def _headers(
     rows = np.flatnonzero(with_headers)
     if not rows.size:
         return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
+    if not (payload[rows] > body[rows]).any():
+        return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
     blocks = _slices(memory, filled, body[rows], payload[rows])
     edges = np.frombuffer(blocks.buffers()[1], dtype=np.int32)[: len(rows) + 1].astype(np.int64)
     packed = bytearray(blocks.buffers()[2].to_pybytes()[: edges[-1]])
@@ -249,7 +269,7 @@ def _headers(
     end = end - (octets[end - 1] == 13)
     colons = np.append(np.flatnonzero(octets == 58), len(packed))
     colon = colons[np.searchsorted(colons, start)]
-    readable = colon < end
+    readable = (colon < end) & (colon > start)
     if not readable.all():
         owner, start, end, colon = owner[readable], start[readable], end[readable], colon[readable]
     value = colon + 1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from turnout.wire.headers import MESSAGE_ID
+from turnout.protocol.headers import MESSAGE_ID
 from turnout.wire.records import SCHEMA
 
 __all__ = ["Row", "record_batch", "row"]
@@ -34,7 +34,11 @@ def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, 
 
 
 def _microseconds(text: str) -> int:
-    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970."""
+    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970.
+
+    Raises:
+        ValueError: when it is none.
+    """
     whole, _, fraction = text.rstrip("Z").partition(".")
     seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
     return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))

@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+from turnout.protocol.answers import read_object
 from turnout.wire.connection import Connection
 from turnout.wire.rows import Row, record_batch
 from turnout.wire.stored import stored_row
@@ -29,14 +30,14 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
     state = stream_info(connection, stream)["state"]
     first, last = state["first_seq"], state["last_seq"]
     places = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
-    found: dict[int, Row] = {}
+    sampled: dict[int, Row] = {}
     for begin in range(0, len(places), _AT_ONCE):
         rows = _ask(connection, stream, places[begin : begin + _AT_ONCE], subject)
         if not rows:
             # Nothing is behind these places then, or nobody answers: not worth the same wait again.
             break
-        found |= {one.offset: one for one in rows}
-    return record_batch([found[sequence] for sequence in sorted(found)])
+        sampled |= {one.offset: one for one in rows}
+    return record_batch([sampled[sequence] for sequence in sorted(sampled)])
 
 
 def _ask(connection: Connection, stream: str, places: list[int], subject: str) -> list[Row]:
@@ -52,8 +53,8 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.subject != inbox:
                 continue
-            stored = json.loads(message.payload or b"{}").get("message")
-            rows += [] if stored is None else [stored_row(stored)]
+            answer = read_object(message.payload or b"{}", request=f"STREAM.MSG.GET.{stream}")
+            rows += [stored_row(stream, answer)] if "message" in answer else []
             answers += 1
             if answers == len(places):
                 break

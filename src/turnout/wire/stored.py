@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import StreamError
-from turnout.wire import headers as _headers
+from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.errors import MessageNotFoundError
+from turnout.protocol.headers import parse
 from turnout.wire.connection import Connection
 from turnout.wire.rows import Row, record_batch, row
 
 __all__ = ["stored_message", "stored_row"]
-
-_NO_MESSAGE = 10037
 
 
 def stored_message(connection: Connection, stream: str, sequence: int) -> Any:
@@ -24,16 +25,23 @@ def stored_message(connection: Connection, stream: str, sequence: int) -> Any:
     """
     try:
         answer = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence})
-    except StreamError as failure:
-        if failure.err_code == _NO_MESSAGE:
-            text = f"the stream {stream!r} holds no message {sequence}"
-            raise StreamError(text, code=404, err_code=failure.err_code) from None
-        raise
-    return record_batch([stored_row(answer["message"])])
+    except MessageNotFoundError as failure:
+        text = f"the stream {stream!r} holds no message {sequence}"
+        raise MessageNotFoundError(text, code=404, err_code=failure.err_code) from None
+    return record_batch([stored_row(stream, answer)])
 
 
-def stored_row(message: dict[str, Any]) -> Row:
-    """A message as the API answers with it."""
-    headers = _headers.parse(base64.b64decode(message.get("hdrs", "")))
-    value = base64.b64decode(message.get("data", ""))
-    return row(message["subject"], message["seq"], value, headers, message["time"])
+def stored_row(stream: str, answer: Mapping[str, Any]) -> Row:
+    """The message in what the API has answered.
+
+    Raises:
+        StreamError: there is none, or it cannot be read.
+    """
+    request = f"STREAM.MSG.GET.{stream}"
+    message = object_of(answer, "message", request=request)
+    sequence = number_of(message, "seq", request=request)
+    try:
+        headers, payload = (base64.b64decode(message.get(name) or "") for name in ("hdrs", "data"))
+        return row(message["subject"], sequence, payload, parse(headers), message["time"])
+    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        raise StreamError(f"{request}: message {sequence} cannot be read: {failure!r:.80}") from None

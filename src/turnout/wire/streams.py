@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import StreamError
+from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.errors import ConsumerNotFoundError
 from turnout.wire.connection import Connection
 
 __all__ = [
@@ -20,23 +23,32 @@ __all__ = [
     "subject_counts",
 ]
 
-_CONSUMER_NOT_FOUND = 10014
-
 
 def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str, Any]:
     """Create the stream that *config* describes (``name``, ``subjects`` …); the same one again is no error."""
     return connection.api(f"STREAM.CREATE.{config['name']}", config)
 
 
-def stream_info(connection: Connection, stream: str, **request: Any) -> dict[str, Any]:
-    """Configuration and state of *stream*; *request* may ask for more (``subjects_filter=">"``)."""
-    return connection.api(f"STREAM.INFO.{stream}", request or None)
+def stream_info(connection: Connection, stream: str, **body: Any) -> dict[str, Any]:
+    """Configuration and state of *stream*; *body* may ask for more (``subjects_filter=">"``).
+
+    Raises:
+        StreamNotFoundError: when there is no such stream.
+        StreamError: when the answer is not one about a stream.
+    """
+    request = f"STREAM.INFO.{stream}"
+    info = connection.api(request, body or None)
+    object_of(info, "config", request=request)
+    state = object_of(info, "state", request=request)
+    for name in ("messages", "bytes", "first_seq", "last_seq"):
+        number_of(state, name, request=request)
+    return info
 
 
 def streams_of(connection: Connection, subject: str) -> list[str]:
     """The names of the streams that take *subject*; also those that are without a leader just now."""
-    told = connection.api("STREAM.NAMES", {"subject": subject})
-    return [str(name) for name in told.get("streams") or ()]
+    response = connection.api("STREAM.NAMES", {"subject": subject})
+    return [str(name) for name in response.get("streams") or ()]
 
 
 def delete_stream(connection: Connection, stream: str) -> None:
@@ -44,33 +56,45 @@ def delete_stream(connection: Connection, stream: str) -> None:
     connection.api(f"STREAM.DELETE.{stream}")
 
 
-def purge_stream(connection: Connection, stream: str, **request: Any) -> int:
-    """Remove messages, all or those that *request* names (``filter``, ``seq``, ``keep``); how many they were."""
-    return int(connection.api(f"STREAM.PURGE.{stream}", request or None)["purged"])
+def purge_stream(connection: Connection, stream: str, **body: Any) -> int:
+    """Remove messages, all or those that *body* names (``filter``, ``seq``, ``keep``); how many they were."""
+    request = f"STREAM.PURGE.{stream}"
+    return number_of(connection.api(request, body or None), "purged", request=request)
 
 
 def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> dict[str, int]:
     """How many messages *stream* holds for each subject that *pattern* matches."""
     counts: dict[str, int] = {}
     while True:
-        told = stream_info(connection, stream, subjects_filter=pattern, offset=len(counts))
-        page = told["state"].get("subjects") or {}
-        counts.update(page)
-        if not page or len(counts) >= told.get("total", 0):
+        known = len(counts)
+        info = stream_info(connection, stream, subjects_filter=pattern, offset=known)
+        request = f"STREAM.INFO.{stream}"
+        page = info["state"].get("subjects") or {}
+        if not isinstance(page, dict):
+            raise StreamError(f"{request}: 'subjects' in the answer is no object")
+        counts.update({subject: number_of(page, subject, request=request) for subject in page})
+        if len(counts) == known or len(counts) >= number_of(info, "total", request=request, default=0):
             return counts
 
 
 def create_consumer(connection: Connection, stream: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Create the consumer that *config* describes, under its ``name`` or one of its own; the server's answer."""
+    """Create the consumer that *config* describes, under its ``name`` or one of its own; the server's answer.
+
+    Raises:
+        StreamNotFoundError: when there is no such stream.
+        StreamError: when the server refuses, or answers about another consumer.
+    """
     name = config.get("name") or f"turnout-{secrets.token_hex(8)}"
     body = {"stream_name": stream, "config": {**config, "name": name}}
-    return connection.api(f"CONSUMER.CREATE.{stream}.{name}", body)
+    request = f"CONSUMER.CREATE.{stream}.{name}"
+    info = connection.api(request, body)
+    if info.get("name") != name:
+        raise StreamError(f"{request}: the answer is about {info.get('name')!r:.60}")
+    number_of(info, "num_pending", request=request, default=1)
+    return info
 
 
 def delete_consumer(connection: Connection, stream: str, consumer: str) -> None:
     """Delete *consumer*; that it is gone already is no error."""
-    try:
+    with contextlib.suppress(ConsumerNotFoundError):
         connection.api(f"CONSUMER.DELETE.{stream}.{consumer}")
-    except StreamError as failure:
-        if failure.err_code != _CONSUMER_NOT_FOUND:
-            raise

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.embedded import NatsServer
+from turnout.protocol import headers as wire_headers
 from turnout.spark.formats.nats.source import register
 from turnout.wire import Connection, create_stream, delete_stream, stream_info, subject_counts
-from turnout.wire import headers as wire_headers
 
 pytestmark = pytest.mark.jetstream
 

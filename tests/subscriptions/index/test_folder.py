@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import shutil
 import stat
@@ -368,3 +369,32 @@ def test_errors_cross_processes():
     error = pickle.loads(pickle.dumps(IndexFileError(Path("p"), "is damaged", "build it again")))
 
     assert (str(error), error.path) == ("p: is damaged; build it again", Path("p"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="tells what is mapped on Linux only")
+def test_a_reader_lets_go_of_old_revisions(store, index_folder):
+    """One that matches with revision after revision has few files mapped: those of the latest, and the garbage's."""
+    for number in range(40):
+        store.create(wanting(str(number), id_=f"s{number}"))
+        assert found(opened(index_folder), str(number)) == [f"s{number}"]
+    gc.collect()
+
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    mapped = {line.split()[5] for line in lines if f"{index_folder.folder}/segment-" in line}
+    assert len(mapped) <= folder.LAYERS + 2
+
+
+@pytest.mark.parametrize("left", [0, 40, -8])
+def test_a_revision_that_a_power_cut_has_torn(tmp_path, store, left):
+    """Of what outlives a writer, the next one keeps what can be opened; the rest it builds again."""
+    store.create(wanting("a", id_="first"))
+    with IndexFolder(tmp_path / "index", store, keep=2) as writer:
+        before = writer.revision
+    (segment,) = (tmp_path / "index").glob("segment-*.index")
+    segment.write_bytes(segment.read_bytes()[:left])
+    store.create(wanting("b", id_="second"))
+
+    with IndexFolder(tmp_path / "index", store, keep=2) as writer:
+        with pytest.raises(IndexFileError):
+            Index.open(writer.folder, before)
+        assert found(opened(writer), "b") == ["second"]

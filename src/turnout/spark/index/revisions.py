@@ -64,8 +64,8 @@ class Revisions:
                 self._newest = self._index.refresh()
             except (TurnoutError, OSError) as failure:
                 if not self._away:
-                    said = "subscriptions stay at revision %d: their store is away: %s"
-                    _log.warning(said, self._newest, failure)
+                    why = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
+                    _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, why, failure)
                 self._away = True
             else:
                 self._away = False

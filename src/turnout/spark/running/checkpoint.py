@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Self
@@ -11,6 +12,8 @@ from turnout.routes import Route
 from turnout.scratch import private_file, private_folder
 
 __all__ = ["BatchRevisions", "checkpoint_of", "keep_private", "local_folder"]
+
+_log = logging.getLogger(__name__)
 
 _KEPT = 10
 
@@ -62,12 +65,16 @@ class BatchRevisions:
         return cls(None if folder is None else folder / "revisions")
 
     def of(self, batch: int) -> int | None:
-        """What the micro-batch was matched with before; None where it is new."""
+        """What the micro-batch was matched with before; None where it is new, or where that cannot be read any more."""
         if self._folder is None:
             return None
+        file = self._folder / str(batch)
         try:
-            return int((self._folder / str(batch)).read_text(encoding="ascii"))
-        except (FileNotFoundError, ValueError):
+            return int(file.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            _log.warning("%s is torn: micro-batch %d is matched with the newest subscriptions", file, batch)
             return None
 
     def note(self, batch: int, revision: int) -> None:

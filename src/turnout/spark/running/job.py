@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -23,15 +24,21 @@ from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate, is_batch, look_ahead, read
 from turnout.spark.failures import run_error
 from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
+from turnout.spark.running.claim import claimed
+from turnout.spark.running.endings import ending_in_words
 from turnout.spark.running.failure_log import log_failures
 from turnout.spark.running.matching import RunMatching
+from turnout.spark.running.mending import mend
 from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
 from turnout.spark.running.progress import Progress, RunResult
-from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of
+from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of, within
 from turnout.spark.running.warming import warm_up
+from turnout.spark.session.jvm import how_jvm_ended
 from turnout.spark.stage import Stage
 
 __all__ = ["Progress", "RunResult", "checkpoint_of", "run"]
+
+_log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _COMMIT_SECONDS = 15.0
@@ -63,15 +70,30 @@ def run(
     Raises:
         ConnectionLostError: a server cannot be reached.
         StreamError: a stream of the route does not exist.
-        RunError: the run failed; what was delivered stays delivered, and a later run goes on from the checkpoint.
+        RunError: the session is one of Spark Connect, and nothing has run; or the run failed: what was delivered stays
+            delivered, and a later run goes on from the checkpoint.
     """
+    _refuse_connect(route, spark)
     route = look_ahead(route)
     folder = str(checkpoint or checkpoint_of(route))
-    if not is_batch(route.source):
-        keep_private(folder)
-    with ExitStack() as resources:
+    streaming = not is_batch(route.source)
+    beside = local_folder(folder) if streaming else None
+    with ending_in_words(route.name, spark, beside), ExitStack() as resources:
+        if streaming:
+            keep_private(folder)
+        resources.enter_context(claimed(beside))
+        mend(route, beside)
         work = _Run(route, spark, folder, stop or threading.Event(), on_progress, resources)
-        return work.batch() if is_batch(route.source) else work.stream(once=once)
+        return work.stream(once=once) if streaming else work.batch()
+
+
+def _refuse_connect(route: Route, spark: SparkSession) -> None:
+    """A run pauses its source by a file, hears of micro-batches and answers for subscriptions beside Spark's driver."""
+    if getattr(spark, "_jsparkSession", None) is None:
+        raise RunError(
+            f"the route {route.name!r} cannot run in a session of Spark Connect: a run works in the process of Spark's "
+            "driver; run it there with a classic session, as `turnout run` does"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +150,7 @@ class _Run:
         self.total = Counts()
         self.batches = 0
         self.began: float | None = None
-        self.last = 0.0
+        self.last = time.monotonic()
         self.failure: BaseException | None = None
 
     # One micro-batch
@@ -138,12 +160,12 @@ class _Run:
         with self.between_batches:
             if self.stop.is_set():
                 raise _StoppedError
-            begun = time.time()
-            self.began = self.began or begun
+            begun = time.monotonic()
+            self.began = begun if self.began is None else self.began
             stage, revision = self._stage_of(batch)
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
-            self.last = time.time()
+            self.last = time.monotonic()
             self.written[batch] = _Written(Counts.of(metrics), self.last, self.last - begun, revision)
 
     def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
@@ -161,7 +183,8 @@ class _Run:
         self.batches += 1
         if self.on_progress is not None and self.began is not None:
             since = done.at - self.began
-            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision))
+            subscriptions = None if self.matching is None else len(self.matching.revisions)
+            self.on_progress(Progress(batch, self.counts(), since, done.seconds, done.revision, subscriptions))
 
     def counts(self) -> Counts:
         """Everything counted until now, micro-batches that Spark has not yet committed included."""
@@ -191,7 +214,18 @@ class _Run:
         except PySparkException as failure:
             if self.whole or not self.stop.is_set() or self.failure is not None:
                 raise self._run_error(failure) from (self.failure or failure)
+        except Exception as failure:
+            if not self._stopped_without_jvm(failure):
+                raise
         return self._result()
+
+    def _stopped_without_jvm(self, failure: Exception) -> bool:
+        """Whether the run was to stop, and has lost its JVM meanwhile: what it has counted stands."""
+        ended = how_jvm_ended(self.spark, failure) if self.stop.is_set() else None
+        if ended is not None:
+            said = "route %s: Spark's JVM ended %s before the run did; what was under way is done again by the next run"
+            _log.warning(said, self.route.name, ended)
+        return ended is not None
 
     def _start(self, *, once: bool) -> StreamingQuery:
         trigger = self.route.trigger
@@ -276,8 +310,11 @@ class _Run:
         """A micro-batch that Spark has written by itself."""
         metrics = metrics_of(report, OBSERVED)
         log_failures(metrics, route=self.route.name)
-        self.last, seconds = ended_at(report), report.batchDuration / 1000
-        self.began = self.began or self.last - seconds
+        # Spark dates and measures with a clock that may be set meanwhile; ours bounds both.
+        ended = time.monotonic() - within(0.0, time.time() - ended_at(report), _POLL_SECONDS)
+        seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
+        self.last = ended
+        self.began = ended - seconds if self.began is None else self.began
         return _Written(Counts.of(metrics), self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:

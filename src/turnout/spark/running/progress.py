@@ -19,6 +19,7 @@ class Progress:
         seconds: since the first micro-batch began.
         batch_seconds: that the last micro-batch took, from the first record to the last acknowledgement.
         revision: of the subscriptions that it was matched with; None without subscriptions.
+        subscriptions: how many there are; None without subscriptions.
     """
 
     batch: int
@@ -26,6 +27,7 @@ class Progress:
     seconds: float
     batch_seconds: float
     revision: int | None
+    subscriptions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from turnout.spark.formats.nats.stream import REVISION
 
-__all__ = ["Reports", "ended_at", "metrics_of", "revision_of"]
+__all__ = ["Reports", "ended_at", "metrics_of", "revision_of", "within"]
 
 _RAN = "addBatch"
 """What Spark tells the duration of where a micro-batch was run, and not of an idle trigger."""
@@ -66,3 +66,8 @@ def revision_of(report: StreamingQueryProgress) -> int | None:
         return None
     revision = offset.get(REVISION) if isinstance(offset, dict) else None
     return revision if isinstance(revision, int) else None
+
+
+def within(least: float, value: float, most: float) -> float:
+    """*value*, or the bound that it is beyond."""
+    return max(least, min(value, most))

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,14 +16,15 @@ from pyspark.sql import SparkSession
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
 from turnout.scratch import append_privately, lasting_folder, private_folder
-from turnout.spark.formats.kafka import brings_connector, kafka_properties
+from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_properties
 from turnout.spark.session.cds import archive_options
 from turnout.spark.session.java import Java, use_java
+from turnout.spark.session.jvm import forget_jvm, how_jvm_ended, leave_last_words_unsaid, out_of_reach_of_sigterm
 from turnout.spark.session.latency import low_latency_session
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
 
-__all__ = ["build_session", "route_session"]
+__all__ = ["build_session", "missing_properties", "route_session", "server_session", "session_for"]
 
 _QUIET_LOGS = Path(__file__).with_name("log4j2.properties")
 
@@ -144,21 +145,73 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
         master: Spark's master.
         log: where the JVM's and the workers' standard error go; the process's own if not given.
     """
-    with _children_write_to(log):
+    leave_last_words_unsaid()
+    with _children_write_to(log), out_of_reach_of_sigterm():
         conf = {**_needs(route), **route.spark}
         carrier = isinstance(route.source, NatsSource) and master.startswith("local")
         session = build_session(route.name, master=master, conf=conf, carrier=carrier)
     try:
         yield session
     finally:
-        session.stop()
+        if how_jvm_ended(session) is None:
+            session.stop()
+        else:
+            forget_jvm(session)
+
+
+def server_session(
+    routes: Sequence[Route], *, master: str, properties: Mapping[str, str], log: Path | None = None
+) -> SparkSession:
+    """A session for many routes, some of which are not known yet; each gets one of its own by `session_for`.
+
+    Args:
+        routes: those that are known: what their ends ask of the application is there from the beginning.
+        master: Spark's master.
+        properties: they win over turnout's own.
+        log: where the JVM's and the workers' standard error go; the process's own if not given.
+    """
+    needed: dict[str, str] = {}
+    for route in routes:
+        needed |= _needs(route)
+    streams_only = bool(routes) and all(isinstance(route.source, NatsSource) for route in routes)
+    carrier = streams_only and master.startswith("local")
+    with _children_write_to(log):
+        return build_session("turnout", master=master, conf={**needed, **properties}, carrier=carrier)
+
+
+def session_for(spark: SparkSession, route: Route) -> SparkSession:
+    """A session beside *spark* in the same application, with the route's own properties as far as they can be set."""
+    session = spark.newSession()
+    for name, value in {**_needs(route), **route.spark}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
+    """What the route asks of an application that runs already, and that only a new one can have.
+
+    What merely makes micro-batches shorter is not missed.
+    """
+    asked = dict(route.spark)
+    settings = spark.sparkContext.getConf()
+    if _uses_kafka(route) and not brings_connector({**dict(settings.getAll()), **route.spark}):
+        asked["spark.jars.packages"] = CONNECTOR
+    return {
+        name: value
+        for name, value in asked.items()
+        if not spark.conf.isModifiable(name) and settings.get(name) != value
+    }
+
+
+def _uses_kafka(route: Route) -> bool:
+    return any(isinstance(end, KafkaSource | KafkaSink) for end in (route.source, *route.sinks.values()))
 
 
 def _needs(route: Route) -> dict[str, str]:
     """Spark properties that the route's ends and its trigger ask for: the Kafka connector, short micro-batches."""
     needed: dict[str, str] = {}
-    kafka = any(isinstance(end, KafkaSource | KafkaSink) for end in (route.source, *route.sinks.values()))
-    if kafka and not brings_connector(route.spark):
+    if _uses_kafka(route) and not brings_connector(route.spark):
         needed.update(kafka_properties())
     if route.trigger.latency == "low":
         needed.update(low_latency_session())

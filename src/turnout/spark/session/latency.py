@@ -9,8 +9,8 @@ def low_latency_session() -> dict[str, str]:
     """Spark properties that halve the time of a micro-batch, for the session (``trigger: {latency: low}``).
 
     The checkpoint is written through Hadoop's FileSystem, whose rename is atomic on a local disk and on HDFS, and not
-    on an object store: keep Spark's own choice there. It holds through a kill -9 at any point (tested); a power
-    cut is another matter, as neither choice syncs its files.
+    on an object store: keep Spark's own choice there. It holds through a kill -9 at any point (tested). Neither
+    choice syncs its files: after a power cut a route takes out those that are torn.
     """
     return {
         "spark.sql.streaming.checkpointFileManagerClass": (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 from contextlib import suppress
 
 __all__ = ["IMPORTS", "ROUTES_ONLY", "preload"]
@@ -56,4 +57,7 @@ if __name__ == "__main__":
     preload()
     from pyspark.daemon import manager
 
+    # Who stops a service signals all of its processes. The run finishes its micro-batch with its workers, and the JVM
+    # ends this process by closing its input.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     manager()

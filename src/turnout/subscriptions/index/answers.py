@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, check_of, holds, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["Answer", "Match", "answer_of"]
+__all__ = ["Answer", "Answers", "Match", "answer_of", "objects"]
 
 
 class Match(NamedTuple):
@@ -33,14 +37,16 @@ class Answer:
     tested.
 
     Attributes:
+        id: of the subscription.
+        destinations: of the subscription.
         match: the match, if it is the same for all messages.
     """
 
-    __slots__ = ("_by_text", "_destinations", "_id", "_parts", "_varies", "match")
+    __slots__ = ("_by_text", "_parts", "_varies", "destinations", "id", "match")
 
     def __init__(self, subscription: Subscription, parts: list[_Part]) -> None:
-        self._id = subscription.id
-        self._destinations = tuple(subscription.destinations)
+        self.id = subscription.id
+        self.destinations = tuple(subscription.destinations)
         self._parts = parts
         self.match: Match | None = None
         varying = [part for part in parts if not isinstance(part, _Fixed)]
@@ -68,7 +74,7 @@ class Answer:
         ids: tuple[str, ...] = ()
         for part in self._parts:
             ids += part.true_ids(metadata)
-        return Match(self._id, self._destinations, ids)
+        return Match(self.id, self.destinations, ids)
 
 
 _MOST_TEXTS = 64
@@ -130,6 +136,50 @@ _Part: TypeAlias = _Fixed | _OneOf | _Tested
 def answer_of(subscription: Subscription) -> Answer:
     """The answer for a subscription."""
     return Answer(subscription, _parts(subscription.condition))
+
+
+class Answers:
+    """The answers of many subscriptions, by number, as far as they were needed.
+
+    Attributes:
+        known: None where an answer was not needed yet.
+    """
+
+    def __init__(self, subscriptions: Sequence[Subscription]) -> None:
+        self._subscriptions = subscriptions
+        self.known: list[Answer | None] = [None] * len(subscriptions)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def of(self, number: int) -> Answer:
+        """The answer for the subscription of this number."""
+        answer = self.known[number]
+        if answer is None:
+            answer = self.known[number] = answer_of(self._subscriptions[number])
+        return answer
+
+    def some(self, numbers: Iterable[int]) -> list[Answer]:
+        """The answers for the subscriptions of these numbers."""
+        known, of = self.known, self.of
+        return [known[number] or of(number) for number in numbers]
+
+    @cached_property
+    def ids(self) -> NDArray[np.object_]:
+        """The id of each subscription: one call takes those of a whole batch of matches."""
+        return objects([one.id for one in self._subscriptions])
+
+    @cached_property
+    def destinations(self) -> NDArray[np.object_]:
+        """The destinations of each subscription."""
+        return objects([tuple(one.destinations) for one in self._subscriptions])
+
+
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """An array of these values as they are; from a list of tuples numpy would make two dimensions."""
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
 
 
 def _parts(condition: Condition) -> list[_Part]:

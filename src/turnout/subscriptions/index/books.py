@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,11 +144,10 @@ class Book:
 
 
 class Books:
-    """One generation of books, and what each segment knows about the values in them."""
+    """One generation of books. What a segment knows about the values in them goes with the segment."""
 
     def __init__(self) -> None:
         self._books: dict[str, Book] = {}
-        self._tables: WeakKeyDictionary[Segment, Tables] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def book(self, key: str) -> Book:
@@ -162,13 +160,13 @@ class Books:
 
     def tables(self, segment: Segment) -> Tables:
         """What the segment knows about them."""
-        tables = self._tables.get(segment)
+        tables = segment.tables.get(self)
         if tables is None:
             with self._lock:
-                tables = self._tables.get(segment)
+                tables = segment.tables.get(self)
                 if tables is None:
                     books = [self._books.setdefault(key, Book(key)) for key in segment.head.keys]
-                    tables = self._tables[segment] = Tables(segment, books)
+                    tables = segment.tables[self] = Tables(segment, books)
         return tables
 
     def full(self, keys: Iterable[str]) -> bool:

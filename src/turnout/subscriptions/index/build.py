@@ -14,26 +14,19 @@ from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_O
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.costs import Costs
-from turnout.subscriptions.index.entries import (
-    NOTHING,
-    Entries,
-    Prices,
-    cheapest,
-    drawn,
-    entries_of,
-    joined,
-)
+from turnout.subscriptions.index.entries import Entries, drawn, entries_of, joined
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
+from turnout.subscriptions.index.prices import NOTHING, Prices, cheapest
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.texts import Texts
 from turnout.subscriptions.model import Subscription
 
 __all__ = ["build"]
 
-HOT = 16
+HOT = 4
 """A literal that more entries than this are found by is looked up together with a second one."""
 
-_LEAST_WAY = 4
+_LEAST_WAY = 2
 """How many entries have to share a fact to go on with, for the way to be worth a look-up."""
 
 _WIDEST = 8
@@ -245,7 +238,6 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
     programs, checks_at, rows = _checks(placed, op)
     clause = rows >> 1
     set_key, set_start, set_bits = _sets(clauses, literals)
-    tests = list(clauses.tests)
     limits = np.array(list(clauses.limits), np.float64).reshape(-1, 2)
     numbers, counts, names = people.destinations()
     found_by = literals.of(placed.entries.literal[: placed.always])
@@ -272,9 +264,9 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
         set_bits=set_bits,
         limit_low=np.ascontiguousarray(limits[:, 0]),
         limit_high=np.ascontiguousarray(limits[:, 1]),
-        test_form=np.array([form for _, form, _, _ in tests], np.uint8),
-        test_text=Texts.of(encoded_all([text for _, _, text, _ in tests])),
-        test_last=Texts.of(encoded_all([last for _, _, _, last in tests])),
+        test_form=np.array([form for form, _, _ in clauses.tests], np.uint8),
+        test_text=Texts.of(encoded_all([text for _, text, _ in clauses.tests])),
+        test_last=Texts.of(encoded_all([last for _, _, last in clauses.tests])),
         tree_at=np.array(trees.at, np.int32),
         node_op=node_op,
         node_a=node_a,

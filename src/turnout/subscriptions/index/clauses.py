@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from math import inf, nextafter
 
-from turnout.conditions.anchor import Anchor, Kind, anchors_of_check
+from turnout.conditions.anchor import Anchor, Kind, lookups_of
 from turnout.conditions.check import Check, check_of, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, Operator
-from turnout.conditions.pattern import ANY, parse_pattern
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.facts import Fact, is_many
 from turnout.subscriptions.index.segment import form_of
@@ -101,7 +98,7 @@ class Clauses:
         self.members: dict[int, tuple[int, ...]] = {}
         self.sets: list[tuple[int, ...]] = []
         self.limits: dict[tuple[float, float], int] = {}
-        self.tests: dict[tuple[str, int, str, str], int] = {}
+        self.tests: list[tuple[int, str, str]] = []
         self.trees = Trees()
         self.plain: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self._whole: dict[str, int] = {}
@@ -186,22 +183,27 @@ class Clauses:
             clause = self._new(MANY if is_many(kind) else EQUAL, fact, literal)
             if kind.op in "^$":
                 # The beginning or the end itself comes first, and its parts tell no more.
-                self._choose(clause, islice(anchors_of_check(check), 1))
+                self._choose(clause, check, first_alone=True)
             return clause
         if check.op[0] == "n":
             limits = self.limits.setdefault(_limits(check), len(self.limits))
             clause = self._new(LIMITS, self.literals.key_number(check.key), limits)
         else:
-            test = (check.key, form_of(check), check.text, check.last)
-            number = self.tests.setdefault(test, len(self.tests))
-            clause = self._new(HOLDS, self.literals.key_number(check.key), number)
-        self._choose(clause, anchors_of_check(check))
+            self.tests.append((form_of(check), check.text, check.last))
+            clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
+        self._choose(clause, check)
         return clause
 
-    def _choose(self, clause: int, anchors: Iterable[Anchor]) -> None:
-        found = tuple(self.literals.add_anchor(anchor) for anchor in anchors)
-        if found != (self.b[clause],):
-            self.choices[clause] = found
+    def _choose(self, clause: int, check: Check, *, first_alone: bool = False) -> None:
+        literals = self.literals
+        numbers: list[int] = []
+        for kind, texts in lookups_of(check)[: 1 if first_alone else None]:
+            fact = literals.fact_number((check.key, kind))
+            # Most are known: without another call for those.
+            known = list(map(literals.by_fact[fact].get, texts))
+            numbers += [literals.add(fact, text) for text in texts] if None in known else known  # type: ignore[arg-type]
+        if numbers != [self.b[clause]]:
+            self.choices[clause] = tuple(numbers)
 
     def _one_of(self, group: Group) -> Row | None:
         """The clause of alternatives that exclude each other, as texts of one fact do; None if it is none."""
@@ -272,7 +274,7 @@ def _kind_of(check: Check) -> Kind | None:
             return Kind(check.op, len(check.text), check.partial, check.fold)
         case "has":
             return Kind("has")
-        case "glob" if not check.partial and parse_pattern(check.text) == (ANY,):
+        case "glob" if not check.partial and check.text.strip("*") == "":
             return Kind("has")
     return None
 

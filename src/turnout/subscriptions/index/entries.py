@@ -8,25 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
-from turnout.conditions.anchor import ALWAYS, Anchor
+from turnout.conditions.anchor import ALWAYS
 from turnout.conditions.model import Condition, Group, Logic, leaves
 from turnout.conditions.terms import terms_of
-from turnout.subscriptions.index.arrays import EQUAL, HOLDS, MANY
-from turnout.subscriptions.index.buckets import Places, expanded
+from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.costs import Costs
+from turnout.subscriptions.index.prices import NOTHING, Prices, cheapest
 
-__all__ = ["NOTHING", "Drawn", "Entries", "Prices", "drawn", "entries_of"]
-
-NOTHING = -1
-"""In place of a literal or of a row: there is none."""
-
+__all__ = ["Drawn", "Entries", "drawn", "entries_of"]
 
 _FEW = 8
 """With no more alternatives than this, each one is checked against all the others."""
@@ -39,13 +33,16 @@ class Drawn:
     Attributes:
         clauses: what the rows speak of.
         rows: clauses, times two, one more if negated; of all subscriptions, one after another.
-        counts: how many rows each subscription has; none for those in *others*.
-        others: conditions that are more than rows, by subscription.
+        counts: how many rows each subscription has; none for those in *alternatives* and *others*.
+        alternatives: a few leaves of which one has to be true, or with XOR exactly one: their rows, and whose they are,
+            by logic and by how many there are.
+        others: conditions that are more than that, by subscription.
     """
 
     clauses: Clauses
     rows: list[int]
     counts: list[int]
+    alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]]
     others: dict[int, Condition]
 
 
@@ -53,130 +50,38 @@ def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
     """The conditions as rows, as far as they can be."""
     rows: list[int] = []
     counts: list[int] = []
+    alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]] = {}
     others: dict[int, Condition] = {}
     rows_of = clauses.rows
     for number, condition in enumerate(conditions):
         own = rows_of(condition)
-        if own is None:
-            others[number] = condition
-            counts.append(0)
-        else:
+        if own is not None:
             rows += own
             counts.append(len(own))
-    return Drawn(clauses, rows, counts, others)
+            continue
+        counts.append(0)
+        few = _alternatives(condition, clauses)
+        if few is None or not isinstance(condition, Group):
+            others[number] = condition
+            continue
+        of_all, whose = alternatives.setdefault((condition.logic, len(few)), ([], []))
+        of_all += few
+        whose.append(number)
+    return Drawn(clauses, rows, counts, alternatives, others)
 
 
-class Prices:
-    """The cost of each literal, and of each clause that something can be found by."""
-
-    def __init__(self, clauses: Clauses, asked: NDArray[np.int64], costs: Costs) -> None:
-        self._clauses = clauses
-        self._costs = costs
-        self.asked = self._asked(asked)
-        self.literal = self._of_literals()
-        op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
-        self.direct = (op == EQUAL) | (op == MANY)
-        self.found_by = np.where(self.direct, b, NOTHING)
-        self.clause = np.full(len(op), inf)
-        if len(self.literal):
-            self.clause[self.direct] = self.literal.take(b[self.direct])
-        # What a clause checks, and what it is found by, differ where a text was cut or has several parts.
-        self.told = self.direct.copy()
-        for clause, literals in clauses.choices.items():
-            best = min(literals, key=self.literal.__getitem__, default=NOTHING)
-            self.found_by[clause] = best
-            self.clause[clause] = inf if best == NOTHING else self.literal[best]
-            self.told[clause] = bool(self.direct[clause]) and best == clauses.b[clause]
-        self._set_of = np.full(len(op), NOTHING, np.int64)
-        for clause, literals in clauses.members.items():
-            self.clause[clause] = sum(self.literal[literal] for literal in literals)
-            self.told[clause] = True
-            self._set_of[clause] = clauses.b[clause]
-        self._set_at = np.cumsum([0, *map(len, clauses.sets)])
-        self._set_literals = np.array([*chain.from_iterable(clauses.sets)], np.int64)
-
-    def _asked(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How often each literal is asked for, given how often each clause is."""
-        clauses = self._clauses
-        wanted = np.zeros(len(clauses.literals.text), np.int64)
-        op = np.array(clauses.op, np.int32)
-        direct = np.flatnonzero((op == EQUAL) | (op == MANY))
-        np.add.at(wanted, np.array(clauses.b, np.int64)[direct], asked[direct])
-        for clause, several in chain(clauses.choices.items(), clauses.members.items()):
-            for literal in several:
-                if not (op[clause] in (EQUAL, MANY) and literal == clauses.b[clause]):
-                    wanted[literal] += asked[clause]
-        return wanted
-
-    def _of_literals(self) -> NDArray[np.float64]:
-        wanted, literals = self.asked, self._clauses.literals
-        cost = np.empty(len(wanted), np.float64)
-        of_fact = np.array(literals.fact, np.int64)
-        order = np.argsort(of_fact, kind="stable")
-        edges = np.searchsorted(of_fact[order], np.arange(len(literals.facts) + 1))
-        for number, fact in enumerate(literals.facts):
-            # In the order in which they came, as those of one fact stand in its dict.
-            mine = order[edges[number] : edges[number + 1]]
-            if len(mine):
-                cost[mine] = self._costs.of(fact, list(literals.by_fact[number]), wanted[mine])
-        return cost
-
-    def members_of(self, clauses: Places) -> Places:
-        """The set that each clause is, or `NOTHING`."""
-        return self._set_of.take(clauses)
-
-    def written_out(self, sets: Places) -> tuple[Places, Places]:
-        """For each member of each set: which of the sets, and the literal."""
-        first = self._set_at.take(sets)
-        which, places = expanded(first, self._set_at.take(sets + 1) - first)
-        return which, self._set_literals.take(places)
-
-    def of_anchor(self, anchor: Anchor) -> float:
-        """The cost of an anchor."""
-        fact = (anchor.key, anchor.kind)
-        number = self._clauses.literals.facts.get(fact)
-        literal = None if number is None else self._clauses.literals.by_fact[number].get(anchor.text)
-        if literal is not None and literal < len(self.literal):
-            return float(self.literal[literal])
-        return float(self._costs.of(fact, [anchor.text], np.ones(1, np.int64))[0])
-
-    def forerunners(self) -> Places:
-        """For each clause that has to be carried out, one that spares that mostly: a literal that it needs.
-
-        It is found by that literal then, or checks it first. `NOTHING` for the other clauses.
-        """
-        clauses, literals = self._clauses, self._clauses.literals
-        found: dict[int, int] = {}
-        for clause in clauses.choices:
-            best = int(self.found_by[clause])
-            if clauses.op[clause] == HOLDS and best != NOTHING and literals.kind(literals.fact[best]).op != "has":
-                found[clause] = clauses.literal(best)
-        self.extended()
-        forerunner = np.full(len(self.clause), NOTHING, np.int64)
-        forerunner[list(found)] = list(found.values())
-        self.clause[list(found)] = inf
-        return forerunner
-
-    def extended(self) -> None:
-        """Take in literals and clauses that came after the prices were made."""
-        literals, clauses = self._clauses.literals, self._clauses
-        facts = list(literals.facts)
-        more = [
-            self.of_anchor(Anchor(*facts[literals.fact[number]], literals.text[number]))
-            for number in range(len(self.literal), len(literals.text))
-        ]
-        self.literal = np.concatenate([self.literal, more])
-        self.asked = np.concatenate([self.asked, np.ones(len(more), np.int64)])
-        known = len(self.clause)
-        new = len(clauses.op) - known
-        op, b = np.array(clauses.op[known:], np.int32), np.array(clauses.b[known:], np.int64)
-        direct = (op == EQUAL) | (op == MANY)
-        cost = np.full(new, inf)
-        cost[direct] = self.literal.take(b[direct])
-        self.clause = np.concatenate([self.clause, cost])
-        self.found_by = np.concatenate([self.found_by, np.where(direct, b, NOTHING)])
-        self.told = np.concatenate([self.told, direct])
-        self._set_of = np.concatenate([self._set_of, np.full(new, NOTHING, np.int64)])
+def _alternatives(condition: Condition, clauses: Clauses) -> list[int] | None:
+    """The rows of a few alternatives; None for other conditions."""
+    if not isinstance(condition, Group) or condition.negated or condition.logic is Logic.AND:
+        return None
+    if len(condition.children) > _FEW:
+        return None
+    rows = []
+    for child in condition.children:
+        if isinstance(child, Group) or child.negated:
+            return None
+        rows.append(clauses.leaf(child))
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +119,18 @@ class Entries:
 def entries_of(given: Drawn, costs: Costs) -> tuple[Entries, Prices]:
     """The entries of all subscriptions, and what the literals cost."""
     clauses = given.clauses
-    asked_by_others = [clauses.leaf(leaf) for one in given.others.values() for leaf in leaves(one)]
     rows = np.array(given.rows, np.int64)
-    asked = np.bincount(np.concatenate([rows, np.array(asked_by_others, np.int64)]) >> 1, minlength=len(clauses.op))
+    by_others = [clauses.leaf(leaf) for one in given.others.values() for leaf in leaves(one)]
+    by_alternatives = [np.array(few, np.int64) for few, _ in given.alternatives.values()]
+    all_rows = np.concatenate([rows, np.array(by_others, np.int64), *by_alternatives])
+    asked = np.bincount(all_rows >> 1, minlength=len(clauses.op))
     prices = Prices(clauses, asked, costs)
     rows, counts = _with_forerunners(rows, np.array(given.counts, np.int64), prices.forerunners())
-    plain = _of_rows(rows, counts, prices)
-    return (_with_others(plain, given, prices) if given.others else plain), prices
+    entries = _of_rows(rows, counts, prices)
+    for (logic, size), (few, whose) in given.alternatives.items():
+        own = np.array(few, np.int64).reshape(-1, size)
+        entries = _with_alternatives(entries, own, np.array(whose), prices, exactly_one=logic is Logic.XOR)
+    return (_with_others(entries, given, prices) if given.others else entries), prices
 
 
 def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
@@ -252,19 +162,6 @@ def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
     return with_members(entries, np.where(row == NOTHING, NOTHING, sets), prices)
 
 
-def cheapest(costs: NDArray[np.float64], first: Places, count: Places) -> Places:
-    """The place of the least cost in each range; `NOTHING` where none is finite. No range is empty."""
-    owner, places = expanded(first, count)
-    of_places = costs.take(places)
-    begins = np.cumsum(count) - count
-    least = np.minimum.reduceat(of_places, begins)
-    hits = np.flatnonzero((of_places == least.take(owner)) & (of_places < inf))
-    found = np.full(len(first), NOTHING, np.int64)
-    # Backwards, so that the first of several stays.
-    found[owner.take(hits[::-1])] = places.take(hits[::-1])
-    return found
-
-
 def with_members(entries: Entries, sets: Places, prices: Prices) -> Entries:
     """The same with an entry for each member of a set in place of those that are found by a set."""
     by_set = np.flatnonzero(sets != NOTHING)
@@ -280,15 +177,37 @@ def _found_by(entries: Entries, literal: Places) -> Entries:
 
 
 def joined(first: Entries, second: Entries) -> Entries:
-    """Both, of the same rows."""
+    """Both; the rows are those of the second, which begin with those of the first."""
     return Entries(
         np.concatenate([first.subscription, second.subscription]),
         np.concatenate([first.literal, second.literal]),
         np.concatenate([first.first, second.first]),
         np.concatenate([first.count, second.count]),
         np.concatenate([first.skip, second.skip]),
-        first.rows,
+        second.rows,
     )
+
+
+def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Prices, *, exactly_one: bool) -> Entries:
+    """Beside other entries, one for each alternative: it is true, and those before it or all others are not.
+
+    As `terms_of` would have it, without what it takes to look into groups.
+    """
+    for own in range(rows.shape[1]):
+        others = [other for other in range(rows.shape[1]) if other < own or (exactly_one and other > own)]
+        checked = np.column_stack([rows[:, own], rows[:, others] + 1])
+        first = len(entries.rows) + np.arange(len(whose)) * checked.shape[1]
+        clause = rows[:, own] >> 1
+        more = Entries(
+            whose,
+            prices.found_by.take(clause),
+            first,
+            np.full(len(whose), checked.shape[1]),
+            np.where(prices.told.take(clause), first, NOTHING),
+            np.concatenate([entries.rows, checked.ravel()]),
+        )
+        entries = joined(entries, more)
+    return entries
 
 
 def _with_others(plain: Entries, given: Drawn, prices: Prices) -> Entries:
@@ -298,14 +217,6 @@ def _with_others(plain: Entries, given: Drawn, prices: Prices) -> Entries:
     rows: list[int] = []
     begun = len(plain.rows)
     for subscription, condition in given.others.items():
-        alternatives = _alternatives(condition, clauses)
-        if alternatives is not None:
-            for own in alternatives:
-                first, clause = begun + len(rows), own[0] >> 1
-                skip = first if prices.told[clause] else NOTHING
-                found.append((subscription, int(prices.found_by[clause]), first, len(own), skip))
-                rows += own
-            continue
         for term in terms_of(condition, prices.of_anchor):
             own = [clauses.leaf(leaf) for leaf in term.checks]
             if term.rest is not None:
@@ -315,27 +226,8 @@ def _with_others(plain: Entries, given: Drawn, prices: Prices) -> Entries:
             rows += own
     prices.extended()
     owner, found_by, firsts, length, skips = np.array(found, np.int64).reshape(-1, 5).T
-    more = Entries(owner, found_by, firsts, length, skips, plain.rows)
-    both = joined(plain, more)
     all_rows = np.concatenate([plain.rows, np.array(rows, np.int64)])
-    return Entries(both.subscription, both.literal, both.first, both.count, both.skip, all_rows)
-
-
-def _alternatives(condition: Condition, clauses: Clauses) -> list[list[int]] | None:
-    """The rows of each term of a few alternatives, the one that it is found by first; None for other conditions.
-
-    As `terms_of` would have it, without what it takes to look into groups.
-    """
-    if not isinstance(condition, Group) or condition.negated or condition.logic is Logic.AND:
-        return None
-    if len(condition.children) > _FEW or any(isinstance(one, Group) or one.negated for one in condition.children):
-        return None
-    rows = [clauses.leaf(one) for one in leaves(condition)]
-    exactly_one = condition.logic is Logic.XOR
-    return [
-        [row, *(other + 1 for place, other in enumerate(rows) if place < own or (exactly_one and place > own))]
-        for own, row in enumerate(rows)
-    ]
+    return joined(plain, Entries(owner, found_by, firsts, length, skips, all_rows))
 
 
 def _rows_of_rest(rest: Condition, clauses: Clauses) -> list[int]:

@@ -17,7 +17,7 @@ from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.layers import Asked, Stratum
 from turnout.subscriptions.index.layout import IndexFileError
-from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, write_gone
+from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.merging import Background
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
@@ -104,15 +104,18 @@ class IndexFolder:
                 path.unlink()
 
     def _outliving(self, names: Iterable[str]) -> set[str]:
-        """The files of the latest revisions that are whole."""
+        """The files of the latest revisions that can be opened; after a power cut some are empty or cut off."""
         present = set(names)
         revisions = sorted((int(match[1]) for name in present if (match := _REVISION.fullmatch(name))), reverse=True)
         kept: set[str] = set()
         for revision in revisions[: self.keep]:
             with suppress(IndexFileError):
-                needed = Manifest.read(self.folder, revision).names()
-                if present.issuperset(needed):
-                    kept |= {manifest_path(self.folder, revision).name, *needed}
+                manifest = Manifest.read(self.folder, revision)
+                for part in manifest.parts:
+                    segment = Segment.open(self.folder / part.segment)
+                    if part.gone:
+                        read_gone(self.folder / part.gone, len(segment))
+                kept |= {manifest_path(self.folder, revision).name, *manifest.names()}
         return kept
 
     def _start(self) -> None:

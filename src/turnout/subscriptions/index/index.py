@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -180,13 +180,6 @@ class Index:
             own = layer.segment.arrays.destination.take(places[mine])
             destinations[mine] = own + self._first_destination[number]
         return Deliveries(matches.rows.take(which), matches.subscriptions.take(which), destinations)
-
-    def by_layer(self, matches: Matches) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """For each layer: the rows that it has matches for, and the layer's own numbers of the subscriptions."""
-        layer_of = self._layer_of(matches.subscriptions, self._first)
-        for number, first in enumerate(self._first.tolist()):
-            mine = _of_layer(layer_of, number, len(self._layers))
-            yield matches.rows[mine], matches.subscriptions[mine] - first
 
     def subscription_ids(self, numbers: NDArray[np.int64]) -> pa.StringArray:
         """The ids of subscriptions."""

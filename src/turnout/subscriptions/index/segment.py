@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,10 @@ from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, in_bucket, mixed, shift_of, viewed
 from turnout.subscriptions.index.facts import hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index.books import Books
+    from turnout.subscriptions.index.tables import Tables
 
 __all__ = ["TESTS", "Segment", "form_of"]
 
@@ -47,6 +53,8 @@ class Segment:
         self.probed_many = [fact for fact in head.probed if self.many[fact]]
         self.many_facts = np.array(self.many, np.bool_)
         self.has_ways = len(arrays.way_fact) > 0
+        # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
+        self.tables: WeakKeyDictionary[Books, Tables] = WeakKeyDictionary()
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
 
     @classmethod

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.options import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
-from turnout.wire.options import CONNECTION_OPTIONS
 
 __all__ = ["SourceOptions", "Start", "check_names"]
 

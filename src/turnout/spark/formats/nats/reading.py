@@ -16,12 +16,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.protocol.positions import sequences
 from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions, Start
 from turnout.spark.formats.nats.packed import pack
 from turnout.spark.workers.garbage import spare_collections
 from turnout.wire import Connection, DirectReader, PullReader, Range, create_consumer, delete_consumer, stream_info
-from turnout.wire.records import SCHEMA, position
+from turnout.wire.records import SCHEMA
 
 __all__ = [
     "ArrowColumns",
@@ -121,7 +122,7 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     try:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.reply.startswith("$JS.ACK."):
-                found = position(message.reply.encode())[0]
+                found = sequences(message.reply.encode())[0]
             if message.reply or message.subject == inbox:
                 break
         connection.unsubscribe(number)

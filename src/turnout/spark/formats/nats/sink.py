@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 )
 
 from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.protocol.options import CONNECTION_OPTIONS
 from turnout.spark.formats.nats.options import check_names
 from turnout.spark.workers.garbage import spare_collections
 from turnout.wire import Connection, ConnectionOptions, Published, Publisher
-from turnout.wire.options import CONNECTION_OPTIONS
 from turnout.wire.packing import header_lines, id_lines
 
 __all__ = ["NOT_FORWARDED", "NatsStreamWriter", "NatsWriter", "SinkOptions"]

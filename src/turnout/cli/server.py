@@ -1,0 +1,74 @@
+"""``turnout serve DIR|FILE…``: routes, subscriptions and HTTP in one process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnout.cli.signals import stop_on_signals
+from turnout.errors import ConfigError, MissingExtraError, Mistake
+
+__all__ = ["register"]
+
+_CONFIG = "turnout.yaml"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("serve")
+    def serve(
+        paths: Annotated[list[Path], typer.Argument(help="Folders of route files, and route files.")],
+        listen: Annotated[str | None, typer.Option(help="Address of HTTP. [127.0.0.1:8090]")] = None,
+        config: Annotated[Path | None, typer.Option(help="A turnout.yaml; the one in the first folder.")] = None,
+        store: Annotated[str | None, typer.Option(help="Subscriptions to serve. [DB_URI, none]")] = None,
+        state: Annotated[Path | None, typer.Option(help="The folder of what outlives the process.")] = None,
+        tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens. [API_TOKENS_FILE]")] = None,
+        insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
+        log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+        log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
+    ) -> None:
+        """Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."""
+        _serve(
+            paths,
+            config,
+            listen=listen,
+            store=store,
+            state=state,
+            tokens=tokens,
+            insecure=insecure or None,
+            log_format=log_format,
+            log_level=log_level,
+        )
+
+
+def _serve(paths: list[Path], config_file: Path | None, **given: object) -> None:
+    missing = [path for path in paths if not path.exists()]
+    if missing:
+        raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
+    try:
+        from turnout.records.without_pandas import spare_pandas
+        from turnout.server.config import ServerConfig
+        from turnout.server.logs import set_up_logs
+        from turnout.server.serving import Server
+    except ModuleNotFoundError as absent:
+        if (absent.name or "").split(".")[0] == "turnout":
+            raise
+        raise MissingExtraError("server", absent.name or "fastapi") from absent
+
+    spare_pandas()
+    file = config_file or _beside(paths[0])
+    config = ServerConfig.load(file, os.environ, **given)
+    set_up_logs(config.log_format, config.log_level)
+    with stop_on_signals() as stop, Server(config, paths, config_file=file, environment=os.environ) as server:
+        typer.echo(f"serving on {server.url}", err=True)
+        server.wait(stop)
+
+
+def _beside(path: Path) -> Path | None:
+    """The configuration in a folder of routes."""
+    file = (path if path.is_dir() else path.parent) / _CONFIG
+    return file if file.is_file() else None

@@ -1,0 +1,179 @@
+"""What a NATS server can refuse, or get wrong; the same for both clients, and without either.
+
+::
+
+    StreamError                          .code .err_code
+    ├── StreamNotFoundError(LookupError)             10059
+    ├── StreamNameInUseError                         10058
+    ├── ConsumerNotFoundError(LookupError)           10014
+    ├── ConsumerExistsError                          10013, 10105, 10148
+    ├── MessageNotFoundError(LookupError)            10037
+    ├── WrongLastSequenceError                       10071, 10164
+    ├── JetStreamNotEnabledError                     10039, 10076
+    ├── JetStreamUnavailableError                    10008, 10023: a retry may help
+    ├── NoMatchingStreamError(LookupError)           no stream, or more than one, takes the subject
+    ├── NoRespondersError                            status 503: nobody listens on the subject
+    ├── RequestTimeoutError(TimeoutError)            no answer in time
+    ├── PermissionDeniedError(PermissionError)       .operation .subject
+    └── NotJetStreamMessageError(ValueError)         .reply
+
+    ConnectionLostError
+    └── BrokenFrameError                             .place .problem .head: the server sent no NATS protocol
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from turnout.errors import ConnectionLostError, StreamError
+
+__all__ = [
+    "BrokenFrameError",
+    "ConsumerExistsError",
+    "ConsumerNotFoundError",
+    "JetStreamNotEnabledError",
+    "JetStreamUnavailableError",
+    "MessageNotFoundError",
+    "NoMatchingStreamError",
+    "NoRespondersError",
+    "NotJetStreamMessageError",
+    "PermissionDeniedError",
+    "RequestTimeoutError",
+    "StreamError",
+    "StreamNameInUseError",
+    "StreamNotFoundError",
+    "WrongLastSequenceError",
+    "api_error",
+]
+
+_SHOWN = 60
+
+
+class BrokenFrameError(ConnectionLostError):
+    """Raised when a server sends what is no NATS protocol; the connection is closed, as nothing behind it can be read.
+
+    Attributes:
+        place: the kind of frame, or where it was read.
+        problem: what is wrong with it.
+        head: its first bytes.
+    """
+
+    def __init__(self, place: str, problem: str, head: bytes, server: object = None) -> None:
+        self.place = place
+        self.problem = problem
+        self.head = bytes(head[:_SHOWN])
+        sender = f"{server} sent" if server is not None else "the server sent"
+        super().__init__(f"{sender} a broken {place} frame: {problem}; it begins {self.head!r}")
+
+    def sent_by(self, server: object) -> BrokenFrameError:
+        """The same with the server's address."""
+        return BrokenFrameError(self.place, self.problem, self.head, server)
+
+
+class StreamNotFoundError(StreamError, LookupError):
+    """Raised when no stream has the name asked for."""
+
+
+class StreamNameInUseError(StreamError):
+    """Raised when a stream of that name exists with another configuration; it is left as it was."""
+
+
+class ConsumerNotFoundError(StreamError, LookupError):
+    """Raised when the stream has no consumer of the name asked for."""
+
+
+class ConsumerExistsError(StreamError):
+    """Raised when a consumer of that name exists and differs, or is bound by somebody else; it is left as it was."""
+
+
+class MessageNotFoundError(StreamError, LookupError):
+    """Raised when the stream holds no message with that sequence or subject."""
+
+
+class WrongLastSequenceError(StreamError):
+    """Raised when a publish expected another last sequence than the stream has; nothing was stored."""
+
+
+class JetStreamNotEnabledError(StreamError):
+    """Raised when the account that was asked has no JetStream."""
+
+
+class JetStreamUnavailableError(StreamError):
+    """Raised when JetStream is there but cannot serve now; the same request may work later."""
+
+
+class NoMatchingStreamError(StreamError, LookupError):
+    """Raised when the streams that take a subject are none, or more than one (ADR-15, "Stream name")."""
+
+
+class NoRespondersError(StreamError):
+    """Raised when nobody listens on the subject of a request.
+
+    No stream takes the subject, the consumer is gone, the domain is unknown, or an import of the account is missing.
+    """
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"nobody answers on {subject!r}: no such stream, consumer, domain or import", code=503)
+        self.subject = subject
+
+
+class RequestTimeoutError(StreamError, TimeoutError):
+    """Raised when no answer came in time; what was asked may have been done."""
+
+
+class PermissionDeniedError(StreamError, PermissionError):
+    """Raised when the server does not let this user publish or subscribe.
+
+    Attributes:
+        operation: ``publish`` or ``subscription``.
+        subject: the subject that was refused.
+    """
+
+    def __init__(self, operation: str, subject: str) -> None:
+        super().__init__(f"permission denied: {operation} {subject!r}", code=403)
+        self.operation = operation
+        self.subject = subject
+
+
+class NotJetStreamMessageError(StreamError, ValueError):
+    """Raised when a message has no JSAck in its reply (ADR-15, "JSAck"), so that it cannot be acknowledged.
+
+    Attributes:
+        reply: what the message has instead.
+    """
+
+    def __init__(self, reply: str, reason: str) -> None:
+        super().__init__(f"not a JetStream message: the reply {reply!r} {reason}")
+        self.reply = reply
+
+
+_BY_ERR_CODE: Mapping[int, type[StreamError]] = {
+    10008: JetStreamUnavailableError,
+    10013: ConsumerExistsError,
+    10014: ConsumerNotFoundError,
+    10023: JetStreamUnavailableError,
+    10037: MessageNotFoundError,
+    10039: JetStreamNotEnabledError,
+    10058: StreamNameInUseError,
+    10059: StreamNotFoundError,
+    10071: WrongLastSequenceError,
+    10076: JetStreamNotEnabledError,
+    10105: ConsumerExistsError,
+    10148: ConsumerExistsError,
+    10164: WrongLastSequenceError,
+}
+
+
+def api_error(error: object, *, request: str = "") -> StreamError:
+    """The error that an API answer's ``error`` object stands for.
+
+    Args:
+        error: the object, with code, err_code and description; anything else is named as it is.
+        request: what was sent, to be named in the message.
+    """
+    facts: Mapping[str, object] = error if isinstance(error, dict) else {"description": f"{error!r:.{_SHOWN}}"}
+    code, err_code = (value if type(value) is int else 0 for value in (facts.get("code"), facts.get("err_code")))
+    place = f"{request}: " if request else ""
+    kind = _BY_ERR_CODE.get(err_code, StreamError)
+    text = f"{place}{facts.get('description') or 'no description'} ({code}, err_code {err_code})"
+    return kind(text, code=code, err_code=err_code)

@@ -1,0 +1,110 @@
+"""NATS headers: one block of ``Key: value`` lines behind the version line ``NATS/1.0`` (ADR-4).
+
+Blanks and tabs before a value are not part of it, those behind it are; a name is what stands before the first colon, as
+it stands. nats.go reads it so, and nats-server its own headers. Kafka's headers need it: no byte of a value may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from turnout.errors import ConfigError, Mistake
+
+__all__ = [
+    "ADDED_BY_DIRECT_GETS",
+    "MESSAGE_ID",
+    "VERSION",
+    "HeaderInput",
+    "Headers",
+    "encode",
+    "encode_table",
+    "lines",
+    "parse",
+    "parse_table",
+]
+
+MESSAGE_ID = "Nats-Msg-Id"
+"""The header that JetStream deduplicates by."""
+
+ADDED_BY_DIRECT_GETS = frozenset(
+    {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
+)
+"""Headers of the server's answer, not of the stored message (ADR-31)."""
+
+VERSION = b"NATS/1.0"
+
+HeaderInput = Mapping[str, str | Sequence[str]]
+Headers = dict[str, list[str]]
+
+_BAD_IN_NAME = frozenset(b": \t\r\n\f")
+
+
+def encode(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
+    """The header block of *headers*, its closing blank line included; empty where there are none.
+
+    A name may come several times; the order is kept.
+
+    Raises:
+        ConfigError: when a name or a value would break out of its line; it lists all of them, and no value.
+    """
+    block = lines(headers)
+    return b"%b\r\n%b\r\n" % (VERSION, block) if block else b""
+
+
+def encode_table(headers: HeaderInput) -> bytes:
+    """The same for a table, whose values may be lists of values.
+
+    Raises:
+        ConfigError: as `encode`.
+    """
+    return encode(_pairs(headers))
+
+
+def _pairs(headers: HeaderInput) -> Iterator[tuple[str, str]]:
+    for name, values in headers.items():
+        for value in (values,) if isinstance(values, str) else values:
+            yield name, value
+
+
+def lines(headers: Iterable[tuple[str, bytes | str]]) -> bytes:
+    """The lines of *headers* without what opens and closes a block.
+
+    Raises:
+        ConfigError: as `encode`.
+    """
+    encoded: list[bytes] = []
+    mistakes: list[Mistake] = []
+    for name, value in headers:
+        raw_name = name.encode()
+        raw_value = value.encode() if isinstance(value, str) else value
+        if not raw_name or not _BAD_IN_NAME.isdisjoint(raw_name):
+            mistakes.append(Mistake(f"headers.{name!r}", "a header's name has no blanks, colons or line breaks"))
+        elif b"\n" in raw_value or b"\r" in raw_value:
+            mistakes.append(Mistake(f"headers.{name}", "a header's value cannot hold a line break"))
+        else:
+            encoded += (raw_name, b": ", raw_value, b"\r\n")
+    if mistakes:
+        raise ConfigError(mistakes, what="NATS headers")
+    return b"".join(encoded)
+
+
+def parse(block: bytes) -> list[tuple[str, bytes]]:
+    r"""The names and values of a header *block*, in their order; lines without a colon or a name are left out.
+
+    >>> parse(b"NATS/1.0\r\nA: b \r\nA:c\r\n\r\n")
+    [('A', b'b '), ('A', b'c')]
+    """
+    headers = []
+    for line in block.split(b"\n")[1:]:
+        name, colon, value = line.removesuffix(b"\r").partition(b":")
+        if colon and name:
+            headers.append((name.decode("utf-8", "replace"), value.lstrip(b" \t")))
+    return headers
+
+
+def parse_table(block: bytes) -> Headers:
+    """The same as text under each name; bytes that are not UTF-8 become replacement characters."""
+    table: Headers = {}
+    for name, value in parse(block):
+        table.setdefault(name, []).append(value.decode("utf-8", "replace"))
+    return table

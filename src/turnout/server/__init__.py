@@ -1,0 +1,1 @@
+"""``turnout serve``: a folder of routes in one process, with REST, metrics, health and the subscriptions service."""

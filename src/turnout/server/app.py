@@ -1,0 +1,63 @@
+"""The HTTP application: every router behind one gate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from turnout._version import __version__
+from turnout.server.rest import (
+    connect,
+    control,
+    documents,
+    events,
+    explain,
+    probes,
+    routes,
+    subjects,
+    subscriptions,
+)
+from turnout.server.rest.parts import Parts
+from turnout.server.rest.problems import add_handlers
+from turnout.server.security import Authenticator, Gate
+
+__all__ = ["build_app", "guarded"]
+
+_ABOUT = (
+    "Routes, what they do and what is asked of them; subscriptions; subjects. Errors are application/problem+json"
+    " (RFC 9457). What changes something needs Content-Type: application/json or an Authorization header."
+)
+ROUTERS = (
+    routes.router,
+    control.router,
+    explain.router,
+    subscriptions.router,
+    subjects.router,
+    events.router,
+    connect.router,
+    probes.router,
+    documents.router,
+)
+
+
+def build_app(parts: Parts) -> FastAPI:
+    """The application without its gate; more routers may be included before it is guarded."""
+    app = FastAPI(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
+    app.state.parts = parts
+    for router in ROUTERS:
+        app.include_router(router)
+    add_handlers(app)
+    return app
+
+
+def guarded(
+    app: ASGIApp,
+    *,
+    authenticator: Authenticator | None = None,
+    hosts: Collection[str] | None = None,
+    public: Collection[str] = (),
+) -> Gate:
+    """The application as the network may see it; see `Gate`."""
+    return Gate(app, authenticator, hosts, public)

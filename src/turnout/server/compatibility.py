@@ -1,0 +1,193 @@
+"""What a changed route means for its checkpoint, said before it happens.
+
+A checkpoint holds nothing but places in the source: the next sequence of each stream, the next offset of each Kafka
+partition, the files that were read. What happens to a record afterwards has no state. So a change is safe unless the
+places would mean something else, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from turnout.routes import Route
+from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
+from turnout.secrets import is_secret
+from turnout.spark.running.checkpoint import checkpoint_of
+
+__all__ = ["Change", "Verdict", "compatibility", "is_safe"]
+
+Verdict = Literal["safe", "needs_new_checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference between two versions of a route.
+
+    Attributes:
+        change: what was changed, by its path in the file.
+        verdict: whether the new version can go on from the checkpoint of the old one.
+        reason: why, in a sentence.
+    """
+
+    change: str
+    verdict: Verdict
+    reason: str
+
+    @property
+    def safe(self) -> bool:
+        """Whether the new version can go on from the checkpoint."""
+        return self.verdict == "safe"
+
+
+def is_safe(changes: list[Change]) -> bool:
+    """Whether all of the changes are."""
+    return all(change.safe for change in changes)
+
+
+def compatibility(old: Route, new: Route) -> list[Change]:
+    """Every difference that has an effect, in the order of the file; nothing for routes that say the same."""
+    return [*_whole(old, new), *_source(old.source, new.source), *_work(old, new)]
+
+
+def _unsafe(change: str, reason: str) -> Change:
+    return Change(change, "needs_new_checkpoint", reason)
+
+
+def _safe(change: str, reason: str) -> Change:
+    return Change(change, "safe", reason)
+
+
+def _whole(old: Route, new: Route) -> Iterator[Change]:
+    if old.name != new.name:
+        yield _unsafe("name", "the checkpoint and the messages' ids belong to the name: this is another route")
+    elif str(checkpoint_of(old)) != str(checkpoint_of(new)):
+        yield _unsafe("checkpoint", "the new folder does not hold the place where the old run stopped")
+
+
+def _source(old: Endpoint, new: Endpoint) -> Iterator[Change]:
+    if old == new:
+        return
+    if type(old) is not type(new) or old.format != new.format:
+        reason = f"a place in {_kind(old)} means nothing to {_kind(new)}"
+        yield _unsafe("source.format", reason)
+    elif isinstance(old, NatsSource) and isinstance(new, NatsSource):
+        yield from _nats(old, new)
+    elif isinstance(old, KafkaSource) and isinstance(new, KafkaSource):
+        yield from _kafka(old, new)
+    elif isinstance(old, FileSource) and isinstance(new, FileSource):
+        yield from _files(old, new)
+
+
+def _kind(source: Endpoint) -> str:
+    return {"nats": "a stream", "kafka": "a Kafka topic"}.get(source.format, f"{source.format} files")
+
+
+def _nats(old: NatsSource, new: NatsSource) -> Iterator[Change]:
+    yield from _servers(old.servers, new.servers, "sequences of another server's stream are not those of this one")
+    if (old.api_prefix, old.domain) != (new.api_prefix, new.domain):
+        yield _unsafe("source.apiPrefix", "another JetStream answers under another prefix, with other sequences")
+    streams, others = _names(old.stream), _names(new.stream)
+    gone, added = [name for name in streams if name not in others], [name for name in others if name not in streams]
+    if gone:
+        reason = f"the checkpoint holds the place in {', '.join(gone)}, which would be forgotten"
+        yield _unsafe("source.stream", reason)
+    if added and not gone:
+        yield _safe("source.stream", f"{', '.join(added)} begins at {new.start}; the others go on where they are")
+    if old.filter_subject != new.filter_subject:
+        yield _safe("source.filterSubject", "the place is a sequence: the filter holds for messages behind it")
+    handled = {"servers", "apiPrefix", "domain", "stream", "filterSubject"}
+    yield from _rest(old, new, handled)
+
+
+def _kafka(old: KafkaSource, new: KafkaSource) -> Iterator[Change]:
+    yield from _servers(old.servers, new.servers, "offsets of another cluster's topics are not those of this one")
+    for field, name in (("topics", "topics"), ("topic_pattern", "topicPattern")):
+        before, after = _names(getattr(old, field)), _names(getattr(new, field))
+        if sorted(before) != sorted(after):
+            yield _unsafe(f"source.{name}", "the checkpoint holds the offsets of the topics that were named before")
+    yield from _rest(old, new, {"servers", "topics", "topicPattern"})
+
+
+def _files(old: FileSource, new: FileSource) -> Iterator[Change]:
+    if old.path != new.path:
+        yield _unsafe("source.path", "the checkpoint lists the files that were read in the other folder")
+    if old.stream != new.stream:
+        yield _unsafe("source.stream", "a source that is read once keeps no checkpoint")
+    yield from _rest(old, new, {"path", "stream"})
+
+
+def _servers(old: Any, new: Any, reason: str) -> Iterator[Change]:
+    before, after = {_host(url) for url in _names(old)}, {_host(url) for url in _names(new)}
+    if before == after and _names(old) == _names(new):
+        return
+    if before & after:
+        yield _safe("source.servers", "at least one address is as before: it is the same cluster")
+    else:
+        yield _unsafe("source.servers", reason)
+
+
+def _host(url: str) -> str:
+    """The address in a URL, without the credentials."""
+    return url.rpartition("://")[2].rpartition("@")[2].rstrip("/").lower()
+
+
+def _names(given: Any) -> list[str]:
+    if given is None:
+        return []
+    listed = [given] if isinstance(given, str) else list(given)
+    return [name.strip() for item in listed for name in str(item).split(",") if name.strip()]
+
+
+_ONLY_AT_FIRST = "it has an effect where there is no checkpoint; reset the offsets to go elsewhere"
+
+
+def _rest(old: Endpoint, new: Endpoint, handled: set[str]) -> Iterator[Change]:
+    """Options that leave places alone."""
+    before, after = (one.model_dump(by_alias=True) for one in (old, new))
+    for name in before:
+        if name in handled or before[name] == after[name]:
+            continue
+        if name == "start":
+            yield _safe("source.start", _ONLY_AT_FIRST)
+        elif is_secret(name):
+            yield _safe(f"source.{name}", "who reads does not change what is read")
+        else:
+            yield _safe(f"source.{name}", "it changes how the source is read, and not where")
+
+
+_STATELESS = "what happens to a record has no state: it holds from the next micro-batch on"
+_WORK = (
+    ("key", "key", _STATELESS),
+    ("value", "value", _STATELESS),
+    ("chain", "transforms", _STATELESS),
+    ("mappings", "mappings", _STATELESS),
+    ("cluster", "cluster", _STATELESS),
+    ("unmatched", "unmatched", _STATELESS),
+    ("sinks", "sink", "what was delivered stays where it is, the next micro-batch goes to the new sink"),
+    ("dead_letter", "deadLetter", _STATELESS),
+    ("trigger", "trigger", "it says when micro-batches start, and not what they hold"),
+    ("spark", "spark", "a route keeps no state in Spark that depends on it"),
+)
+
+
+def _work(old: Route, new: Route) -> Iterator[Change]:
+    for field, name, reason in _WORK[:5]:
+        if _differs(old, new, field):
+            yield _safe(name, reason)
+    if old.subscriptions != new.subscriptions:
+        yield _safe("subscriptions", _subscriptions(old, new))
+    for field, name, reason in _WORK[5:]:
+        if _differs(old, new, field):
+            yield _safe(name, reason)
+
+
+def _differs(old: Route, new: Route, field: str) -> bool:
+    return bool(getattr(old, field) != getattr(new, field))
+
+
+def _subscriptions(old: Route, new: Route) -> str:
+    if old.subscriptions and new.subscriptions and old.subscriptions.store != new.subscriptions.store:
+        return "a micro-batch that is done again is matched with the newest of the new store"
+    return _STATELESS

@@ -1,0 +1,259 @@
+"""``turnout.yaml``: how a server is set up, with the command line and the environment over it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
+from turnout.routes.endpoints import Part
+from turnout.server.durations import Seconds
+from turnout.subscriptions.address import store_url
+
+__all__ = ["Address", "GrpcPart", "RestartsPart", "RetentionPart", "ServerConfig", "SparkPart", "TlsPart"]
+
+
+class Address(str):
+    """``host:port``; an IPv6 host stands in brackets."""
+
+    __slots__ = ()
+
+    @property
+    def host(self) -> str:
+        """The host, without brackets."""
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port; 0 is a free one."""
+        return int(self.rpartition(":")[2])
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def _address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("expected host:port, as 127.0.0.1:8090 or [::1]:8090")
+    return Address(text)
+
+
+class TlsPart(Part):
+    """Certificates, as PEM files.
+
+    Attributes:
+        client_ca: clients must show a certificate of this authority.
+    """
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    @field_validator("cert", "key", "client_ca")
+    @classmethod
+    def _is_there(cls, file: Path | None) -> Path | None:
+        if file is not None and not file.is_file():
+            raise ValueError("there is no such file")
+        return file
+
+
+class GrpcPart(Part):
+    """The subscriptions service over gRPC; it is served where there is a store."""
+
+    listen: str = "127.0.0.1:8080"
+    _listen = field_validator("listen")(_address)
+
+
+class SparkPart(Part):
+    """The one session.
+
+    Attributes:
+        properties: Spark properties, over turnout's own.
+        log: where the JVM's and the workers' standard error go; ``spark.log`` in the state folder if not given.
+    """
+
+    master: str = "local[*]"
+    properties: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    log: Path | None = None
+
+
+class RestartsPart(Part):
+    """How often a route that fails is started again.
+
+    Attributes:
+        max: restarts within the window; one failure more parks the route.
+        window: how far back failures count.
+        pause: before the first restart; each further one waits twice as long, and a random part of it.
+        longest: the longest pause.
+    """
+
+    max: int = Field(default=10, ge=0)
+    window: Seconds = 600.0
+    pause: Seconds = 1.0
+    longest: Seconds = 60.0
+
+
+class RetentionPart(Part):
+    """How much of the past is kept in the state folder.
+
+    Attributes:
+        counts: how long the counts of each minute are kept.
+        revisions: versions of each route.
+        events: changes of state, of all routes.
+    """
+
+    counts: Seconds = 7 * 86400.0
+    revisions: int = Field(default=50, ge=1)
+    events: int = Field(default=10_000, ge=100)
+
+
+class ServerConfig(Part):
+    """Everything about a server but its routes.
+
+    Attributes:
+        listen: where HTTP is answered.
+        hosts: names by which browsers and proxies reach the server, beside the address.
+        insecure: serve other machines without TLS or without tokens, knowingly.
+        tokens: a file of bearer tokens; without one everybody who reaches the server may do everything.
+        state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
+        interval: how often the routes' folder is looked at.
+    """
+
+    listen: str = "127.0.0.1:8090"
+    hosts: tuple[str, ...] = ()
+    insecure: bool = False
+    tls: TlsPart | None = None
+    tokens: Path | None = None
+    store: str | None = None
+    grpc: GrpcPart = Field(default_factory=GrpcPart)
+    state: Path | None = None
+    spark: SparkPart = Field(default_factory=SparkPart)
+    restarts: RestartsPart = Field(default_factory=RestartsPart)
+    retention: RetentionPart = Field(default_factory=RetentionPart)
+    interval: Seconds = 1.0
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    _listen = field_validator("listen")(_address)
+
+    @property
+    def address(self) -> Address:
+        """Where HTTP is answered."""
+        return Address(self.listen)
+
+    @property
+    def grpc_address(self) -> Address:
+        """Where the subscriptions service is answered."""
+        return Address(self.grpc.listen)
+
+    @model_validator(mode="after")
+    def _others_are_kept_out(self) -> Self:
+        for name, address in (("listen", self.address), ("grpc.listen", self.grpc_address)):
+            if address.loopback or self.insecure or (name == "grpc.listen" and self.store is None):
+                continue
+            if self.tls is None:
+                raise ValueError(f"{name}: {address} can be reached by others: it needs tls, or --insecure")
+            if self.tokens is None and self.tls.client_ca is None:
+                raise ValueError(f"{name}: {address} can be reached by others: it needs tokens, or --insecure")
+        return self
+
+    @classmethod
+    def load(cls, file: Path | None, environment: Mapping[str, str], **given: Any) -> Self:
+        """The configuration of a file, the environment over it, and *given* values that are not None over both.
+
+        Args:
+            file: a YAML file; its relative paths start from its folder.
+            environment: the variables of the subscriptions service, which mean the same here; those of TLS and tokens
+                hold for HTTP as well.
+            given: fields by their Python names, from the command line.
+
+        Raises:
+            ConfigError: lists every mistake with its path in the file.
+            FileNotFoundError: there is no such file.
+        """
+        document = _read(file) if file else {}
+        document |= _from_environment(document, environment)
+        document |= {to_camel(name): value for name, value in given.items() if value is not None}
+        try:
+            return cls.model_validate(document)
+        except ValidationError as failure:
+            raise ConfigError(_mistakes(failure), what=f"{file or 'the server'} cannot be used") from failure
+
+
+_PATHS = (("tokens",), ("state",), ("tls", "cert"), ("tls", "key"), ("tls", "clientCa"), ("spark", "log"))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as failure:
+        raise ConfigError([Mistake(str(file), f"is not YAML: {failure}")]) from failure
+    if not isinstance(document, dict):
+        raise ConfigError([Mistake(str(file), "expected a block of names and values")])
+    for path in _PATHS:
+        block: Any = document
+        for step in path[:-1]:
+            block = block.get(step) if isinstance(block, dict) else None
+        if isinstance(block, dict) and isinstance(block.get(path[-1]), str):
+            block[path[-1]] = str(file.parent / block[path[-1]])
+    return document
+
+
+def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the original service's variables say, by the names that they have here."""
+    said: dict[str, Any] = {}
+    store = store_url(environment, str(document.get("store") or ""))
+    if store:
+        said["store"] = store
+    if environment.get("LOG_LEVEL"):
+        said["logLevel"] = environment["LOG_LEVEL"].lower()
+    if environment.get("API_TOKENS_FILE"):
+        said["tokens"] = environment["API_TOKENS_FILE"]
+    tls = {part: environment.get(name) for part, name in _TLS.items()}
+    if any(tls.values()):
+        said["tls"] = {part: name for part, name in tls.items() if name}
+    host, port = environment.get("API_HOST"), environment.get("API_PORT")
+    if host or port:
+        grpc = document.get("grpc") if isinstance(document.get("grpc"), dict) else {}
+        before = Address((grpc or {}).get("listen") or GrpcPart().listen)
+        written = host or before.host
+        said["grpc"] = {"listen": f"{f'[{written}]' if ':' in written else written}:{port or before.port}"}
+    return said
+
+
+_TLS = {"cert": "API_TLS_CERT", "key": "API_TLS_KEY", "clientCa": "API_TLS_CLIENT_CA"}
+
+
+def _mistakes(failure: ValidationError) -> list[Mistake]:
+    return [_mistake(list(error["loc"]), error["type"], error["msg"]) for error in failure.errors(include_url=False)]
+
+
+def _mistake(path: list[str | int], kind: str, message: str) -> Mistake:
+    place = ".".join(map(str, path))
+    if kind == "extra_forbidden":
+        known = _names_in(path[:-1])
+        return Mistake(place, f"is no setting; there are {', '.join(known)}{did_you_mean(str(path[-1]), known)}")
+    return Mistake(place, message.removeprefix("Value error, "))
+
+
+def _names_in(path: list[str | int]) -> list[str]:
+    model: type[Part] = ServerConfig
+    parts: dict[str, type[Part]] = {
+        "tls": TlsPart, "grpc": GrpcPart, "spark": SparkPart, "restarts": RestartsPart, "retention": RetentionPart,
+    }  # fmt: skip
+    if path:
+        model = parts.get(str(path[0]), ServerConfig)
+    return [field.alias or name for name, field in model.model_fields.items()]

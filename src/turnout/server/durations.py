@@ -1,0 +1,32 @@
+"""Spans of time as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+__all__ = ["Seconds", "seconds_of"]
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def seconds_of(written: object) -> float:
+    """The seconds of ``90``, ``"90s"``, ``"1.5m"``, ``"2h"`` or ``"7d"``.
+
+    >>> seconds_of("10m")
+    600.0
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    match = _SPAN.fullmatch(str(written).strip())
+    if isinstance(written, bool) or match is None:
+        raise ValueError('expected a span like 30, "30s", "10m", "2h" or "7d"')
+    return float(match[1]) * _UNITS[match[2]]
+
+
+Seconds = Annotated[float, BeforeValidator(seconds_of)]
+"""A field of a configuration that holds a span of time."""

@@ -1,0 +1,54 @@
+"""What a server knows of one route."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.errors import Mistake
+from turnout.server.compatibility import Change
+from turnout.server.supervisor import Phase, Status, Supervisor, Version
+from turnout.server.watch import RouteFile
+from turnout.spark.running.checkpoint import checkpoint_of, local_folder
+
+__all__ = ["Entry", "Pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A version that waits for somebody to confirm that it begins a new checkpoint."""
+
+    version: Version
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One route as its file says it, and as it runs.
+
+    Attributes:
+        file: as it is now.
+        version: what runs, or would run; None where no version of it could ever be used.
+        mistakes: in the file as it is now, while the version before goes on.
+        pending: what the file says now, where that needs to be confirmed.
+        supervisor: runs the version.
+    """
+
+    name: str
+    file: RouteFile
+    version: Version | None = None
+    mistakes: tuple[Mistake, ...] = ()
+    pending: Pending | None = None
+    supervisor: Supervisor | None = None
+
+    @property
+    def status(self) -> Status:
+        """Where the route stands."""
+        if self.supervisor is not None:
+            return self.supervisor.status
+        return Status(Phase.INVALID, 0.0, str(self.mistakes[0]) if self.mistakes else "")
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder of its progress; None where that does not lie on this machine."""
+        return None if self.version is None else local_folder(str(checkpoint_of(self.version.route)))

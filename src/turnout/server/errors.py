@@ -1,0 +1,78 @@
+"""What can be wrong with a request to the server.
+
+::
+
+    ServerError(TurnoutError)
+    ├── RouteNotFoundError(LookupError)   .name       no route has that name
+    ├── ConflictError                                 the request does not fit the state that the route is in
+    │   └── UnsafeChangeError             .changes    a change needs a new checkpoint, which nobody has confirmed
+    ├── StaleError                                    somebody else has changed the route meanwhile
+    ├── NoStoreError                                  the server was started without a store of subscriptions
+    └── UnknownPluginError(LookupError)               Kafka Connect's interface knows no such plugin
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from turnout.errors import TurnoutError
+
+if TYPE_CHECKING:
+    from turnout.server.compatibility import Change
+
+__all__ = [
+    "ConflictError",
+    "NoStoreError",
+    "RouteNotFoundError",
+    "ServerError",
+    "StaleError",
+    "UnknownPluginError",
+    "UnsafeChangeError",
+]
+
+
+class ServerError(TurnoutError):
+    """What the server refuses."""
+
+
+class RouteNotFoundError(ServerError, LookupError):
+    """Raised when no route has the name asked for."""
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        near = difflib.get_close_matches(name, list(known), n=1)
+        super().__init__(f"no route is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        self.name = name
+
+
+class ConflictError(ServerError):
+    """Raised when a request does not fit the state that a route is in; nothing has been done."""
+
+
+class UnsafeChangeError(ConflictError):
+    """Raised when a changed route cannot go on from its checkpoint, and nobody has confirmed to begin a new one.
+
+    Attributes:
+        changes: every change, the safe ones included.
+    """
+
+    def __init__(self, name: str, changes: Sequence[Change]) -> None:
+        reasons = "; ".join(f"{change.change}: {change.reason}" for change in changes if not change.safe)
+        super().__init__(f"route {name} cannot go on from its checkpoint: {reasons}")
+        self.changes = tuple(changes)
+
+
+class StaleError(ServerError):
+    """Raised when a request names a digest of a route that is not the present one."""
+
+
+class NoStoreError(ServerError):
+    """Raised when subscriptions are asked for and the server was started without a store."""
+
+    def __init__(self) -> None:
+        super().__init__("this server has no store of subscriptions: set store in turnout.yaml, or DB_URI")
+
+
+class UnknownPluginError(ServerError, LookupError):
+    """Raised when Kafka Connect's interface is asked for a plugin that there is not."""

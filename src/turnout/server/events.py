@@ -1,0 +1,125 @@
+"""What happens to routes, for those who listen while it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.server.state import State, StoredEvent
+
+__all__ = ["Event", "Events"]
+
+_BEHIND = 1000
+"""A listener that is so many events behind is let go; it may come back and say what it saw last."""
+
+_PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened; progress has no id, as it is not kept."""
+
+    kind: str
+    route: str
+    at: float
+    detail: dict[str, Any]
+    id: int | None = None
+
+    @classmethod
+    def of(cls, stored: StoredEvent) -> Event:
+        """One that was kept."""
+        return cls(stored.kind, stored.route, stored.at, stored.detail, stored.id)
+
+
+class Events:
+    """Keeps events and hands them on. `tell` may be called from any thread.
+
+    Args:
+        state: where those are kept that are more than progress.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._listeners: set[_Listener] = set()
+        self._told_progress: dict[str, float] = {}
+        self._closed = False
+
+    def tell(self, kind: str, route: str, detail: dict[str, Any]) -> None:
+        """Keep it, and hand it to everybody who listens now."""
+        self._hand_on(Event.of(self._state.add_event(kind, route, detail)))
+
+    def progress(self, route: str, detail: dict[str, Any]) -> None:
+        """Hand it to those who listen now, at most once a second for each route."""
+        now = time.monotonic()
+        if now - self._told_progress.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:
+            self._told_progress[route] = now
+            self._hand_on(Event("route.progress", route, time.time(), detail))
+
+    def _hand_on(self, event: Event) -> None:
+        with self._lock:
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener.offer(event)
+
+    async def listen(self, after: int | None = None, quiet: float = 15.0) -> AsyncIterator[Event | None]:
+        """What was kept after the event of that id, then what happens; None after so many *quiet* seconds."""
+        listener = _Listener(asyncio.get_running_loop())
+        with self._lock:
+            if self._closed:
+                return
+            self._listeners.add(listener)
+        try:
+            last = after or 0
+            if after is not None:
+                for stored in await asyncio.to_thread(self._state.events, after):
+                    last = stored.id
+                    yield Event.of(stored)
+            async for event in listener.events(quiet):
+                if event is None or event.id is None or event.id > last:
+                    yield event
+        finally:
+            with self._lock:
+                self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """Everybody has heard everything."""
+        with self._lock:
+            self._closed = True
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener.end()
+
+
+class _Listener:
+    """One who listens, in an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def offer(self, event: Event) -> None:
+        self._put(event)
+
+    def end(self) -> None:
+        self._put(None)
+
+    def _put(self, event: Event | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
+
+    async def events(self, quiet: float) -> AsyncIterator[Event | None]:
+        while self._queue.qsize() < _BEHIND:
+            try:
+                event = await asyncio.wait_for(self._queue.get(), quiet)
+            except TimeoutError:
+                yield None
+                continue
+            if event is None:
+                return
+            yield event

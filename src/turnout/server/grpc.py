@@ -1,0 +1,67 @@
+"""The subscriptions service over gRPC, beside HTTP, on the same store and the same index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from turnout.errors import SubscriptionInvalidError
+from turnout.rpc.kiwi_tree import KiwiTreeClient
+from turnout.rpc.settings import ServerSettings
+from turnout.rpc.tenants import Tenants
+from turnout.server.config import ServerConfig
+from turnout.subscriptions.destinations import Rights
+from turnout.subscriptions.service import KiwiTrees
+from turnout.subscriptions.store import Store
+
+__all__ = ["grpc_settings", "registries", "tenants_of"]
+
+
+def registries(environment: Mapping[str, str], resources: ExitStack) -> KiwiTrees | None:
+    """The kiwi-tree services that the environment names, as the original service has them; None where it does not.
+
+    Raises:
+        SubscriptionInvalidError: it names one of the two.
+    """
+    addresses = [environment.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
+    if not any(addresses):
+        return None
+    if not all(addresses):
+        raise SubscriptionInvalidError(
+            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
+        )
+    complete, partial = (KiwiTreeClient(address) for address in addresses)
+    for registry in (complete, partial):
+        resources.callback(registry.close)
+    return KiwiTrees(complete, partial)
+
+
+def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> ServerSettings:
+    """The service's settings: the configuration has taken up what the environment says.
+
+    Raises:
+        ConfigError: lists every setting that cannot be used.
+    """
+    own = {
+        "API_HOST": config.grpc_address.host,
+        "API_PORT": str(config.grpc_address.port),
+        "API_INSECURE": str(config.insecure).lower(),
+        "LOG_LEVEL": config.log_level,
+    }
+    if config.tls is not None:
+        own |= {"API_TLS_CERT": str(config.tls.cert), "API_TLS_KEY": str(config.tls.key)}
+        own |= {"API_TLS_CLIENT_CA": str(config.tls.client_ca)} if config.tls.client_ca else {}
+    if config.tokens is not None:
+        own["API_TOKENS_FILE"] = str(config.tokens)
+    return ServerSettings.from_environment({**environment, **own})
+
+
+def tenants_of(store: Store, settings: ServerSettings, kiwi_trees: KiwiTrees | None = None) -> Tenants:
+    """The indexes and use cases that gRPC and HTTP share; whoever sees everything has an index at once."""
+    return Tenants(
+        store,
+        {None, *settings.tenants()},
+        kiwi_trees=kiwi_trees,
+        max_page=settings.max_page,
+        rights=Rights.of(settings.allow_destinations),
+    )

@@ -1,0 +1,51 @@
+"""The server's log: lines for people, or an object of JSON each for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from turnout.secrets import masked_url
+
+__all__ = ["JsonLines", "set_up_logs"]
+
+_QUIET = ("py4j", "httpx", "asyncio")
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON: time, level, logger, message, what was given as ``extra``, and the exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": masked_url(record.getMessage()),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        if record.exc_info:
+            line["exception"] = masked_url(self.formatException(record.exc_info))
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return masked_url(super().format(record))
+
+
+def set_up_logs(kind: str, level: str) -> None:
+    """Send every log of this process to standard error.
+
+    Args:
+        kind: ``text`` or ``json``.
+        level: the least that is said.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if kind == "json" else _Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,155 @@
+"""What Prometheus is told of routes: most of it is read when it asks, only durations are counted here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    Histogram,
+    Info,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from turnout._version import __version__
+from turnout.engine.counts import Counts
+from turnout.server.entry import Entry
+from turnout.server.supervisor import Phase
+from turnout.server.survey import Lag
+from turnout.spark.running.progress import Progress
+
+__all__ = ["OUTCOMES", "Metrics"]
+
+OUTCOMES = ("filtered", "lost_by_weight", "unmatched", "delivered", "dead_lettered", "discarded")
+"""What can become of a record; their sum is what was read."""
+
+_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_ROUTE = ("route",)
+
+
+class Metrics:
+    """The numbers of one server, in a registry of its own.
+
+    Not counted: records by stage of a chain, as the engine reports outcomes of whole micro-batches.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "turnout_route_batch_seconds",
+            "How long micro-batches took, from the first record to the last acknowledgement.",
+            _ROUTE,
+            buckets=_BUCKETS,
+            # Told by what reads the routes, which leaves out those that are gone.
+            registry=None,
+        )
+        Info("turnout_build", "Which turnout this is.", registry=self.registry).info({"version": __version__})
+        for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+            self.registry.register(collector)
+
+    def watch(self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None]) -> None:
+        """Read the routes, and how far they are behind, whenever Prometheus asks."""
+        self.registry.register(_Routes(entries, lag, self._seconds))
+
+    def add(self, registry: CollectorRegistry) -> None:
+        """Tell those of another registry too: the subscriptions service's."""
+        self.registry.register(registry)
+
+    def progressed(self, name: str, _more: Counts, progress: Progress) -> None:
+        """A micro-batch is done."""
+        if progress.batch >= 0:
+            self._seconds.labels(name).observe(progress.batch_seconds)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Routes:
+    """The routes as metrics, read when Prometheus asks."""
+
+    def __init__(
+        self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None], seconds: Histogram
+    ) -> None:
+        self._entries = entries
+        self._lag = lag
+        self._seconds = seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of all routes."""
+        entries = self._entries()
+        yield from _counters(entries)
+        yield from _gauges(entries)
+        yield from self._lags(entries)
+        names = {entry.name for entry in entries}
+        for family in self._seconds.collect():
+            family.samples = [sample for sample in family.samples if sample.labels["route"] in names]
+            yield family
+
+    def _lags(self, entries: list[Entry]) -> Iterator[Metric]:
+        records = GaugeMetricFamily(
+            "turnout_route_lag_records",
+            "Records of the source that are not done yet.",
+            labels=("route", "stream", "partition"),
+        )
+        seconds = GaugeMetricFamily(
+            "turnout_route_lag_seconds", "The age of the oldest record that is not done yet.", labels=_ROUTE
+        )
+        for entry in entries:
+            lag = self._lag(entry.name)
+            for stream, count in (lag.records if lag else {}).items():
+                records.add_metric((entry.name, stream, "0"), count)
+            if lag is not None and lag.seconds is not None:
+                seconds.add_metric((entry.name,), lag.seconds)
+        yield records
+        yield seconds
+
+
+def _counters(entries: list[Entry]) -> Iterator[Metric]:
+    read = CounterMetricFamily("turnout_route_records_read", "Records that came from the source.", labels=_ROUTE)
+    records = CounterMetricFamily(
+        "turnout_route_records", "What became of records; the sum is what was read.", labels=("route", "outcome")
+    )
+    messages = CounterMetricFamily(
+        "turnout_route_messages", "Messages that the sinks took for delivered records.", labels=_ROUTE
+    )
+    for entry in entries:
+        counts = entry.status.counts
+        read.add_metric((entry.name,), counts.read)
+        messages.add_metric((entry.name,), counts.messages)
+        for outcome in OUTCOMES:
+            records.add_metric((entry.name, outcome), getattr(counts, outcome))
+    yield from (read, records, messages)
+
+
+def _gauges(entries: list[Entry]) -> Iterator[Metric]:
+    up = GaugeMetricFamily("turnout_route_up", "Whether the route runs.", labels=_ROUTE)
+    failed = GaugeMetricFamily(
+        "turnout_route_failed", "Whether the route has failed too often, and waits for somebody.", labels=_ROUTE
+    )
+    success = GaugeMetricFamily(
+        "turnout_route_last_success_timestamp_seconds", "When the last micro-batch ended.", labels=_ROUTE
+    )
+    subscriptions = GaugeMetricFamily(
+        "turnout_route_subscriptions", "Subscriptions that the route matches with.", labels=_ROUTE
+    )
+    revision = GaugeMetricFamily(
+        "turnout_route_subscriptions_revision",
+        "The revision of the subscriptions in the last micro-batch.",
+        labels=_ROUTE,
+    )
+    for entry in entries:
+        status, name = entry.status, (entry.name,)
+        up.add_metric(name, status.phase is Phase.RUNNING)
+        failed.add_metric(name, status.phase is Phase.FAILED)
+        if status.last_success is not None:
+            success.add_metric(name, status.last_success)
+        if status.progress is not None and status.progress.subscriptions is not None:
+            subscriptions.add_metric(name, status.progress.subscriptions)
+        if status.progress is not None and status.progress.revision is not None:
+            revision.add_metric(name, status.progress.revision)
+    yield from (up, failed, success, subscriptions, revision)

@@ -1,0 +1,151 @@
+"""Where a route stands in its source, and going elsewhere: exact, by beginning a new checkpoint.
+
+What a checkpoint says is Spark's: ``commits/N`` is there when micro-batch N is done, and ``offsets/N`` holds the end
+that it was planned to, a line of JSON for each source.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
+from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
+from turnout.server.errors import ConflictError
+
+__all__ = ["Offsets", "Start", "begun_at", "checked_start", "committed", "set_aside"]
+
+Start = str | int | dict[str, Any]
+"""Where to begin: ``earliest``, ``latest``, a sequence, an ISO time, or places by stream or topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """How far a route is done.
+
+    Attributes:
+        batch: the last micro-batch that is done; None where none is.
+        next: by stream the sequence, by topic and partition the offset, that comes next.
+    """
+
+    batch: int | None
+    next: dict[str, Any]
+
+
+def committed(checkpoint: Path) -> Offsets:
+    """What the checkpoint says; nothing where there is none."""
+    batches = _numbers(checkpoint / "commits")
+    while batches:
+        batch = batches.pop()
+        try:
+            lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+            place = json.loads(lines[2])
+        except (OSError, IndexError, ValueError):
+            continue
+        if isinstance(place, dict):
+            # NATS: beside the streams stand names with a dot, which no stream's name has.
+            return Offsets(batch, {name: value for name, value in place.items() if "." not in name or _nested(value)})
+    return Offsets(None, {})
+
+
+def _nested(value: object) -> bool:
+    """Whether it is a Kafka topic's: partitions and their offsets; topics may hold dots."""
+    return isinstance(value, dict)
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+    except OSError:
+        return []
+
+
+def checked_start(route: Route, start: Start) -> Start:
+    """The place to begin at, where the route's source can begin there.
+
+    Raises:
+        ConfigError: it is no place of this source.
+        ConflictError: this source cannot be told where to begin.
+    """
+    source = route.source
+    if isinstance(source, NatsSource):
+        if source.ack_consumer is not None:
+            raise ConflictError(f"route {route.name}: the consumer {source.ack_consumer} knows where to go on")
+        return _nats_start(source, start)
+    if isinstance(source, KafkaSource):
+        return _kafka_start(start)
+    assert isinstance(source, FileSource)
+    if not source.stream:
+        raise ConflictError(f"route {route.name}: its source is read once, as a whole")
+    if start != "earliest":
+        raise ConfigError([Mistake("to", f"files begin at earliest, found {start!r}")], what="bad offsets")
+    return start
+
+
+def _nats_start(source: NatsSource, start: Start) -> Start:
+    streams = [source.stream] if isinstance(source.stream, str) else list(source.stream)
+    if isinstance(start, dict):
+        wrong = [name for name in start if name not in streams]
+        missing = [name for name in streams if name not in start]
+        mistakes = [Mistake(f"to.{name}", f"the route reads {', '.join(streams)}") for name in wrong]
+        mistakes += [Mistake(f"to.{name}", "a sequence is missing") for name in missing]
+        mistakes += [
+            Mistake(f"to.{name}", f"expected a sequence above 0, found {value!r}")
+            for name, value in start.items()
+            if not _is_sequence(value)
+        ]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad offsets")
+        return start
+    if start in ("earliest", "latest") or _is_sequence(start):
+        return start
+    return _time(start).isoformat()
+
+
+def _kafka_start(start: Start) -> Start:
+    if isinstance(start, dict) or start in ("earliest", "latest"):
+        return start
+    return _time(start).isoformat()
+
+
+def _is_sequence(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _time(start: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(start))
+    except ValueError:
+        problem = f"expected earliest, latest, a sequence, an ISO time or places by name, found {start!r}"
+        raise ConfigError([Mistake("to", problem)], what="bad offsets") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def begun_at(route: Route, start: Start | None) -> Route:
+    """The route with another beginning; it has an effect where there is no checkpoint."""
+    source = route.source
+    if start is None or isinstance(source, FileSource):
+        return route
+    if isinstance(source, KafkaSource) and isinstance(start, str) and start not in ("earliest", "latest"):
+        milliseconds = int(_time(start).timestamp() * 1000)
+        options = {**source.options_, "startingTimestamp": milliseconds}
+        return replace(route, source=source.model_copy(update={"options_": options}))
+    return replace(route, source=source.model_copy(update={"start": start}))
+
+
+def set_aside(checkpoint: Path) -> Path | None:
+    """Move a checkpoint out of the way, so that the next run begins a new one; where it is then, None if none was."""
+    if not checkpoint.exists():
+        return None
+    taken = _numbers_after(checkpoint)
+    aside = checkpoint.with_name(f"{checkpoint.name}.{max(taken, default=0) + 1}")
+    return checkpoint.rename(aside)
+
+
+def _numbers_after(checkpoint: Path) -> list[int]:
+    beside = checkpoint.parent.glob(f"{checkpoint.name}.*")
+    return [int(path.suffix[1:]) for path in beside if path.suffix[1:].isdigit()]

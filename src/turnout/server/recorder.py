@@ -1,0 +1,76 @@
+"""Writes down what becomes of routes: on the log, as events, as counts of each minute, as metrics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from turnout.engine.counts import Counts
+from turnout.server.events import Events
+from turnout.server.state import State
+from turnout.server.supervisor import Phase, Status
+from turnout.spark.running.progress import Progress
+
+__all__ = ["Recorder"]
+
+_log = logging.getLogger("turnout.server")
+
+
+class CountsOfRoutes(Protocol):
+    """What counts records for Prometheus."""
+
+    def progressed(self, name: str, more: Counts, progress: Progress) -> None:
+        """A micro-batch is done."""
+        ...
+
+
+class Recorder:
+    """Hears of all routes.
+
+    Args:
+        state: keeps the counts of each minute, whenever `flush` is called.
+        events: are told to those who listen.
+        metrics: count.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, state: State, events: Events, metrics: CountsOfRoutes, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._state = state
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._unwritten: dict[tuple[str, int], Counts] = {}
+
+    def phase_changed(self, name: str, status: Status) -> None:
+        """On the log and as an event."""
+        worse = status.phase in (Phase.FAILED, Phase.WAITING)
+        said = f": {status.reason}" if status.reason else ""
+        _log.log(logging.WARNING if worse else logging.INFO, "route %s is %s%s", name, status.phase, said)
+        detail = {"state": str(status.phase), "reason": status.reason, "retry_at": status.retry_at}
+        self._events.tell("route.state", name, detail)
+
+    def progressed(self, name: str, more: Counts, progress: Progress) -> None:
+        """As metrics at once, as an event at most once a second, into the history when it is flushed."""
+        self._metrics.progressed(name, more, progress)
+        self._events.progress(name, {"batch": progress.batch, "counts": more.as_dict()})
+        minute = int(self._clock() // 60) * 60
+        with self._lock:
+            self._unwritten[name, minute] = self._unwritten.get((name, minute), Counts()) + more
+
+    def tell(self, kind: str, name: str, **detail: object) -> None:
+        """Something else has happened to a route."""
+        _log.info("route %s: %s %s", name, kind, detail or "")
+        self._events.tell(kind, name, detail)
+
+    def flush(self) -> None:
+        """Write the counts that are not written yet."""
+        with self._lock:
+            unwritten, self._unwritten = self._unwritten, {}
+        for (name, minute), counts in unwritten.items():
+            self._state.add_counts(name, counts, minute)

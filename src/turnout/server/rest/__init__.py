@@ -1,0 +1,1 @@
+"""What HTTP is answered: one module for each noun."""

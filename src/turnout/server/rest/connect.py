@@ -1,0 +1,195 @@
+"""Kafka Connect's REST interface, for the tools that speak it: a route is a connector with one task.
+
+Answers have Connect's shapes (KIP-26, KIP-980). Connectors are not created here: a route says more than Connect's
+properties can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Body, Query, Response
+
+from turnout._version import __version__
+from turnout.errors import ConfigError
+from turnout.secrets import is_secret, masked_url
+from turnout.server.entry import Entry
+from turnout.server.errors import UnknownPluginError
+from turnout.server.rest.parts import Reads, TheParts, Writes
+from turnout.server.supervisor import Phase
+from turnout.transforms import Chain
+
+__all__ = ["CONNECTOR_CLASS", "router"]
+
+router = APIRouter(tags=["Kafka Connect"])
+
+CONNECTOR_CLASS = "turnout.Route"
+
+_STATES = {
+    Phase.STARTING: "UNASSIGNED",
+    Phase.RUNNING: "RUNNING",
+    Phase.WAITING: "RESTARTING",
+    Phase.STOPPING: "RUNNING",
+    Phase.PAUSED: "PAUSED",
+    Phase.FAILED: "FAILED",
+    Phase.DONE: "STOPPED",
+    Phase.INVALID: "FAILED",
+}
+
+
+@router.get("/connectors", summary="The names of routes, or with expand what there is to say of them")
+def connectors(parts: TheParts, _: Reads, expand: Annotated[list[str] | None, Query()] = None) -> Any:
+    entries = parts.routes.entries()
+    if not expand:
+        return [entry.name for entry in entries]
+    views = {"status": _status, "info": _info}
+    return {entry.name: {part: views[part](entry) for part in expand if part in views} for entry in entries}
+
+
+@router.get("/connectors/{name}", summary="A route as a connector")
+def connector(name: str, parts: TheParts, _: Reads) -> dict[str, Any]:
+    return _info(parts.routes.entry(name))
+
+
+@router.get("/connectors/{name}/status", summary="What a route does")
+def status(name: str, parts: TheParts, _: Reads) -> dict[str, Any]:
+    return _status(parts.routes.entry(name))
+
+
+@router.get("/connectors/{name}/config", summary="A route as properties, without secrets")
+def config(name: str, parts: TheParts, _: Reads) -> dict[str, str]:
+    return _config(parts.routes.entry(name))
+
+
+@router.get("/connectors/{name}/tasks", summary="The one task of a route")
+def tasks(name: str, parts: TheParts, _: Reads) -> list[dict[str, Any]]:
+    entry = parts.routes.entry(name)
+    return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
+
+
+@router.put("/connectors/{name}/pause", status_code=202, summary="Pause a route")
+def pause(name: str, parts: TheParts, principal: Writes) -> Response:
+    parts.routes.pause(name, who=principal.name)
+    return Response(status_code=202)
+
+
+@router.put("/connectors/{name}/resume", status_code=202, summary="Resume a route")
+def resume(name: str, parts: TheParts, _: Writes) -> Response:
+    parts.routes.resume(name)
+    return Response(status_code=202)
+
+
+@router.post("/connectors/{name}/restart", status_code=204, summary="Restart a route")
+def restart(
+    name: str,
+    parts: TheParts,
+    _: Writes,
+    include_tasks: Annotated[bool, Query(alias="includeTasks")] = False,
+    only_failed: Annotated[bool, Query(alias="onlyFailed")] = False,
+) -> Response:
+    entry = parts.routes.entry(name)
+    if not only_failed or entry.status.phase in (Phase.FAILED, Phase.WAITING):
+        parts.routes.restart(name)
+    return Response(status_code=202 if include_tasks or only_failed else 204)
+
+
+@router.get("/connector-plugins", summary="The one plugin there is: a route")
+def plugins(_: Reads) -> list[dict[str, str]]:
+    return [{"class": CONNECTOR_CLASS, "type": "source", "version": __version__}]
+
+
+@router.put("/connector-plugins/{kind}/config/validate", summary="What is wrong with a connector's transforms")
+def validate(kind: str, properties: Annotated[dict[str, Any], Body()], _: Reads) -> dict[str, Any]:
+    if kind not in (CONNECTOR_CLASS, CONNECTOR_CLASS.rpartition(".")[2]):
+        raise UnknownPluginError(f"no plugin is named {kind!r}; there is {CONNECTOR_CLASS}")
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
+    errors: dict[str, list[str]] = {name: [] for name in given}
+    try:
+        Chain.from_config(given)
+    except ConfigError as wrong:
+        for mistake in wrong.mistakes:
+            errors.setdefault(mistake.path, []).append(mistake.problem)
+    configs = [_validated(name, given.get(name), problems) for name, problems in errors.items()]
+    return {
+        "name": CONNECTOR_CLASS,
+        "error_count": sum(map(len, errors.values())),
+        "groups": ["Transforms", "Predicates", "Common"],
+        "configs": configs,
+    }
+
+
+def _validated(name: str, value: str | None, errors: list[str]) -> dict[str, Any]:
+    group = {"transforms": "Transforms", "predicates": "Predicates"}.get(name.partition(".")[0], "Common")
+    definition = {
+        "name": name, "type": "STRING", "required": False, "default_value": None, "importance": "MEDIUM",
+        "documentation": "", "group": group, "order_in_group": -1, "width": "NONE", "display_name": name,
+        "dependents": [],
+    }  # fmt: skip
+    shown = "***" if value is not None and is_secret(name) else value
+    stated = {"name": name, "value": shown, "recommended_values": [], "errors": errors, "visible": True}
+    return {"definition": definition, "value": stated}
+
+
+def _type(entry: Entry) -> str:
+    """Connect knows sources and sinks of Kafka; what reads from elsewhere is a source to it."""
+    reads_kafka = entry.version is not None and entry.version.route.source.format == "kafka"
+    return "sink" if reads_kafka else "source"
+
+
+def _status(entry: Entry) -> dict[str, Any]:
+    status = entry.status
+    state: dict[str, Any] = {"state": _STATES[status.phase], "worker_id": "turnout"}
+    if _STATES[status.phase] in ("FAILED", "RESTARTING"):
+        state["trace"] = status.reason
+    return {"name": entry.name, "connector": state, "tasks": [{"id": 0, **state}], "type": _type(entry)}
+
+
+def _info(entry: Entry) -> dict[str, Any]:
+    task = {"connector": entry.name, "task": 0}
+    return {"name": entry.name, "config": _config(entry), "tasks": [task], "type": _type(entry)}
+
+
+def _config(entry: Entry) -> dict[str, str]:
+    """The route's file as properties; transforms in Connect's own way."""
+    text = entry.version.text if entry.version else "{}"
+    document = yaml.safe_load(text) or {}
+    transforms = document.pop("transforms", None)
+    fixed = {"name": entry.name, "connector.class": CONNECTOR_CLASS, "tasks.max": "1"}
+    parts = [*_flat(document), *_transforms(transforms)]
+    return fixed | {name: "***" if is_secret(name) else masked_url(value) for name, value in parts if name != "name"}
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _flat(below, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list):
+        if any(isinstance(item, dict | list) for item in value):
+            for number, item in enumerate(value):
+                yield from _flat(item, f"{name}.{number}")
+        else:
+            yield name, ",".join(map(str, value))
+    elif value is not None:
+        yield name, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _transforms(written: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(written, str):
+        yield "transforms.file", written
+    elif isinstance(written, dict):
+        yield from _flat(written)
+    elif isinstance(written, list):
+        stages = [(str(stage.get("name", f"t{number}")), stage) for number, stage in enumerate(written)]
+        yield "transforms", ",".join(name for name, _ in stages)
+        guarded = [(name, stage["predicate"]) for name, stage in stages if isinstance(stage.get("predicate"), dict)]
+        if guarded:
+            yield "predicates", ",".join(name for name, _ in guarded)
+        for name, stage in stages:
+            options = {key: value for key, value in stage.items() if key != "name"}
+            if isinstance(options.get("predicate"), dict):
+                options["predicate"] = name
+            yield from _flat(options, f"transforms.{name}")
+        for name, predicate in guarded:
+            yield from _flat(predicate, f"predicates.{name}")

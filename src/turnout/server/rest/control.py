@@ -1,0 +1,63 @@
+"""``/v1/routes/{name}/pause`` and its like: all answer at once, and the state tells the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field, StrictInt, StrictStr
+
+from turnout.server.rest.models import Form, RouteModel, route_model
+from turnout.server.rest.parts import Reads, TheParts, Writes
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
+
+
+class OffsetsModel(BaseModel):
+    """How far a route is done."""
+
+    batch: int | None = Field(description="the last micro-batch that is done; null where none is")
+    next: dict[str, Any] = Field(description="by stream the sequence, by topic and partition the offset, to come")
+    begins_at: Any = Field(description="where it was told to begin; null is what the route says")
+
+
+class ResetForm(Form):
+    """Where to go."""
+
+    to: StrictStr | StrictInt | dict[str, Any] = Field(
+        description="earliest, latest, a sequence, an ISO time, or a place for each stream or topic",
+        examples=["earliest", 4711, "2026-01-31T12:00:00Z", {"ORDERS": 4711}],
+    )
+
+
+@router.post("/pause", status_code=202, summary="Stop after the micro-batch that is under way, until it is resumed")
+def pause(name: str, parts: TheParts, principal: Writes) -> RouteModel:
+    parts.routes.pause(name, who=principal.name)
+    return route_model(parts.routes.entry(name), parts)
+
+
+@router.post("/resume", status_code=202, summary="Go on from the checkpoint")
+def resume(name: str, parts: TheParts, _: Writes) -> RouteModel:
+    parts.routes.resume(name)
+    return route_model(parts.routes.entry(name), parts)
+
+
+@router.post("/restart", status_code=202, summary="Stop after the micro-batch that is under way, and start again")
+def restart(name: str, parts: TheParts, _: Writes) -> RouteModel:
+    parts.routes.restart(name)
+    return route_model(parts.routes.entry(name), parts)
+
+
+@router.get("/offsets", summary="How far the route is done")
+def offsets(name: str, parts: TheParts, _: Reads) -> OffsetsModel:
+    done = parts.routes.offsets(name)
+    reset = parts.state.reset_of(name)
+    return OffsetsModel(batch=done.batch, next=done.next, begins_at=reset.start if reset else None)
+
+
+@router.put("/offsets", summary="Go elsewhere, while the route is paused", responses={409: {}, 422: {}})
+def reset_offsets(name: str, form: ResetForm, parts: TheParts, _: Writes) -> OffsetsModel:
+    start = parts.routes.reset_offsets(name, form.to)
+    return OffsetsModel(batch=None, next={}, begins_at=start)

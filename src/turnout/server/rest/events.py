@@ -1,0 +1,48 @@
+"""``/v1/events``: what happens to routes, as server-sent events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from fastapi.responses import StreamingResponse
+
+from turnout.server.events import Event, Events
+from turnout.server.rest.parts import Reads, TheParts
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["events"])
+
+_RETRY_MILLISECONDS = 2000
+
+
+@router.get(
+    "/events",
+    summary="Changes of state as they happen; progress of each route at most once a second",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def events(
+    parts: TheParts,
+    _: Reads,
+    after: int | None = None,
+    last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,
+) -> StreamingResponse:
+    seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else after
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(parts.events, seen), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(events: Events, after: int | None) -> AsyncIterator[str]:
+    yield f"retry: {_RETRY_MILLISECONDS}\n\n"
+    async for event in events.listen(after):
+        yield ": nothing new\n\n" if event is None else _written(event)
+
+
+def _written(event: Event) -> str:
+    number = "" if event.id is None else f"id: {event.id}\n"
+    body = json.dumps({"route": event.route, "at": event.at, **event.detail}, ensure_ascii=False)
+    return f"{number}event: {event.kind}\ndata: {body}\n\n"

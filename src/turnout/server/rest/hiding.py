@@ -1,0 +1,47 @@
+"""The text of a route without its secrets, for those who may read it and not write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from turnout.secrets import is_secret, masked_url
+
+__all__ = ["without_secrets"]
+
+_MASK = "***"
+_HIDDEN = "# This is not YAML: it is shown to those alone who may write it.\n"
+
+
+def without_secrets(text: str) -> str:
+    """The text with ``***`` for passwords, tokens and seeds, and for what stands before the @ of a URL.
+
+    >>> without_secrets('sink: {servers: "nats://ann:pw@a", password: open sesame, window: 5}')
+    'sink: {servers: "nats://***@a", password: ***, window: 5}'
+    """
+    try:
+        # What an alias stands for is found where it is written, once more.
+        places = sorted(set(_secrets(yaml.compose(text, Loader=yaml.SafeLoader))), reverse=True)
+    except (yaml.YAMLError, RecursionError):
+        return _HIDDEN
+    for begin, end in places:
+        # The end of a block of text is the beginning of the next line.
+        rest = text[begin:end]
+        text = text[:begin] + _MASK + rest[len(rest.rstrip()) :] + text[end:]
+    return masked_url(text)
+
+
+def _secrets(node: yaml.Node | None) -> Iterator[tuple[int, int]]:
+    """Where the values of secret names begin and end; variables are no secrets."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _secrets(item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for name, value in node.value:
+        variable = isinstance(value, yaml.ScalarNode) and value.value.startswith("${")
+        if isinstance(name, yaml.ScalarNode) and is_secret(name.value) and not variable:
+            yield value.start_mark.index, value.end_mark.index
+        else:
+            yield from _secrets(value)

@@ -1,0 +1,160 @@
+"""The forms of answers and requests about routes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnout.errors import Mistake
+from turnout.secrets import masked_url
+from turnout.server.compatibility import Change
+from turnout.server.entry import Entry
+from turnout.server.rest.parts import Parts
+from turnout.server.supervisor import Phase
+
+__all__ = [
+    "ChangeModel",
+    "Form",
+    "LagModel",
+    "MistakeModel",
+    "RouteModel",
+    "RoutePage",
+    "RouteText",
+    "changes_of",
+    "mistakes_of",
+    "route_model",
+]
+
+
+class Form(BaseModel):
+    """The body of a request: unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MistakeModel(BaseModel):
+    """One thing that is wrong in a route's file."""
+
+    path: str = Field(description="the place, as its author would name it")
+    problem: str
+    line: int | None = Field(default=None, description="of the file, from 1")
+
+
+class ChangeModel(BaseModel):
+    """One difference between two versions of a route."""
+
+    change: str
+    verdict: Literal["safe", "needs_new_checkpoint"]
+    reason: str
+
+
+class LagModel(BaseModel):
+    """How far a route is behind its source."""
+
+    records: dict[str, int] = Field(description="by stream, the sequences that are not done yet")
+    seconds: float | None = Field(description="the age of the oldest of them")
+
+
+class BatchModel(BaseModel):
+    """The last micro-batch."""
+
+    number: int
+    seconds: float
+    ended_at: float | None
+    subscriptions: int | None
+    subscriptions_revision: int | None
+
+
+class RouteModel(BaseModel):
+    """One route: what its file says, and what it does. Times are seconds since the epoch."""
+
+    name: str
+    state: Phase
+    reason: str = Field(description="why, in a sentence; of a failure or a pause")
+    since: float
+    retry_at: float | None = Field(description="when it is started again")
+    failures: int = Field(description="failures within the policy's window")
+    file: str
+    digest: str = Field(description="of the file as it is now")
+    running_digest: str | None = Field(description="of the version that runs, or would")
+    summary: str | None = Field(description="what the route does, in a line")
+    source: str | None = Field(description="the format of the source")
+    sinks: list[str]
+    notes: list[str]
+    counts: dict[str, int] = Field(description="since the server began")
+    last_batch: BatchModel | None
+    lag: LagModel | None
+    problem: str | None = Field(description="a server of the route that is away")
+    mistakes: list[MistakeModel] = Field(description="in the file as it is now; the version before goes on")
+    pending: list[ChangeModel] = Field(description="changes that wait for confirm=new-checkpoint")
+
+
+class RoutePage(BaseModel):
+    """Some routes, by name."""
+
+    items: list[RouteModel]
+    cursor: str = Field(description='what to pass for the next page; "" when this was the last')
+    total: int
+
+
+class RouteText(RouteModel):
+    """One route with its file's text."""
+
+    text: str
+    running_text: str | None = Field(description="of the version that runs, where the file says something else")
+
+
+def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
+    """The mistakes as they are answered."""
+    return [MistakeModel(path=one.path, problem=masked_url(one.problem), line=one.line) for one in mistakes]
+
+
+def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
+    """The changes as they are answered."""
+    return [ChangeModel(change=one.change, verdict=one.verdict, reason=one.reason) for one in changes]
+
+
+def route_model(entry: Entry, parts: Parts) -> RouteModel:
+    """A route as it is answered."""
+    return RouteModel(**route_fields(entry, parts))
+
+
+def route_fields(entry: Entry, parts: Parts) -> dict[str, Any]:
+    """The fields of a route."""
+    status, version = entry.status, entry.version
+    lag = parts.survey.lag(entry.name)
+    return {
+        "name": entry.name,
+        "state": status.phase,
+        "reason": status.reason,
+        "since": status.since,
+        "retry_at": status.retry_at,
+        "failures": status.failures,
+        "file": str(entry.file.path),
+        "digest": entry.file.digest,
+        "running_digest": version.digest if version else None,
+        "summary": version.route.summary() if version else None,
+        "source": version.route.source.format if version else None,
+        "sinks": [sink.format for sink in version.route.sinks.values()] if version else [],
+        "notes": [*version.route.notes, *version.route.errors.notes()] if version else [],
+        "counts": status.counts.as_dict(),
+        "last_batch": _batch(entry),
+        "lag": LagModel(records=lag.records, seconds=lag.seconds) if lag else None,
+        "problem": parts.survey.problems.get(entry.name),
+        "mistakes": mistakes_of(entry.mistakes),
+        "pending": changes_of(entry.pending.changes) if entry.pending else [],
+    }
+
+
+def _batch(entry: Entry) -> BatchModel | None:
+    status = entry.status
+    if status.progress is None:
+        return None
+    return BatchModel(
+        number=status.progress.batch,
+        seconds=status.progress.batch_seconds,
+        ended_at=status.last_success,
+        subscriptions=status.progress.subscriptions,
+        subscriptions_revision=status.progress.revision,
+    )

@@ -1,0 +1,125 @@
+"""Errors as answers: RFC 9457, with every mistake where there are several."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from turnout.errors import (
+    ConditionError,
+    ConfigError,
+    ConnectionLostError,
+    RouteError,
+    StoreUnavailableError,
+    StreamError,
+    SubjectError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+    TurnoutError,
+)
+from turnout.secrets import masked_url
+from turnout.server.errors import (
+    ConflictError,
+    NoStoreError,
+    RouteNotFoundError,
+    StaleError,
+    UnknownPluginError,
+    UnsafeChangeError,
+)
+
+__all__ = ["add_handlers", "problem", "status_of"]
+
+_STATUS: tuple[tuple[type[TurnoutError], int], ...] = (
+    (RouteNotFoundError, 404),
+    (SubscriptionNotFoundError, 404),
+    (NoStoreError, 404),
+    (UnknownPluginError, 404),
+    (StaleError, 412),
+    (ConflictError, 409),
+    (SubscriptionExistsError, 409),
+    (RouteError, 422),
+    (ConfigError, 422),
+    (SubjectError, 422),
+    (ConditionError, 422),
+    (SubscriptionInvalidError, 422),
+    (StoreUnavailableError, 503),
+    (ConnectionLostError, 503),
+    (StreamError, 502),
+)
+
+
+def status_of(failure: TurnoutError) -> int:
+    """The status that an error is answered with."""
+    if isinstance(failure, StreamError) and failure.code == HTTPStatus.NOT_FOUND:
+        return failure.code
+    return next((status for kind, status in _STATUS if isinstance(failure, kind)), 500)
+
+
+def problem(status: int, detail: str, **more: Any) -> JSONResponse:
+    """An answer that says what is wrong."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": masked_url(detail)}
+    return JSONResponse({**body, **more}, status, media_type="application/problem+json")
+
+
+def _of_error(request: Request, failure: Exception) -> JSONResponse:
+    assert isinstance(failure, TurnoutError)
+    if _is_connects(request):
+        return _as_connect(status_of(failure), str(failure))
+    more: dict[str, Any] = {}
+    if isinstance(failure, RouteError | ConfigError):
+        more["mistakes"] = [
+            {"path": mistake.path, "problem": masked_url(mistake.problem), "line": mistake.line}
+            for mistake in failure.mistakes
+        ]
+    if isinstance(failure, UnsafeChangeError):
+        more["changes"] = [
+            {"change": change.change, "verdict": change.verdict, "reason": change.reason} for change in failure.changes
+        ]
+        more["confirm"] = "confirm=new-checkpoint"
+    return problem(status_of(failure), str(failure), **more)
+
+
+def _of_http(request: Request, failure: Exception) -> JSONResponse:
+    assert isinstance(failure, HTTPException)
+    if _is_connects(request):
+        return _as_connect(failure.status_code, str(failure.detail))
+    answer = problem(failure.status_code, str(failure.detail))
+    answer.headers.update(failure.headers or {})
+    return answer
+
+
+def _of_validation(_: Request, failure: Exception) -> JSONResponse:
+    assert isinstance(failure, RequestValidationError)
+    mistakes = [
+        {"path": ".".join(map(str, error["loc"])), "problem": error["msg"], "line": None} for error in failure.errors()
+    ]
+    detail = "; ".join(f"{mistake['path']}: {mistake['problem']}" for mistake in mistakes)
+    return problem(422, detail, mistakes=mistakes)
+
+
+def _is_connects(request: Request) -> bool:
+    return request.url.path.startswith(("/connectors", "/connector-plugins"))
+
+
+def _as_connect(status: int, message: str) -> JSONResponse:
+    """An error as Kafka Connect's tools expect it."""
+    return JSONResponse({"error_code": status, "message": masked_url(message)}, status)
+
+
+def _of_anything(_: Request, _failure: Exception) -> JSONResponse:
+    """What nobody foresaw: the log has it, the answer does not."""
+    return problem(500, "the server has made a mistake; its log says which")
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error of turnout, of the framework and of a request's form in one shape."""
+    app.add_exception_handler(Exception, _of_anything)
+    app.add_exception_handler(TurnoutError, _of_error)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(RequestValidationError, _of_validation)

@@ -1,0 +1,162 @@
+"""``/v1/routes``: the routes, their files, and what was done."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, Field
+
+from turnout.errors import RouteError
+from turnout.rpc.caller import Right
+from turnout.server.entry import Entry
+from turnout.server.rest.hiding import without_secrets
+from turnout.server.rest.models import (
+    ChangeModel,
+    Form,
+    MistakeModel,
+    RouteModel,
+    RoutePage,
+    RouteText,
+    changes_of,
+    mistakes_of,
+    route_fields,
+    route_model,
+)
+from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
+from turnout.server.security import Principal
+from turnout.server.supervisor import Phase
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/routes", tags=["routes"])
+
+IfMatch = Annotated[str | None, Header(description="the digest of the version that was read")]
+
+
+class TextForm(Form):
+    """A route's file."""
+
+    text: str = Field(description="YAML", max_length=1 << 20)
+
+
+class Validation(BaseModel):
+    """Whether a route can be used, and what it would change."""
+
+    valid: bool
+    name: str | None
+    summary: str | None
+    notes: list[str]
+    mistakes: list[MistakeModel]
+    changes: list[ChangeModel] = Field(description="of the version that runs")
+
+
+class RevisionModel(BaseModel):
+    """A version of a route that was started."""
+
+    digest: str
+    at: float
+    who: str
+    text: str
+
+
+class MinuteModel(BaseModel):
+    """What became of a route's records within a minute."""
+
+    at: int = Field(description="when the minute began, in seconds since the epoch")
+    counts: dict[str, int]
+
+
+@router.get("", summary="All routes, by name")
+def list_routes(
+    parts: TheParts,
+    _: Reads,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: str = "",
+    state: Phase | None = None,
+) -> RoutePage:
+    entries = [entry for entry in parts.routes.entries() if state in (None, entry.status.phase)]
+    page = [entry for entry in entries if entry.name > cursor][: limit + 1]
+    more = page[limit - 1].name if len(page) > limit else ""
+    return RoutePage(items=[route_model(entry, parts) for entry in page[:limit]], cursor=more, total=len(entries))
+
+
+@router.post("/validate", summary="Whether a text is a route that could be put")
+def validate(form: TextForm, parts: TheParts, _: Reads) -> Validation:
+    try:
+        route = parts.routes.check(form.text)
+    except RouteError as wrong:
+        mistakes = mistakes_of(wrong.mistakes)
+        return Validation(valid=False, name=None, summary=None, notes=[], mistakes=mistakes, changes=[])
+    return Validation(
+        valid=True,
+        name=route.name,
+        summary=route.summary(),
+        notes=[*route.notes, *route.errors.notes()],
+        mistakes=[],
+        changes=changes_of(parts.routes.changes(route)),
+    )
+
+
+@router.get("/{name}", summary="One route with its file's text")
+def read_route(name: str, parts: TheParts, principal: Reads, response: Response) -> RouteText:
+    entry = parts.routes.entry(name)
+    response.headers["ETag"] = f'"{entry.file.digest}"'
+    return _with_text(entry, parts, principal)
+
+
+def _with_text(entry: Entry, parts: Parts, principal: Principal) -> RouteText:
+    def shown(text: str) -> str:
+        # Whoever may write it has to see all of it; others need not see what opens doors.
+        return text if Right.WRITE in principal.caller.rights else without_secrets(text)
+
+    running = entry.version.text if entry.version and entry.version.digest != entry.file.digest else None
+    fields: dict[str, Any] = route_fields(entry, parts)
+    return RouteText(**fields, text=shown(entry.file.text), running_text=None if running is None else shown(running))
+
+
+@router.put("/{name}", summary="Write a route's file, and start what it says", responses={409: {}, 412: {}, 422: {}})
+def put_route(
+    name: str,
+    form: TextForm,
+    parts: TheParts,
+    principal: Writes,
+    response: Response,
+    confirm: Annotated[Literal["new-checkpoint"] | None, Query(description="begin anew where that is needed")] = None,
+    if_match: IfMatch = None,
+) -> RouteText:
+    new = parts.routes.put(name, form.text, who=principal.name, confirmed=confirm is not None, digest=_digest(if_match))
+    response.status_code = 201 if new else 200
+    return _with_text(parts.routes.entry(name), parts, principal)
+
+
+@router.delete("/{name}", status_code=204, summary="Remove a route's file, and stop it; its checkpoint stays")
+def delete_route(name: str, parts: TheParts, principal: Writes, if_match: IfMatch = None) -> None:
+    parts.routes.delete(name, who=principal.name, digest=_digest(if_match))
+
+
+def _digest(if_match: str | None) -> str | None:
+    return None if if_match in (None, "*") else if_match.strip().removeprefix("W/").strip('"')
+
+
+@router.get("/{name}/status", summary="What one route does")
+def status(name: str, parts: TheParts, _: Reads) -> RouteModel:
+    return route_model(parts.routes.entry(name), parts)
+
+
+@router.get("/{name}/revisions", summary="The versions of a route that were started, the newest first")
+def revisions(
+    name: str, parts: TheParts, principal: Reads, limit: Annotated[int, Query(ge=1, le=1000)] = 50
+) -> list[RevisionModel]:
+    entry = parts.routes.entry(name)
+    writes = Right.WRITE in principal.caller.rights
+    return [
+        RevisionModel(digest=one.digest, at=one.at, who=one.who, text=one.text if writes else without_secrets(one.text))
+        for one in parts.state.revisions(entry.name, limit)
+    ]
+
+
+@router.get("/{name}/history", summary="What became of a route's records, minute by minute")
+def history(name: str, parts: TheParts, _: Reads, since: float = 0.0) -> list[MinuteModel]:
+    entry = parts.routes.entry(name)
+    return [MinuteModel(at=one.at, counts=one.counts.as_dict()) for one in parts.state.counts(entry.name, since)]

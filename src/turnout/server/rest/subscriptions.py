@@ -1,0 +1,182 @@
+"""``/v1/subscriptions``: who wants what. Conditions are taken and given as JSON and as text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field, model_validator
+
+from turnout.conditions import decode, encode, format_condition, parse
+from turnout.errors import ConditionError, ConfigError, Mistake
+from turnout.server.rest.models import Form
+from turnout.server.rest.parts import Matches, Reads, TheSubscriptions, Writes
+from turnout.subscriptions import Subscription
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
+
+_MOST_PAIRS = 1000
+
+
+class SubscriptionModel(BaseModel):
+    """One subscription."""
+
+    id: str
+    metadata: dict[str, str]
+    destinations: list[str]
+    condition: dict[str, Any] = Field(description="as JSON")
+    condition_text: str = Field(description="the same for people")
+
+
+class SubscriptionPage(BaseModel):
+    """Some subscriptions, by id."""
+
+    items: list[SubscriptionModel]
+    cursor: str = Field(description='what to pass for the next page; "" when this was the last')
+    total: int = Field(description="all that the server has")
+
+
+class SubscriptionForm(Form):
+    """A new subscription; the condition once, as JSON or as text."""
+
+    id: str = ""
+    metadata: dict[str, str] = Field(default_factory=dict)
+    destinations: list[str]
+    condition: dict[str, Any] | None = Field(
+        default=None, examples=[{"kiwiCondition": {"key": "subject", "pattern": "orders*"}}]
+    )
+    condition_text: str | None = Field(default=None, examples=["subject:orders* AND NOT location:Helsinki"])
+
+    @model_validator(mode="after")
+    def _one(self) -> SubscriptionForm:
+        if (self.condition is None) == (self.condition_text is None):
+            raise ValueError("needs exactly one of condition and condition_text")
+        return self
+
+    def subscription(self) -> Subscription:
+        """The subscription.
+
+        Raises:
+            ConditionError: the condition cannot be read; the message names the place.
+        """
+        condition = parse(self.condition_text) if self.condition_text is not None else decode(self.condition)
+        return Subscription(self.destinations, condition, self.metadata, self.id)
+
+
+class MatchForm(Form):
+    """What conditions see of a message."""
+
+    message: dict[str, str] = Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
+
+
+class MatchModel(BaseModel):
+    """A subscription that wants the message."""
+
+    subscription_id: str
+    destinations: list[str]
+    condition_ids: list[str] = Field(description="the leaves that are true of it")
+
+
+class MatchesModel(BaseModel):
+    """Every subscription that wants a message."""
+
+    matches: list[MatchModel]
+    revision: int = Field(description="of the subscriptions that were looked at")
+
+
+class ConditionForm(Form):
+    """A condition, once."""
+
+    condition: dict[str, Any] | None = None
+    condition_text: str | None = None
+
+
+class ConditionModel(BaseModel):
+    """A condition in both forms, or why it is none."""
+
+    valid: bool
+    condition: dict[str, Any] | None = None
+    condition_text: str | None = None
+    problem: str | None = None
+    position: int | None = Field(default=None, description="where in the text, in characters from 0")
+
+
+@router.get("", summary="Subscriptions, all or those that a search finds")
+def search(
+    subscriptions: TheSubscriptions,
+    _: Reads,
+    metadata: Annotated[
+        list[str] | None, Query(description="name=value that a subscription's own metadata has")
+    ] = None,
+    key: Annotated[str | None, Query(description="with pattern: of a leaf of the condition")] = None,
+    pattern: Annotated[str | None, Query(description="the leaf's pattern, letter by letter")] = None,
+    partial: Annotated[bool, Query(description="the leaf looks at single words")] = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: str = "",
+) -> SubscriptionPage:
+    service, total = subscriptions.service, len(subscriptions.live.matcher)
+    if (key is None) != (pattern is None) or (key is not None and metadata):
+        raise ConfigError([Mistake("key", "search by key and pattern, or by metadata")], what="bad search")
+    if key is not None and pattern is not None:
+        matches = service.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
+        items = [_model(match.subscription) for match in matches.items]
+        return SubscriptionPage(items=items, cursor=matches.cursor, total=total)
+    page = service.search_by_metadata(_pairs(metadata or []), limit=limit, cursor=cursor)
+    return SubscriptionPage(items=[_model(one) for one in page.items], cursor=page.cursor, total=total)
+
+
+def _pairs(written: list[str]) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in written]
+    if wrong := [name for name, sign, _ in pairs if not sign]:
+        raise ConfigError([Mistake("metadata", f"expected name=value, found {name!r}") for name in wrong])
+    return {name: value for name, _, value in pairs}
+
+
+def _model(subscription: Subscription) -> SubscriptionModel:
+    return SubscriptionModel(
+        id=subscription.id,
+        metadata=dict(subscription.metadata),
+        destinations=list(subscription.destinations),
+        condition=encode(subscription.condition),
+        condition_text=format_condition(subscription.condition),
+    )
+
+
+@router.post("", status_code=201, summary="Store a subscription", responses={409: {}, 422: {}})
+def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, response: Response) -> SubscriptionModel:
+    id_ = subscriptions.create(form.subscription())
+    response.headers["Location"] = f"/v1/subscriptions/{id_}"
+    return _model(subscriptions.service.read(id_))
+
+
+@router.post("/match", summary="Every subscription that wants a message")
+def match(form: MatchForm, subscriptions: TheSubscriptions, _: Matches) -> MatchesModel:
+    matches = sorted(subscriptions.live.match(form.message), key=lambda one: one.subscription_id)
+    models = [
+        MatchModel(
+            subscription_id=one.subscription_id, destinations=list(one.destinations), condition_ids=list(one.leaf_ids)
+        )
+        for one in matches
+    ]
+    return MatchesModel(matches=models, revision=subscriptions.live.revision)
+
+
+@router.post("/conditions/validate", summary="Read a condition, and give it in both forms")
+def validate(form: ConditionForm, _: Reads) -> ConditionModel:
+    try:
+        condition = parse(form.condition_text) if form.condition_text is not None else decode(form.condition)
+    except ConditionError as failure:
+        return ConditionModel(valid=False, problem=str(failure), position=failure.position)
+    return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
+
+
+@router.get("/{id}", summary="One subscription")
+def read(id: str, subscriptions: TheSubscriptions, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
+    return _model(subscriptions.service.read(id))
+
+
+@router.delete("/{id}", status_code=204, summary="Forget a subscription")
+def delete(id: str, subscriptions: TheSubscriptions, _: Writes) -> None:  # noqa: A002 - the field's own name
+    subscriptions.delete(id)

@@ -1,0 +1,71 @@
+"""When a route that failed is started again: ever later, and not for ever."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+from turnout.server.config import RestartsPart
+
+__all__ = ["Restarts"]
+
+_DOUBLINGS = 20
+
+
+class Restarts:
+    """Counts the failures of one route and says how long to wait after each.
+
+    The pause doubles with each failure in the window and lies, at random, between a half and the whole of that: routes
+    that fail together do not come back together.
+
+    Args:
+        policy: how often, and how late.
+        clock: seconds that only grow.
+        draw: a number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        policy: RestartsPart,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._draw = draw
+        self._failures: deque[float] = deque()
+        self._outages = 0
+
+    @property
+    def count(self) -> int:
+        """How many failures the window holds."""
+        since = self._clock() - self._policy.window
+        while self._failures and self._failures[0] < since:
+            self._failures.popleft()
+        return len(self._failures)
+
+    def after_failure(self) -> float | None:
+        """Seconds to wait after one more failure; None where that was one too many."""
+        self._failures.append(self._clock())
+        return None if self.count > self._policy.max else self._pause(self.count)
+
+    def after_outage(self) -> float:
+        """Seconds to wait after a server was found to be away: that is not the route's fault, and never parks it."""
+        self._outages += 1
+        return self._pause(self._outages)
+
+    def progressed(self) -> None:
+        """The route has done something: an outage, if there was one, is over."""
+        self._outages = 0
+
+    def forget(self) -> None:
+        """Begin to count anew, as somebody has asked for the route."""
+        self._failures.clear()
+        self._outages = 0
+
+    def _pause(self, failures: int) -> float:
+        whole = min(self._policy.longest, self._policy.pause * 2.0 ** min(failures - 1, _DOUBLINGS))
+        return whole * (0.5 + 0.5 * self._draw())

@@ -1,0 +1,384 @@
+"""The routes of a server: which there are, what their files say now, and what is asked of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from turnout.errors import Mistake, RouteError
+from turnout.routes import Route
+from turnout.server.compatibility import Change, compatibility, is_safe
+from turnout.server.config import RestartsPart
+from turnout.server.entry import Entry, Pending
+from turnout.server.errors import ConflictError, RouteNotFoundError, StaleError, UnsafeChangeError
+from turnout.server.offsets import Offsets, Start, begun_at, checked_start, committed, set_aside
+from turnout.server.recorder import Recorder
+from turnout.server.restarts import Restarts
+from turnout.server.runner import Runner
+from turnout.server.sources import resolved
+from turnout.server.state import State
+from turnout.server.supervisor import Phase, Supervisor, Version
+from turnout.server.watch import Files, RouteFile, digest_of
+
+__all__ = ["Routes"]
+
+
+class Routes:
+    """Follows the route files and does what is asked of single routes. Safe to use from several threads.
+
+    Args:
+        files: which files there are.
+        runner: runs routes.
+        state: what outlives the process.
+        recorder: hears what becomes of routes.
+        policy: how often a route that fails is started again.
+        resolve: makes the place in a source that a reset names an exact one.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        runner: Runner,
+        state: State,
+        recorder: Recorder,
+        policy: RestartsPart,
+        *,
+        resolve: Callable[[Route, Start], Start] = resolved,
+    ) -> None:
+        self._files = files
+        self._runner = runner
+        self._state = state
+        self._recorder = recorder
+        self._policy = policy
+        self._resolve = resolve
+        self._lock = threading.RLock()
+        self._entries: dict[str, Entry] = {}
+        self._seen: dict[Path, str] = {}
+        self._missing: set[Path] = set()
+        self._leaving: dict[str, Supervisor] = {}
+
+    # Reading
+
+    def entries(self) -> list[Entry]:
+        """All routes, by name."""
+        with self._lock:
+            return [self._entries[name] for name in sorted(self._entries)]
+
+    def entry(self, name: str) -> Entry:
+        """The route of that name.
+
+        Raises:
+            RouteNotFoundError: there is none.
+        """
+        with self._lock:
+            if name not in self._entries:
+                raise RouteNotFoundError(name, self._entries)
+            return self._entries[name]
+
+    def offsets(self, name: str) -> Offsets:
+        """How far the route is done."""
+        checkpoint = self.entry(name).checkpoint
+        return Offsets(None, {}) if checkpoint is None else committed(checkpoint)
+
+    def check(self, text: str, file: Path | None = None) -> Route:
+        """The route that a text says, as this server can run it.
+
+        Raises:
+            RouteError: lists every mistake.
+        """
+        beside = file or (self._files.folder or Path()) / "route.yaml"
+        route = Route.parse(text, file=beside)
+        if mistakes := self._runner.mistakes(route):
+            raise RouteError(mistakes, what=f"route {route.name} cannot be used")
+        return route
+
+    def changes(self, route: Route) -> list[Change]:
+        """What the route would change of the version that was started last under its name."""
+        before = self._before(route.name)
+        return [] if before is None else compatibility(before.route, route)
+
+    # Files
+
+    def look(self) -> None:
+        """Look at the files, and do what their changes ask for."""
+        with self._lock:
+            files = self._files.look()
+            for path, file in files.items():
+                if self._seen.get(path) != file.digest:
+                    self._offer(file, who="file")
+                    self._seen[path] = file.digest
+            gone = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
+            for path in gone.keys() & self._missing:
+                self._remove(gone[path], who="file")
+            # An editor may remove a file and write it again: what is missed twice is gone.
+            self._missing = gone.keys() - self._missing
+
+    def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
+        """Take a file as it is now: start what it says, or show what is wrong with it."""
+        before = next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
+        if file.problem:
+            self._show_mistakes(before, file, (Mistake("", file.problem),))
+            return
+        try:
+            route = self.check(file.text, file.path)
+            self._check_name(route.name, file.path)
+        except RouteError as wrong:
+            self._show_mistakes(before, file, wrong.mistakes)
+            return
+        if before is not None and before.name != route.name:
+            self._remove(before, who=who)
+        self._take(Version(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
+
+    def _check_name(self, name: str, path: Path) -> None:
+        """Refuse a second file with the name of another one that is still there."""
+        other = self._entries.get(name)
+        if other is not None and other.file.path != path and other.file.path.exists():
+            raise RouteError([Mistake("name", f"{name!r} is the route in {other.file.path.name} already")])
+
+    def _show_mistakes(self, before: Entry | None, file: RouteFile, mistakes: tuple[Mistake, ...]) -> None:
+        entry = before or Entry(self._name_for(file), file)
+        self._entries[entry.name] = replace(entry, file=file, mistakes=mistakes, pending=None)
+        self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
+
+    def _name_for(self, file: RouteFile) -> str:
+        """What to call a file whose route cannot be read."""
+        try:
+            document = yaml.safe_load(file.text)
+        except yaml.YAMLError:
+            document = None
+        written = document.get("name") if isinstance(document, dict) else None
+        name = written if isinstance(written, str) else file.path.stem
+        return f"{name}@{file.path.name}" if name in self._entries else name
+
+    def _take(self, version: Version, file: RouteFile, *, confirmed: bool) -> None:
+        name = version.route.name
+        entry = self._entries.get(name) or Entry(name, file)
+        before = self._before(name)
+        changes = compatibility(before.route, version.route) if before else []
+        if before is not None and not is_safe(changes) and not confirmed:
+            self._park(replace(entry, file=file, mistakes=()), before, Pending(version, tuple(changes)))
+            return
+        if not is_safe(changes):
+            self._state.reset(name, None)
+        entry = replace(entry, file=file, mistakes=(), pending=None, version=version)
+        row = {"digest": version.digest, "text": version.text, "file": str(version.path), "who": version.who}
+        self._state.add_revision(name, **row)
+        names = [change.change for change in changes]
+        self._recorder.tell("route.version", name, digest=version.digest, who=version.who, changes=names)
+        if entry.supervisor is not None and not changes:
+            # Words around the route: what runs is the same.
+            self._entries[name] = entry
+            return
+        self._start(entry, version)
+
+    def _park(self, entry: Entry, before: Version, pending: Pending) -> None:
+        """Keep a version that needs to be confirmed; the one before goes on, also after the server was restarted."""
+        entry = replace(entry, pending=pending)
+        unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
+        self._recorder.tell("route.pending", entry.name, needs_new_checkpoint=unsafe)
+        if entry.supervisor is None:
+            self._start(replace(entry, version=before), before)
+        else:
+            self._entries[entry.name] = entry
+
+    def _before(self, name: str) -> Version | None:
+        """The version that runs, or that a server before this one has run; None where that cannot be read any more."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.version is not None:
+            return entry.version
+        kept = self._state.newest_revision(name)
+        if kept is None:
+            return None
+        try:
+            route = Route.parse(kept.text, file=Path(kept.file))
+        except (RouteError, OSError):
+            return None
+        return Version(route, kept.text, kept.digest, Path(kept.file), kept.who)
+
+    def _start(self, entry: Entry, version: Version) -> None:
+        supervisor = entry.supervisor or Supervisor(
+            entry.name,
+            self._runner,
+            Restarts(self._policy),
+            prepare=self._prepare,
+            watcher=self._recorder,
+            after=self._leaving.pop(entry.name, None),
+        )
+        self._entries[entry.name] = replace(entry, supervisor=supervisor)
+        pause = self._state.paused(entry.name)
+        supervisor.run(version, paused_by=pause.who if pause else "")
+
+    def _prepare(self, version: Version) -> Route:
+        """The route as it is to be run now; a checkpoint that is to be left is set aside first."""
+        reset = self._state.reset_of(version.route.name)
+        if reset is None:
+            return version.route
+        if reset.pending:
+            checkpoint = Entry("", RouteFile(version.path, "", ""), version).checkpoint
+            if checkpoint is not None:
+                set_aside(checkpoint)
+            self._state.reset(version.route.name, reset.start, pending=False)
+        return begun_at(version.route, reset.start)
+
+    def _remove(self, entry: Entry, *, who: str) -> None:
+        del self._entries[entry.name]
+        # A file with the same name may have waited for this one to go.
+        self._seen = {path: digest for path, digest in self._seen.items() if path in self._paths_in_use()}
+        self._leaving = {name: leaving for name, leaving in self._leaving.items() if not leaving.join(0)}
+        if entry.supervisor is not None:
+            entry.supervisor.close()
+            self._leaving[entry.name] = entry.supervisor
+            self._state.forget(entry.name)
+        self._recorder.tell("route.removed", entry.name, who=who)
+
+    def _paths_in_use(self) -> set[Path]:
+        return {entry.file.path for entry in self._entries.values() if entry.version is not None}
+
+    # Requests
+
+    def put(self, name: str, text: str, *, who: str, confirmed: bool = False, digest: str | None = None) -> bool:
+        """Write a route's file and start what it says; whether the route is new.
+
+        Args:
+            name: the route's.
+            text: what the file is to say.
+            who: asks for it.
+            confirmed: begin a new checkpoint where the old one does not fit.
+            digest: of the version that the text was made from; None does not ask.
+
+        Raises:
+            RouteError: the text cannot be used; nothing is written.
+            UnsafeChangeError: it needs a new checkpoint, which is not confirmed; nothing is written.
+            StaleError: the route is another one by now.
+            ConflictError: there is nowhere to write it.
+        """
+        with self._lock:
+            entry = self._entries.get(name)
+            self._check_digest(entry, digest)
+            path = entry.file.path if entry else self._new_path(name)
+            route = self.check(text, path)
+            if route.name != name:
+                raise RouteError([Mistake("name", f"found {route.name!r}, expected {name!r}")])
+            self._check_name(name, path)
+            changes = self.changes(route)
+            if not is_safe(changes) and not confirmed:
+                raise UnsafeChangeError(name, changes)
+            try:
+                _write(path, text)
+            except OSError as failure:
+                raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
+            file = RouteFile(path, text, digest_of(text, path.parent))
+            self._offer(file, who=who, confirmed=confirmed)
+            self._seen[path] = file.digest
+            return entry is None
+
+    def _new_path(self, name: str) -> Path:
+        folder = self._files.folder
+        if folder is None:
+            raise ConflictError("this server was given single files: there is no folder to write a new route into")
+        path = folder / f"{name}.yaml"
+        if path.exists():
+            raise ConflictError(f"the file {path.name} is there, and holds another route")
+        return path
+
+    def _check_digest(self, entry: Entry | None, digest: str | None) -> None:
+        if digest is not None and (entry is None or entry.file.digest != digest):
+            now = entry.file.digest if entry else "not there"
+            raise StaleError(f"the route has changed since you read it: it is {now}, you had {digest}")
+
+    def delete(self, name: str, *, who: str, digest: str | None = None) -> None:
+        """Remove the route's file, and stop it after its last micro-batch. Its checkpoint stays."""
+        with self._lock:
+            entry = self.entry(name)
+            self._check_digest(entry, digest)
+            try:
+                entry.file.path.unlink(missing_ok=True)
+            except OSError as failure:
+                raise ConflictError(f"{entry.file.path} cannot be removed: {failure.strerror}") from failure
+            self._remove(entry, who=who)
+
+    def pause(self, name: str, *, who: str) -> None:
+        """Stop the route after the micro-batch that is under way; it stays so when the server is started again."""
+        with self._lock:
+            supervisor = self._supervisor(name)
+            self._state.pause(name, who)
+            supervisor.pause(who)
+
+    def resume(self, name: str) -> None:
+        """Go on from the checkpoint."""
+        with self._lock:
+            supervisor = self._supervisor(name)
+            self._state.resume(name)
+            supervisor.resume()
+
+    def restart(self, name: str) -> None:
+        """Stop after the micro-batch that is under way and start again; a route that has failed, or is done, starts."""
+        with self._lock:
+            supervisor = self._supervisor(name)
+            if self._state.paused(name):
+                raise ConflictError(f"route {name} is paused: resume it")
+            supervisor.restart()
+
+    def reset_offsets(self, name: str, start: Start) -> Start:
+        """Begin elsewhere when the route goes on, and where that is. The checkpoint is set aside, not removed.
+
+        Raises:
+            ConflictError: the route is not paused, or its source cannot be told where to begin.
+            ConfigError: it is no place of the route's source.
+        """
+        version = self._resettable(name)
+        # A server is asked: others do not wait for its answer.
+        exact = self._resolve(version.route, checked_start(version.route, start))
+        with self._lock:
+            if self._resettable(name) is not version:
+                raise StaleError(f"route {name} has changed meanwhile")
+            self._state.reset(name, exact)
+            self._prepare(version)
+            self._recorder.tell("route.offsets", name, to=exact)
+            return exact
+
+    def _resettable(self, name: str) -> Version:
+        """The version of a route whose offsets can be reset now."""
+        with self._lock:
+            entry, supervisor = self.entry(name), self._supervisor(name)
+            phase = supervisor.status.phase
+            if not (self._state.paused(name) and phase is Phase.PAUSED and supervisor.idle):
+                raise ConflictError(f"route {name} is {phase}: offsets are reset while it is paused")
+            if entry.version is None or entry.checkpoint is None:
+                raise ConflictError(f"route {name}: its checkpoint does not lie on this machine: remove it there")
+            return entry.version
+
+    def _supervisor(self, name: str) -> Supervisor:
+        entry = self.entry(name)
+        if entry.supervisor is None:
+            raise ConflictError(f"route {name} cannot be used: {entry.status.reason}")
+        return entry.supervisor
+
+    def close(self) -> None:
+        """Stop all routes, each after its last micro-batch, and wait until they have."""
+        with self._lock:
+            supervisors = [entry.supervisor for entry in self._entries.values() if entry.supervisor is not None]
+            supervisors += self._leaving.values()
+            for supervisor in supervisors:
+                supervisor.close()
+        for supervisor in supervisors:
+            supervisor.join()
+        self._recorder.flush()
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file as a whole, for nobody to see half of it; others cannot read it, as it may hold passwords."""
+    descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        Path(part).chmod(path.stat().st_mode & 0o777)
+    Path(part).replace(path)

@@ -1,0 +1,219 @@
+"""Who may do what, and what browsers are told: one gate before every request.
+
+A browser sends requests for any page that it shows. So a request that changes something has to carry what the page of
+another site cannot make it carry: a JSON content type or an Authorization header (both need a preflight, which this
+server never grants), and where there is an Origin it has to be ours. The Host has to be ours as well: a name that
+somebody else points at a loopback address is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnout.rpc.caller import Caller
+from turnout.rpc.tokens import Tokens, read_tokens
+from turnout.server.rest.problems import problem
+
+__all__ = ["EVERYBODY", "Authenticator", "Gate", "Principal", "TokenFile", "allowed_hosts"]
+
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_OPEN = ("/live", "/ready")
+"""What needs no token: whoever asks whether a process lives has none."""
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self';"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+_MAX_BODY = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks.
+
+    Attributes:
+        name: what is written down of changes.
+        caller: what may be seen and done, as the gRPC service has it.
+    """
+
+    name: str
+    caller: Caller = field(default_factory=Caller)
+
+
+EVERYBODY = Principal("anybody")
+"""Whoever reaches a server without tokens."""
+
+
+class Authenticator(Protocol):
+    """Knows whose a token is."""
+
+    def principal(self, token: str | None) -> Principal | None:
+        """Who bears the token; None for nobody. *token* is None where the request has none."""
+        ...
+
+
+class TokenFile:
+    """Bearer tokens of a file, the same that the gRPC service takes.
+
+    Raises:
+        ConfigError: the file has no token, or entries that mean nothing.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._tokens = Tokens(read_tokens(file))
+
+    def principal(self, token: str | None) -> Principal | None:
+        """Who bears it."""
+        caller = None if token is None else self._tokens.caller(token)
+        if token is None or caller is None:
+            return None
+        # What stands before the first dot is no secret.
+        id_, dot, _ = token.partition(".")
+        return Principal(f"token {id_}" if dot else "token", caller)
+
+
+def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | None:
+    """The names by which the server may be addressed; None is any, where it listens on all addresses and has no names.
+
+    >>> sorted(allowed_hosts("127.0.0.1", ["switch.example"]))
+    ['127.0.0.1', '::1', 'localhost', 'switch.example']
+    """
+    everywhere = listen_host in ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
+    if everywhere and not more:
+        return None
+    return frozenset(name.lower() for name in {listen_host, "localhost", "127.0.0.1", "::1", *more})
+
+
+class Gate:
+    """ASGI: lets a request through, with its principal in ``scope["state"]``, or answers it.
+
+    Args:
+        app: what is behind it.
+        authenticator: None lets everybody do everything.
+        hosts: names that a Host and an Origin may have; None takes any.
+        public: more paths that need no token, as those of a page to sign in with; what ends with ``/`` has all below.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator | None = None,
+        hosts: Collection[str] | None = None,
+        public: Collection[str] = (),
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._hosts = hosts
+        self._public = (*_OPEN, *public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or have it answered."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        send = _with_headers(send)
+        headers = Headers(scope=scope)
+        refusal = self._refusal(scope, headers)
+        principal = self._principal(scope, headers)
+        if refusal is None and principal is None:
+            refusal = (401, "a bearer token is needed: Authorization: Bearer …")
+        if refusal is not None:
+            answer = problem(*refusal)
+            if refusal[0] == 401:
+                answer.headers["WWW-Authenticate"] = "Bearer"
+            await answer(scope, receive, send)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._app(scope, _bounded(receive), send)
+
+    def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
+        if self._authenticator is None or _is_under(scope["path"], self._public):
+            return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return self._authenticator.principal(token.strip() if scheme.lower() == "bearer" and token else None)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Why the request is not let through, whoever sends it."""
+        host = headers.get("host", "")
+        if self._hosts is not None and _name(f"//{host}") not in self._hosts:
+            return 421, f"this server is not {host!r}; hosts in turnout.yaml has its names"
+        if scope["method"] in _SAFE:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and not self._is_own(origin, host):
+            return 403, f"a page of {origin} may not change anything here"
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return 403, "a page of another site may not change anything here"
+        if int(headers.get("content-length") or 0) > _MAX_BODY:
+            return 413, f"a request has at most {_MAX_BODY:,} bytes"
+        return _needs_json(scope["method"], headers)
+
+    @staticmethod
+    def _is_own(origin: str, host: str) -> bool:
+        return urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _needs_json(method: str, headers: Headers) -> tuple[int, str] | None:
+    """Why a request that changes something may be one that a page of another site has made a browser send."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    bodiless = method != "POST" and not kind and headers.get("content-length", "0") == "0"
+    if kind == "application/json" or kind.endswith("+json") or "authorization" in headers or bodiless:
+        return None
+    return 415, "what changes something needs Content-Type: application/json, or an Authorization header"
+
+
+def _name(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_under(path: str, public: Iterable[str]) -> bool:
+    return any(path == one or (one.endswith("/") and path.startswith(one)) for one in public)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Receive no more than the largest body, whatever the request said of its length."""
+    size = 0
+
+    async def bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if size > _MAX_BODY else message
+
+    return bounded
+
+
+def _with_headers(send: Callable[[Message], Awaitable[None]]) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _missing(headers, _HEADERS).items():
+                headers[name] = value
+        await send(message)
+
+    return sending
+
+
+def _missing(headers: Headers, defaults: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of the headers that an answer has not set itself."""
+    return {name: value for name, value in defaults.items() if name not in headers}

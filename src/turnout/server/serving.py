@@ -1,0 +1,237 @@
+"""A whole server: what it is made of, in which order it starts, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from turnout.errors import ConfigError, Mistake, RouteError, RunError
+from turnout.routes import Route
+from turnout.rpc.server import subscriptions_server
+from turnout.rpc.settings import ServerSettings
+from turnout.rpc.tenants import Tenants
+from turnout.server.app import build_app, guarded
+from turnout.server.config import ServerConfig
+from turnout.server.events import Events
+from turnout.server.grpc import grpc_settings, registries, tenants_of
+from turnout.server.health import Health
+from turnout.server.metrics import Metrics
+from turnout.server.recorder import Recorder
+from turnout.server.rest.parts import Parts
+from turnout.server.routes import Routes
+from turnout.server.runner import Runner
+from turnout.server.security import TokenFile, allowed_hosts
+from turnout.server.state import State
+from turnout.server.survey import Survey
+from turnout.server.watch import Files
+from turnout.subscriptions import open_store
+
+__all__ = ["RunnerOf", "Server", "spark_runner"]
+
+_log = logging.getLogger("turnout.server")
+_FLUSH_SECONDS = 5.0
+_ALIVE_SECONDS = 2.0
+_GRACE_SECONDS = 5
+
+RunnerOf = Callable[[ServerConfig, Path, list[Route]], Runner]
+"""Makes what runs routes, from the configuration, the state folder and the routes that are known."""
+
+
+def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runner:
+    """Spark, as the configuration says."""
+    from turnout.spark.running.application import Application
+
+    return Application(
+        routes,
+        master=config.spark.master,
+        properties={name: str(value) for name, value in config.spark.properties.items()},
+        log=config.spark.log or state / "spark.log",
+    )
+
+
+class Server:
+    """Everything that ``turnout serve`` runs. ``with`` starts it, and ends it after the last micro-batches.
+
+    Args:
+        config: how.
+        paths: the folders and files of routes.
+        config_file: no route, where it lies in a folder of routes.
+        environment: the variables of the subscriptions service.
+        runner_of: makes what runs routes.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        paths: Sequence[Path],
+        *,
+        config_file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        runner_of: RunnerOf = spark_runner,
+    ) -> None:
+        self.config = config
+        self.port = config.address.port
+        self.grpc_port: int | None = None
+        self._environment = environment or {}
+        self._files = Files(paths, config=config_file)
+        first = paths[0] if paths[0].is_dir() else paths[0].parent
+        self._state_folder = config.state or first.absolute() / ".turnout" / "server"
+        self._runner_of = runner_of
+        self._resources = ExitStack()
+        self._ending = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """Where the server is reached."""
+        host = self.config.address.host
+        scheme = "https" if self.config.tls else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._resources.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._resources.close()
+
+    def _start(self) -> None:
+        """Start from what others need to what needs others; all of it ends in the opposite order."""
+        authenticator = TokenFile(self.config.tokens) if self.config.tokens else None
+        # An address that is taken should not take ten seconds to be noticed.
+        listening = self._listen()
+        state = self._resources.enter_context(State(self._state_folder, self.config.retention))
+        subscriptions = self._subscriptions()
+        metrics = Metrics()
+        if subscriptions is not None:
+            self._serve_grpc(*subscriptions, metrics)
+        self.runner = self._runner_of(self.config, self._state_folder, self._known_routes())
+        self._resources.callback(self.runner.close)
+        events = Events(state)
+        recorder = Recorder(state, events, metrics)
+        self.routes = Routes(self._files, self.runner, state, recorder, self.config.restarts)
+        self._resources.callback(self.routes.close)
+        survey = Survey(self.routes.entries)
+        self._resources.callback(survey.close)
+        metrics.watch(self.routes.entries, survey.lag)
+        tenants = subscriptions[1] if subscriptions else None
+        health = Health(self.runner, survey, tenants.store.revision if tenants else None)
+        self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants)
+        app = guarded(
+            build_app(self.parts),
+            authenticator=authenticator,
+            hosts=allowed_hosts(self.config.address.host, self.config.hosts),
+        )
+        self.routes.look()
+        survey.start()
+        self._in_thread("turnout-watch", lambda: self._keep_looking(recorder))
+        self._serve_http(app, listening, events)
+
+    def _listen(self) -> socket.socket:
+        address = self.config.address
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        listening = self._resources.enter_context(socket.socket(family))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((address.host, address.port))
+            listening.listen(128)
+        except OSError as failure:
+            raise ConfigError([Mistake("listen", f"cannot listen on {address}: {failure.strerror}")]) from failure
+        self.port = int(listening.getsockname()[1])
+        return listening
+
+    def _subscriptions(self) -> tuple[ServerSettings, Tenants] | None:
+        if self.config.store is None:
+            return None
+        store = open_store(self.config.store)
+        self._resources.callback(store.close)
+        trees = registries(self._environment, self._resources)
+        settings = grpc_settings(self.config, self._environment)
+        return settings, tenants_of(store, settings, trees)
+
+    def _serve_grpc(self, settings: ServerSettings, tenants: Tenants, metrics: Metrics) -> None:
+        server = subscriptions_server(tenants.store, settings, tenants=tenants)
+        metrics.add(server.metrics.registry)
+        self._resources.enter_context(server)
+        self.grpc_port = server.port
+
+    def _known_routes(self) -> list[Route]:
+        routes = []
+        for file in self._files.look().values():
+            # What is wrong with a file is said when it is its turn.
+            with suppress(RouteError):
+                routes.append(Route.parse(file.text, file=file.path))
+        return routes
+
+    def _in_thread(self, name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        self._resources.callback(thread.join)
+        self._resources.callback(self._ending.set)
+
+    def _keep_looking(self, recorder: Recorder) -> None:
+        since_flush = 0.0
+        while not self._ending.wait(self.config.interval):
+            since_flush += self.config.interval
+            try:
+                self.routes.look()
+                if since_flush >= _FLUSH_SECONDS:
+                    since_flush = 0.0
+                    recorder.flush()
+            except Exception:  # noqa: BLE001 - the next look may go well, and nobody else would begin it
+                _log.exception("the route files cannot be looked at")
+
+    def _serve_http(self, app: object, listening: socket.socket, events: Events) -> None:
+        tls = self.config.tls
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]  # an ASGI application of starlette's type
+            log_config=None,
+            access_log=self.config.log_level == "debug",
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=str(tls.cert) if tls else None,
+            ssl_keyfile=str(tls.key) if tls else None,
+            ssl_ca_certs=str(tls.client_ca) if tls and tls.client_ca else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
+        )
+        try:
+            # In its thread nobody would see what is wrong with a certificate.
+            config.load()
+        except (ssl.SSLError, OSError) as failure:
+            raise ConfigError([Mistake("tls", f"the certificate and the key cannot be used: {failure}")]) from failure
+        server = uvicorn.Server(config)
+
+        def stop() -> None:
+            # Who listens to events would be waited for.
+            events.close()
+            server.should_exit = True
+
+        self._in_thread("turnout-http", lambda: server.run(sockets=[listening]))
+        self._resources.callback(stop)
+
+    def wait(self, stop: threading.Event) -> None:
+        """Serve until the event is set.
+
+        Raises:
+            RunError: what runs the routes has gone for good: the process should be started again.
+        """
+        while not stop.wait(_ALIVE_SECONDS):
+            if not self.runner.alive():
+                raise RunError("the Spark session has ended: see its log; the server has to be started again")

@@ -1,0 +1,141 @@
+"""What a server asks the sources of its routes: how far they reach, a single message, and whether they are there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.routes import Route
+from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
+from turnout.server.offsets import Start
+from turnout.wire import Connection, ConnectionOptions, stream_info
+
+__all__ = [
+    "StreamEnd",
+    "address_of",
+    "knock",
+    "oldest",
+    "opened",
+    "resolved",
+    "seconds_since",
+    "stream_ends",
+    "streams_of",
+]
+
+_SECONDS = 3.0
+_NATS_PORT = 4222
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """How far a stream reaches: its first sequence, and the one that comes next."""
+
+    first: int
+    next: int
+
+
+def streams_of(source: NatsSource) -> list[str]:
+    """The names of the streams that the source reads."""
+    return [source.stream] if isinstance(source.stream, str) else list(source.stream)
+
+
+def opened(endpoint: NatsSource | NatsSink) -> Connection:
+    """A connection that gives up soon: somebody is waiting for the answer.
+
+    Raises:
+        ConnectionLostError: no server answers.
+    """
+    options = {**endpoint.options(), "connectTimeout": str(_SECONDS), "timeout": str(_SECONDS)}
+    return Connection.open(ConnectionOptions.from_mapping({**options, "reconnectTimeout": str(_SECONDS)}))
+
+
+def address_of(endpoint: Endpoint) -> tuple[str, ...]:
+    """What tells the servers of an endpoint from others; without credentials. Nothing for files."""
+    if not isinstance(endpoint, NatsSource | NatsSink | KafkaSource | KafkaSink):
+        return ()
+    servers = [endpoint.servers] if isinstance(endpoint.servers, str) else endpoint.servers
+    return tuple(url.strip().rpartition("://")[2].rpartition("@")[2] for part in servers for url in part.split(","))
+
+
+def knock(endpoint: Endpoint) -> None:
+    """Find out whether a server of the endpoint answers.
+
+    Raises:
+        ConnectionLostError: none does.
+        StreamError: a nats-server refuses the credentials.
+    """
+    if isinstance(endpoint, NatsSource | NatsSink):
+        with opened(endpoint) as connection:
+            if not connection.ping(_SECONDS):
+                raise ConnectionLostError(f"no server of {', '.join(address_of(endpoint))} answers")
+    elif isinstance(endpoint, KafkaSource | KafkaSink):
+        _connect(address_of(endpoint))
+
+
+def _connect(addresses: tuple[str, ...]) -> None:
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+        except (OSError, ValueError):
+            continue
+        return
+    raise ConnectionLostError(f"no server of {', '.join(addresses)} answers")
+
+
+def stream_ends(connection: Connection, source: NatsSource) -> dict[str, StreamEnd]:
+    """How far each stream of the source reaches.
+
+    Raises:
+        StreamError: a stream is not there.
+        ConnectionLostError: the server has gone.
+    """
+    states = {stream: stream_info(connection, stream)["state"] for stream in streams_of(source)}
+    return {stream: StreamEnd(max(1, state["first_seq"]), state["last_seq"] + 1) for stream, state in states.items()}
+
+
+def resolved(route: Route, start: Start) -> Start:
+    """The place as sequences, where the source is NATS: what ``latest`` or a time means now, it means later.
+
+    Raises:
+        ConnectionLostError: the server is away.
+        StreamError: a stream is not there.
+    """
+    source = route.source
+    if not isinstance(source, NatsSource):
+        return start
+    from turnout.spark.formats.nats.reading import resolve
+
+    place: Any = start
+    if isinstance(start, str) and start not in ("earliest", "latest"):
+        place = datetime.fromisoformat(start)
+    with opened(source) as connection:
+        return {stream: resolve(connection, stream, place) for stream in streams_of(source)}
+
+
+def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any] | None:
+    """The first message at or behind *sequence*, as the server tells it; None where there is none that may be read.
+
+    Raises:
+        ConnectionLostError: the server has gone.
+    """
+    try:
+        answer = connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence, "next_by_subj": ">"})
+    except StreamError:
+        return None
+    stored: dict[str, Any] | None = answer.get("message")
+    return stored
+
+
+def seconds_since(stored: Mapping[str, Any], now: float) -> float:
+    """How old a message is that `oldest` gave."""
+    return max(0.0, now - _moment(stored).timestamp())
+
+
+def _moment(stored: Mapping[str, Any]) -> datetime:
+    """When a stream took a message; the server tells nanoseconds, of which Python knows none."""
+    return datetime.fromisoformat(str(stored["time"])[:26].rstrip("Z") + "+00:00")

@@ -1,0 +1,264 @@
+"""What outlives the process: versions of routes, who paused what, resets of offsets, counts of each minute, events."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from turnout.engine.counts import Counts
+from turnout.errors import TurnoutError
+from turnout.server.config import RetentionPart
+
+__all__ = ["MinuteCounts", "Pause", "Reset", "Revision", "State", "StoredEvent"]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS revisions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, route TEXT NOT NULL, digest TEXT NOT NULL, text TEXT NOT NULL,
+    file TEXT NOT NULL, at REAL NOT NULL, who TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS revisions_by_route ON revisions (route, id);
+CREATE TABLE IF NOT EXISTS pauses (route TEXT PRIMARY KEY, who TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS resets (route TEXT PRIMARY KEY, start TEXT, pending INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS counts (
+    route TEXT NOT NULL, minute INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, route TEXT NOT NULL,
+    detail TEXT NOT NULL);
+"""
+_TRIM_EVERY = 200
+"""Events between two looks at how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A version of a route that was started.
+
+    Attributes:
+        at: when, in seconds since the epoch.
+        who: whose request, ``file`` where the file was changed.
+    """
+
+    digest: str
+    text: str
+    file: str
+    at: float
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Who paused a route, and when."""
+
+    who: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Where a route begins without a checkpoint.
+
+    Attributes:
+        start: as in the route's source; None is what the route says itself.
+        pending: the checkpoint that was there has still to be set aside.
+    """
+
+    start: Any
+    pending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteCounts:
+    """What became of a route's records within a minute, which began at *at*."""
+
+    at: int
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """Something that happened to a route; ids grow."""
+
+    id: int
+    at: float
+    kind: str
+    route: str
+    detail: dict[str, Any]
+
+
+class State:
+    """The state folder of a server. Safe to use from several threads; one server has it at a time.
+
+    Args:
+        folder: made if it is not there; readable by its owner only.
+        retention: how much is kept.
+        clock: seconds since the epoch.
+
+    Raises:
+        TurnoutError: another server has the folder.
+    """
+
+    def __init__(
+        self, folder: Path, retention: RetentionPart | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.folder = folder
+        self._retention = retention or RetentionPart()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since_trim = 0
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._owned = _own(folder / "lock")
+        file = folder / "server.db"
+        # SQLite would make the file, and those beside it, readable for others.
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        file.chmod(0o600)
+        self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.executescript(_SCHEMA)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        with self._lock:
+            self._db.close()
+            os.close(self._owned)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    # Versions
+
+    def add_revision(self, route: str, *, digest: str, text: str, file: str, who: str) -> None:
+        """Note a version that is started, unless it is the newest already."""
+        newest = self.newest_revision(route)
+        if newest is not None and (newest.digest, newest.file) == (digest, file):
+            return
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO revisions (route, digest, text, file, at, who) VALUES (?, ?, ?, ?, ?, ?)",
+                (route, digest, text, file, self._clock(), who),
+            )
+            db.execute(
+                "DELETE FROM revisions WHERE route = ? AND id NOT IN"
+                " (SELECT id FROM revisions WHERE route = ? ORDER BY id DESC LIMIT ?)",
+                (route, route, self._retention.revisions),
+            )
+
+    def newest_revision(self, route: str) -> Revision | None:
+        """The version that was started last."""
+        revisions = self.revisions(route, limit=1)
+        return revisions[0] if revisions else None
+
+    def revisions(self, route: str, limit: int = 50) -> list[Revision]:
+        """The versions that were started, the newest first."""
+        query = "SELECT digest, text, file, at, who FROM revisions WHERE route = ? ORDER BY id DESC LIMIT ?"
+        return [Revision(*row) for row in self._rows(query, route, limit)]
+
+    # Pauses and resets
+
+    def pause(self, route: str, who: str) -> None:
+        """Note who paused it; the first one counts."""
+        with self._writing() as db:
+            db.execute("INSERT OR IGNORE INTO pauses VALUES (?, ?, ?)", (route, who, self._clock()))
+
+    def resume(self, route: str) -> None:
+        """It is not paused any more."""
+        with self._writing() as db:
+            db.execute("DELETE FROM pauses WHERE route = ?", (route,))
+
+    def paused(self, route: str) -> Pause | None:
+        """Who paused it; None where nobody did."""
+        rows = self._rows("SELECT who, at FROM pauses WHERE route = ?", route)
+        return Pause(*rows[0]) if rows else None
+
+    def reset(self, route: str, start: Any, *, pending: bool = True) -> None:
+        """Note where it is to begin, before its checkpoint is set aside, or after."""
+        with self._writing() as db:
+            row = (route, None if start is None else json.dumps(start), int(pending))
+            db.execute("INSERT OR REPLACE INTO resets VALUES (?, ?, ?)", row)
+
+    def reset_of(self, route: str) -> Reset | None:
+        """Where it begins; None where nobody has ever reset it."""
+        rows = self._rows("SELECT start, pending FROM resets WHERE route = ?", route)
+        return Reset(None if rows[0][0] is None else json.loads(rows[0][0]), bool(rows[0][1])) if rows else None
+
+    def forget(self, route: str) -> None:
+        """The route is gone: a later one of its name is not paused, and begins as it says itself."""
+        with self._writing() as db:
+            db.execute("DELETE FROM pauses WHERE route = ?", (route,))
+            db.execute("DELETE FROM resets WHERE route = ?", (route,))
+
+    # Counts
+
+    def add_counts(self, route: str, counts: Counts, at: float) -> None:
+        """Add to the counts of the minute that *at* lies in."""
+        minute = int(at // 60) * 60
+        with self._writing() as db:
+            before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
+            total = counts + Counts.of(json.loads(before[0])) if before else counts
+            row = (route, minute, json.dumps(total.as_dict()))
+            db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
+            db.execute("DELETE FROM counts WHERE minute < ?", (self._clock() - self._retention.counts,))
+
+    def counts(self, route: str, since: float = 0.0) -> list[MinuteCounts]:
+        """The counts of each minute in which something was done, the oldest first."""
+        query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? ORDER BY minute"
+        return [MinuteCounts(row[0], Counts.of(json.loads(row[1]))) for row in self._rows(query, route, since)]
+
+    # Events
+
+    def add_event(self, kind: str, route: str, detail: dict[str, Any]) -> StoredEvent:
+        """Note something that happened."""
+        at = self._clock()
+        with self._writing() as db:
+            row = (at, kind, route, json.dumps(detail))
+            id_ = int(
+                db.execute("INSERT INTO events (at, kind, route, detail) VALUES (?, ?, ?, ?)", row).lastrowid or 0
+            )
+            self._since_trim += 1
+            if self._since_trim >= _TRIM_EVERY:
+                self._since_trim = 0
+                db.execute("DELETE FROM events WHERE id <= ?", (id_ - self._retention.events,))
+        return StoredEvent(id_, at, kind, route, detail)
+
+    def events(self, after: int = 0, limit: int = 1000, route: str | None = None) -> list[StoredEvent]:
+        """What happened after the event of that id, of one route or of all."""
+        query = "SELECT id, at, kind, route, detail FROM events WHERE id > ? AND (? IS NULL OR route = ?) LIMIT ?"
+        rows = self._rows(query, after, route, route, limit)
+        return [StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in rows]
+
+
+def _own(file: Path) -> int:
+    """A descriptor of the file, locked for this process."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as failure:
+        os.close(descriptor)
+        raise TurnoutError(f"another server is running with the state folder {file.parent}") from failure
+    return descriptor

@@ -1,0 +1,305 @@
+"""One route's life: a thread that runs its newest version, waits after a failure, and stops when it is told to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from turnout.engine.counts import Counts
+from turnout.errors import ConnectionLostError, TurnoutError
+from turnout.routes import Route
+from turnout.secrets import masked_url
+from turnout.server.restarts import Restarts
+from turnout.server.runner import Runner
+from turnout.spark.running.progress import Progress
+
+__all__ = ["Phase", "Status", "Supervisor", "Version", "Watcher"]
+
+_log = logging.getLogger("turnout.server")
+_LINES = 3
+
+
+class Phase(StrEnum):
+    """What a route is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """It has failed and will be started again."""
+    STOPPING = "stopping"
+    """Its last micro-batch is under way."""
+    PAUSED = "paused"
+    FAILED = "failed"
+    """It has failed too often, and waits for somebody."""
+    DONE = "done"
+    """Its source, or its trigger, has ended it."""
+    INVALID = "invalid"
+    """Its file cannot be used, and no earlier version runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A route as it is to be run.
+
+    Attributes:
+        who: whose request, ``file`` where the file was changed.
+    """
+
+    route: Route
+    text: str
+    digest: str
+    path: Path
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where a route stands.
+
+    Attributes:
+        reason: why, in a sentence; of a failure, or of a pause.
+        since: when the phase began, in seconds since the epoch.
+        retry_at: when it is started again.
+        failures: failures within the policy's window.
+        counts: everything since the server began.
+        progress: the last micro-batch of the present run.
+        last_success: when the last micro-batch ended.
+    """
+
+    phase: Phase
+    since: float
+    reason: str = ""
+    retry_at: float | None = None
+    failures: int = 0
+    counts: Counts = field(default_factory=Counts)
+    progress: Progress | None = None
+    last_success: float | None = None
+
+
+class Watcher(Protocol):
+    """Hears what becomes of a route. Called from the route's thread and from those who command it; returns at once."""
+
+    def phase_changed(self, name: str, status: Status) -> None:
+        """The route is doing something else now."""
+        ...
+
+    def progressed(self, name: str, more: Counts, progress: Progress) -> None:
+        """A micro-batch is done: what it adds to the counts."""
+        ...
+
+
+class Supervisor:
+    """Keeps one route running, or not, as it was last told. Commands return at once.
+
+    Args:
+        name: the route's.
+        runner: runs it.
+        restarts: when it is started again.
+        prepare: called on the route's thread before each run, and gives the route to run.
+        watcher: hears of everything.
+        after: another one of the same name that is still ending: both would use one checkpoint.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        runner: Runner,
+        restarts: Restarts,
+        *,
+        prepare: Callable[[Version], Route],
+        watcher: Watcher,
+        after: Supervisor | None = None,
+    ) -> None:
+        self.name = name
+        self._runner = runner
+        self._restarts = restarts
+        self._prepare = prepare
+        self._watcher = watcher
+        self._after = after
+        self._changed = threading.Condition()
+        self._version: Version | None = None
+        self._wanted = False
+        self._paused = ""
+        self._not_before = 0.0
+        self._closed = False
+        self._stop: threading.Event | None = None
+        self._status = Status(Phase.STARTING, time.time())
+        self._thread = threading.Thread(target=self._work, name=f"turnout-route-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def status(self) -> Status:
+        """Where the route stands now."""
+        return self._status
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run is under way, and none will begin unless it is told to."""
+        with self._changed:
+            return self._stop is None and not self._wanted
+
+    # Commands
+
+    def run(self, version: Version, *, paused_by: str = "") -> None:
+        """Run this version instead of any other, or keep it ready while the route is paused."""
+        with self._changed:
+            self._version = version
+            if paused_by or self._paused:
+                self.pause(self._paused or paused_by)
+            else:
+                self.restart()
+
+    def pause(self, who: str) -> None:
+        """Stop after the micro-batch that is under way, and stay so."""
+        with self._changed:
+            self._paused = who
+            self._wanted = False
+            self._interrupt(Phase.PAUSED, f"paused by {who}")
+
+    def resume(self) -> None:
+        """Go on from the checkpoint."""
+        with self._changed:
+            self._paused = ""
+            self.restart()
+
+    def restart(self) -> None:
+        """Start, or stop after the micro-batch that is under way and start again; earlier failures are forgotten."""
+        with self._changed:
+            self._paused = ""
+            self._wanted = True
+            self._not_before = 0.0
+            self._restarts.forget()
+            self._interrupt(Phase.STARTING, "")
+
+    def close(self) -> None:
+        """Stop after the micro-batch that is under way, for good."""
+        with self._changed:
+            self._closed = True
+            self._wanted = False
+            self._interrupt(Phase.PAUSED, "the server ends")
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until a closed route has ended; whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _interrupt(self, phase: Phase, reason: str) -> None:
+        if self._stop is not None:
+            self._stop.set()
+            phase = Phase.STOPPING
+        self._say(phase, reason)
+        self._changed.notify_all()
+
+    # The thread
+
+    def _work(self) -> None:
+        if self._after is not None:
+            self._after.join()
+            self._after = None
+        while (task := self._next()) is not None:
+            self._attempt(*task)
+
+    def _next(self) -> tuple[Version, threading.Event] | None:
+        with self._changed:
+            while not self._closed:
+                wait = self._not_before - time.monotonic() if self._wanted else None
+                if self._version is not None and wait is not None and wait <= 0:
+                    self._stop = threading.Event()
+                    self._say(Phase.STARTING)
+                    return self._version, self._stop
+                self._changed.wait(wait)
+            return None
+
+    def _attempt(self, version: Version, stop: threading.Event) -> None:
+        before = Counts()
+
+        def progressed(progress: Progress) -> None:
+            nonlocal before
+            more, before = _difference(progress.counts, before), progress.counts
+            self._progressed(more, progress)
+
+        try:
+            route = self._prepare(version)
+            self._say(Phase.RUNNING)
+            result = self._runner.run(route, stop=stop, on_progress=progressed)
+            self._add(_difference(result.counts, before))
+        except Exception as failure:  # noqa: BLE001 - whatever a route dies of, the others go on
+            self._ended(stop, failure)
+        else:
+            self._ended(stop, None)
+
+    def _progressed(self, more: Counts, progress: Progress) -> None:
+        with self._changed:
+            self._restarts.progressed()
+            self._status = replace(self._status, progress=progress, last_success=time.time())
+        self._add(more, progress)
+
+    def _add(self, more: Counts, progress: Progress | None = None) -> None:
+        """Add to the counts. A run that is stopped may have delivered a micro-batch that Spark has not reported."""
+        if progress is None and not more.read:
+            return
+        with self._changed:
+            self._status = replace(self._status, counts=self._status.counts + more)
+        self._watcher.progressed(self.name, more, progress or Progress(-1, more, 0.0, 0.0, None))
+
+    def _ended(self, stop: threading.Event, failure: Exception | None) -> None:
+        with self._changed:
+            self._stop = None
+            if stop.is_set():
+                if failure is not None:
+                    _log.warning("route %s failed while it stopped: %s", self.name, _sentence(failure))
+                self._say(Phase.STARTING if self._wanted else Phase.PAUSED, self._status.reason)
+            elif failure is None:
+                self._wanted = False
+                self._say(Phase.DONE, "")
+            else:
+                self._failed(failure)
+            self._changed.notify_all()
+
+    def _failed(self, failure: Exception) -> None:
+        if not isinstance(failure, TurnoutError):
+            _log.error("route %s failed", self.name, exc_info=failure)
+        reason = _sentence(failure)
+        outage = isinstance(failure, ConnectionLostError)
+        pause = self._restarts.after_outage() if outage else self._restarts.after_failure()
+        if pause is None:
+            self._wanted = False
+            self._say(Phase.FAILED, reason)
+            return
+        self._not_before = time.monotonic() + pause
+        self._say(Phase.WAITING, reason, retry_at=time.time() + pause)
+
+    def _say(self, phase: Phase, reason: str = "", retry_at: float | None = None) -> None:
+        """Change the phase, and tell of it."""
+        with self._changed:
+            before = self._status
+            self._status = replace(
+                before,
+                phase=phase,
+                since=before.since if phase == before.phase else time.time(),
+                reason=reason,
+                retry_at=retry_at,
+                failures=self._restarts.count,
+            )
+            if (before.phase, before.reason) == (phase, reason):
+                return
+            try:
+                self._watcher.phase_changed(self.name, self._status)
+            except Exception:  # noqa: BLE001 - what cannot be written down should not end the route
+                _log.exception("route %s is %s, which cannot be written down", self.name, phase)
+
+
+def _difference(later: Counts, earlier: Counts) -> Counts:
+    return Counts(*(getattr(later, one.name) - getattr(earlier, one.name) for one in fields(Counts)))
+
+
+def _sentence(failure: BaseException) -> str:
+    """The failure in one line, without what must not be shown."""
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    return masked_url(" ".join(lines) if len(lines) <= _LINES else lines[0]) or type(failure).__name__

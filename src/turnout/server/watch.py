@@ -1,0 +1,124 @@
+"""The route files of a server, and which of them have changed since the last look."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+__all__ = ["Files", "RouteFile", "digest_of"]
+
+_SUFFIXES = (".yaml", ".yml")
+_CONFIG_NAMES = ("turnout.yaml", "turnout.yml")
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFile:
+    """A route file as it was found.
+
+    Attributes:
+        digest: of its text and of the files that it names for its transforms and mappings.
+        problem: why its text could not be read; "" where it could.
+    """
+
+    path: Path
+    text: str
+    digest: str
+    problem: str = ""
+
+
+def digest_of(text: str, folder: Path) -> str:
+    """A short name for what a route says, the connector and mapping files that it names included."""
+    digest = hashlib.sha256(text.encode())
+    for file in _included(text, folder):
+        with contextlib.suppress(OSError):
+            digest.update(b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _included(text: str, folder: Path) -> list[Path]:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return []
+    named = [document.get(key) for key in ("transforms", "mappings")] if isinstance(document, dict) else []
+    files = [folder / name for name in named if isinstance(name, str)]
+    # A device or a pipe would never end.
+    return [file for file in files if file.is_file() or not file.exists()]
+
+
+_Stamp = tuple[tuple[str, int, int], ...]
+
+
+class Files:
+    """The files that a server was given, and those of the folders that it was given.
+
+    Args:
+        paths: folders and files. Of a folder these are the files ``*.yaml`` and ``*.yml``, but for ``turnout.yaml``
+            and those that begin with a dot.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, config: Path | None = None) -> None:
+        self._paths = [path.absolute() for path in paths]
+        self._config = config.absolute() if config else None
+        self._known: dict[Path, tuple[_Stamp, RouteFile]] = {}
+
+    @property
+    def folder(self) -> Path | None:
+        """Where new routes are written; None where the server was given files only."""
+        return next((path for path in self._paths if path.is_dir()), None)
+
+    def look(self) -> dict[Path, RouteFile]:
+        """The files as they are now; those whose size and time are as before are not read again."""
+        known: dict[Path, tuple[_Stamp, RouteFile]] = {}
+        for path in self._listed():
+            try:
+                known[path] = self._read(path)
+            except FileNotFoundError:
+                continue
+            except OSError as failure:
+                known[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
+            except UnicodeDecodeError as failure:
+                known[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
+        self._known = known
+        return {path: file for path, (_, file) in known.items()}
+
+    def _listed(self) -> Iterator[Path]:
+        listed: dict[Path, None] = {}
+        for path in self._paths:
+            inside = sorted(path.iterdir()) if path.is_dir() else [path]
+            listed |= dict.fromkeys(one for one in inside if one == path or _is_route(one))
+        return (path for path in listed if path != self._config)
+
+    def _read(self, path: Path) -> tuple[_Stamp, RouteFile]:
+        before = self._known.get(path)
+        if before is not None and _stamp(path, before[1].text) == before[0]:
+            return before
+        text = path.read_text(encoding="utf-8")
+        return _stamp(path, text), RouteFile(path, text, digest_of(text, path.parent))
+
+
+def _unreadable(path: Path, problem: str) -> tuple[_Stamp, RouteFile]:
+    """A file that is there, and looked at again each time."""
+    return (), RouteFile(path, "", problem, problem)
+
+
+def _is_route(path: Path) -> bool:
+    return path.suffix in _SUFFIXES and path.name not in _CONFIG_NAMES and not path.name.startswith(".")
+
+
+def _stamp(path: Path, text: str) -> _Stamp:
+    """Times and sizes of a route file and of those that it names."""
+    stamps = []
+    for file in (path, *_included(text, path.parent)):
+        try:
+            stat = file.stat()
+        except OSError:
+            stamps.append((str(file), 0, -1))
+        else:
+            stamps.append((str(file), stat.st_mtime_ns, stat.st_size))
+    return tuple(stamps)

@@ -1,0 +1,85 @@
+"""One Spark application for many routes: a session, a streaming query and a scheduling pool for each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from turnout.errors import Mistake, RunError
+from turnout.routes import Route
+from turnout.spark.failures import run_error
+from turnout.spark.running.job import run
+from turnout.spark.running.progress import Progress, RunResult
+from turnout.spark.session.build import missing_properties, server_session, session_for
+
+__all__ = ["Application"]
+
+_FAIR = {"spark.scheduler.mode": "FAIR"}
+
+
+class Application:
+    """Runs routes, each on the thread that asks for it, and with a session of its own for its own properties.
+
+    The tasks of routes take turns (FAIR scheduling): one that reads a year of messages does not keep a trickle waiting.
+    What a route asks of the JVM as a whole, like its memory or jars, has to be known when it starts.
+
+    Args:
+        routes: those that are known now; the application gets what their ends need, as the Kafka connector.
+        master: Spark's master.
+        properties: Spark properties, over turnout's own.
+        log: where the JVM's and the workers' standard error go.
+    """
+
+    def __init__(
+        self,
+        routes: Iterable[Route] = (),
+        *,
+        master: str = "local[*]",
+        properties: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self._session: SparkSession = server_session(
+            list(routes), master=master, properties={**_FAIR, **(properties or {})}, log=log
+        )
+        self._closed = False
+
+    def mistakes(self, route: Route) -> list[Mistake]:
+        """The properties that the application would have to be started again for."""
+        return [
+            Mistake(
+                name, f"a running application cannot take {value!r}: set it in turnout.yaml, and start the server again"
+            )
+            for name, value in missing_properties(self._session, route).items()
+        ]
+
+    def run(self, route: Route, *, stop: threading.Event, on_progress: Callable[[Progress], None]) -> RunResult:
+        """Run the route on the calling thread, until it ends or is to stop; see `turnout.spark.running.job.run`."""
+        try:
+            # Holds for this thread, and those that Spark starts from it.
+            self._session.sparkContext.setLocalProperty("spark.scheduler.pool", route.name)
+            session = session_for(self._session, route)
+            return run(route, session, stop=stop, on_progress=on_progress)
+        except PySparkException as failure:
+            raise run_error(f"route {route.name} failed", failure) from failure
+        except (ConnectionError, EOFError) as failure:
+            if self.alive():
+                raise
+            raise RunError(f"route {route.name} failed: the Spark session has ended") from failure
+
+    def alive(self) -> bool:
+        """Whether the JVM answers."""
+        context = self._session.sparkContext
+        with suppress(Exception):
+            return not self._closed and not context._jsc.sc().isStopped()  # noqa: SLF001 - there is no public way
+        return False
+
+    def close(self) -> None:
+        """Stop the application."""
+        self._closed = True
+        with suppress(Exception):
+            self._session.stop()

@@ -1,0 +1,75 @@
+"""One run for one checkpoint: who has it, and how a second run learns of the first."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from turnout.errors import RunError
+
+__all__ = ["claimed"]
+
+_NAME: Final = "run.lock"
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def claimed(folder: Path | None) -> Iterator[None]:
+    """Keep the checkpoint in *folder* for this run; None, for one that does not lie on this machine, keeps nothing.
+
+    The kernel holds the lock for the open file and lets go of it when the process ends, kill -9 included: a file that
+    is left behind locks nobody out, and what it says is read only while it is locked.
+
+    Raises:
+        RunError: another run has the checkpoint (the message names its process, host and beginning), or the folder
+            cannot be written.
+    """
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as failure:
+        raise RunError(f"the checkpoint {folder} cannot be written: {failure.strerror}") from failure
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunError(
+            f"another run has the checkpoint {folder}: {_holder(descriptor)};"
+            " wait for its end or stop it, or give this run a checkpoint of its own"
+        ) from None
+    except OSError as failure:
+        _log.warning("the checkpoint %s is not guarded against a second run: %s", folder, failure.strerror)
+        return
+    about = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    # The lock is what counts: a full disk has its own, clearer words later.
+    with suppress(OSError):
+        os.truncate(descriptor, 0)
+        os.write(descriptor, json.dumps(about).encode())
+
+
+def _holder(descriptor: int) -> str:
+    """What the first run has written of itself."""
+    try:
+        about = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {about['pid']} on {about['host']}, since {about['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that has not said which it is"

@@ -1,0 +1,208 @@
+"""A checkpoint as a power cut or a full disk leaves it, made fit to go on from.
+
+Spark renames the files of its logs to their names and does not sync them: after a power cut the newest may be empty,
+cut off, or full of zeros, and Spark refuses to start. What they said can be done without:
+
+* an entry of ``commits`` says that a micro-batch is done: without it the micro-batch is done again;
+* an entry of ``offsets`` says where a micro-batch ends: without it the next one begins where the last whole entry
+  ends, and reads at least as much;
+* an entry of a file source's log says which files a micro-batch has: without it they are new again;
+* ``metadata`` holds the query's id, on which nothing of a route depends;
+* a ``.crc`` file is the checksum of its neighbour, which is judged by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from turnout.errors import RunError
+from turnout.routes import Route
+
+__all__ = ["mend", "mended"]
+
+_log = logging.getLogger(__name__)
+
+_VERSION: Final = re.compile(r"\0?v\d+")
+_NO_OFFSET: Final = "-"
+"""What ``offsets`` has in the place of a source that has not begun."""
+
+_CHECKSUMS: Final = struct.Struct(">4si")
+"""Hadoop's: magic and version, bytes for each checksum."""
+
+
+def mend(route: Route, folder: Path | None) -> None:
+    """Make the checkpoint of a route fit to go on from, and say what that took.
+
+    Args:
+        route: that the checkpoint is of.
+        folder: of the checkpoint; None, for one that does not lie on this machine, is left as it is.
+
+    Raises:
+        RunError: what is torn cannot be done without.
+    """
+    if folder is None:
+        return
+    start = str(getattr(route.source, "start", "earliest"))
+    # Kafka's offset -1 is the latest, too.
+    notes = mended(folder, from_the_beginning="latest" not in start and "-1" not in start)
+    if notes:
+        said = "route %s: the checkpoint %s was torn, as by a power cut: removed %s; the rest is done again"
+        _log.warning(said, route.name, folder, ", ".join(notes))
+
+
+def mended(folder: Path, *, from_the_beginning: bool) -> list[str]:
+    """Remove the torn entries of a checkpoint that no run has now; what was removed or written, for people.
+
+    Args:
+        folder: of the checkpoint; it may be new.
+        from_the_beginning: whether a source without a position begins with all that it holds, so that a first
+            micro-batch of which nothing is known loses nothing.
+
+    Raises:
+        RunError: what is torn cannot be done without.
+    """
+    for checksum in _wrong_checksums(folder):
+        checksum.unlink()
+    offsets, commits = _Log(folder / "offsets", lines=3), _Log(folder / "commits", lines=2)
+    notes = _mend_sources(folder / "sources", offsets, commits, from_the_beginning=from_the_beginning)
+    if offsets.torn:
+        newest = offsets.newest_usable()
+        if newest is None and (commits.whole or min(offsets.entries) > 0 or not from_the_beginning):
+            raise RunError(
+                f"the checkpoint {folder} does not say any more where the run stands: "
+                f"offsets/{min(offsets.torn)} is torn, as after a power cut, and none before it is left; "
+                "remove the folder, and the run begins where its source says"
+            )
+        behind = -1 if newest is None else newest
+        notes += offsets.drop(number for number in offsets.entries if number > behind)
+        notes += commits.drop(number for number in commits.entries if number > behind)
+    notes += commits.drop(commits.torn)
+    return notes + _mend_metadata(folder / "metadata", logged=bool(offsets.entries or commits.entries))
+
+
+class _Log:
+    """One of Spark's logs: a folder of files with a number for each micro-batch.
+
+    Args:
+        folder: which may not exist.
+        lines: that a whole entry has, at least.
+    """
+
+    def __init__(self, folder: Path, lines: int) -> None:
+        self.folder = folder
+        files = folder.iterdir() if folder.is_dir() else ()
+        self.entries = {int(file.name.partition(".")[0]): file for file in files if _is_entry(file.name)}
+        self.torn = {number for number, file in self.entries.items() if not _is_whole(file, lines)}
+
+    @property
+    def whole(self) -> set[int]:
+        """The numbers of the entries that can be read."""
+        return self.entries.keys() - self.torn
+
+    def newest_usable(self) -> int | None:
+        """The newest whole entry with a whole one before it, where the micro-batch begins; None if there is none."""
+        usable = (number for number in self.whole if number == 0 or number - 1 in self.whole)
+        return max(usable, default=None)
+
+    def drop(self, numbers: Iterable[int]) -> list[str]:
+        """Remove entries; what they were."""
+        dropped = sorted(numbers)
+        for number in dropped:
+            self.entries.pop(number).unlink()
+            (self.folder / f".{number}.crc").unlink(missing_ok=True)
+        torn = dict.fromkeys(self.torn, " (torn)")
+        self.torn -= set(dropped)
+        return [f"{self.folder.name}/{number}{torn.get(number, '')}" for number in dropped]
+
+
+def _is_entry(name: str) -> bool:
+    return name.partition(".")[0].isdigit() and name.partition(".")[2] in ("", "compact")
+
+
+def _is_whole(file: Path, lines: int) -> bool:
+    """Whether an entry has its version and so many lines, each but the first JSON."""
+    try:
+        version, *rest = file.read_text(encoding="utf-8").splitlines()
+        return len(rest) + 1 >= lines and bool(_VERSION.fullmatch(version)) and all(map(_is_json, rest))
+    except ValueError:  # also of bytes that are no UTF-8, and of no line at all
+        return False
+
+
+def _is_json(line: str) -> bool:
+    if line == _NO_OFFSET:
+        return True
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _wrong_checksums(folder: Path) -> list[Path]:
+    """The ``.crc`` files that are torn, or whose file is."""
+    return [crc for crc in folder.rglob(".*.crc") if not _fits(crc, crc.with_name(crc.name[1:-4]))]
+
+
+def _fits(crc: Path, file: Path) -> bool:
+    raw = crc.read_bytes()
+    if len(raw) < _CHECKSUMS.size or not file.exists():
+        return False
+    _, size = _CHECKSUMS.unpack_from(raw)
+    if size <= 0:
+        return False
+    content = file.read_bytes()
+    sums = [zlib.crc32(content[at : at + size]) for at in range(0, len(content), size)]
+    return raw[_CHECKSUMS.size :] == struct.pack(f">{len(sums)}I", *sums)
+
+
+def _mend_sources(folder: Path, offsets: _Log, commits: _Log, *, from_the_beginning: bool) -> list[str]:
+    """Remove what a source's own log has lost, and the micro-batches that are made of it.
+
+    Raises:
+        RunError: it names what no other entry does.
+    """
+    notes: list[str] = []
+    for log in (_Log(source, lines=2) for source in sorted(folder.iterdir())) if folder.is_dir() else ():
+        if not log.torn:
+            continue
+        lost = min(log.torn)
+        first = lost == 0 and (commits.whole or not from_the_beginning)
+        if first or any(log.entries[number].suffix for number in log.torn):
+            raise RunError(
+                f"{log.entries[lost]} is torn, as after a power cut, and no other file of the checkpoint says the"
+                " same: remove the checkpoint's folder, and the run begins where its source says"
+            )
+        made_of_it = [number for number in offsets.whole if _file_log_offset(offsets.entries[number]) >= lost]
+        notes += [f"sources/{note}" for note in log.drop(number for number in log.entries if number >= lost)]
+        notes += offsets.drop(made_of_it) + commits.drop(commits.entries.keys() & set(made_of_it))
+    return notes
+
+
+def _file_log_offset(entry: Path) -> int:
+    """The number of a file source's log at which a micro-batch ends; -1 of other sources'."""
+    offset = entry.read_text(encoding="utf-8").splitlines()[-1]
+    place = json.loads(offset) if offset != _NO_OFFSET else None
+    return int(place.get("logOffset", -1)) if isinstance(place, dict) else -1
+
+
+def _mend_metadata(file: Path, *, logged: bool) -> list[str]:
+    """Give the query another id where its own is torn; without one Spark refuses the logs beside it."""
+    if not file.exists():
+        return []
+    try:
+        if json.loads(file.read_bytes())["id"]:
+            return []
+    except (ValueError, KeyError, TypeError):
+        pass
+    file.unlink()
+    if logged:
+        file.write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="ascii")
+    return ["metadata (torn)"]

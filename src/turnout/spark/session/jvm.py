@@ -1,0 +1,104 @@
+"""The JVM that this process has started: keeping signals from it that are for the run, and how it ended."""
+
+from __future__ import annotations
+
+import signal
+import socketserver
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext, accumulators, java_gateway
+from pyspark.sql import SparkSession
+
+__all__ = ["forget_jvm", "how_jvm_ended", "leave_last_words_unsaid", "out_of_reach_of_sigterm"]
+
+_LAST_BREATH_SECONDS = 5.0
+"""Connections break before the process is gone."""
+
+
+@contextmanager
+def out_of_reach_of_sigterm() -> Iterator[None]:
+    """Have a JVM that is started in this block ignore SIGTERM, as PySpark has it ignore SIGINT.
+
+    What stops a service signals all of its processes. The run then ends after its micro-batch, and needs its JVM for
+    that. A JVM of ours ends with this process in any case: it reads the other end of a pipe.
+    """
+    names = vars(java_gateway)
+    launch = names["Popen"]
+
+    def launch_deaf(*arguments: Any, preexec_fn: Callable[[], None] | None = None, **more: Any) -> Any:
+        def prepare() -> None:
+            if preexec_fn is not None:
+                preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return launch(*arguments, preexec_fn=prepare, **more)
+
+    names["Popen"] = launch_deaf
+    try:
+        yield
+    finally:
+        names["Popen"] = launch
+
+
+def leave_last_words_unsaid() -> None:
+    """Have PySpark's server of accumulators end in silence when the JVM breaks the connection.
+
+    Its trace tells nothing that the caller of the JVM is not told.
+    """
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _handle_error  # type: ignore[assignment, method-assign]
+
+
+def _handle_error(server: socketserver.BaseServer, request: Any, client_address: Any) -> None:
+    """What a server does with an exception of a connection, other than one that says that the other end is gone."""
+    if not isinstance(sys.exception(), EOFError | ConnectionError):
+        socketserver.BaseServer.handle_error(server, request, client_address)
+
+
+def how_jvm_ended(spark: SparkSession, failure: BaseException | None = None) -> str | None:
+    """How the session's JVM ended, as "by SIGKILL"; None while it runs, and where it is not this process's.
+
+    Args:
+        spark: the session.
+        failure: what was raised; if it tells of a broken connection, the JVM gets a moment to be gone.
+    """
+    process = _process(spark)
+    if process is None:
+        return None
+    if isinstance(failure, Py4JError | OSError | EOFError) and not isinstance(failure, Py4JJavaError):
+        try:
+            process.wait(_LAST_BREATH_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+    code = process.poll()
+    if code is None:
+        return None
+    # A shell that has waited for the JVM says 128 and the signal.
+    number = -code if code < 0 else code - 128
+    try:
+        return f"by {signal.Signals(number).name}"
+    except ValueError:
+        return f"with exit code {code}"
+
+
+def forget_jvm(spark: SparkSession) -> None:
+    """Let PySpark start another JVM in this process where the session's has ended."""
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        return
+    with SparkContext._lock:  # noqa: SLF001 - `stop` asks the JVM first
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
+        context._jsc = None  # noqa: SLF001
+    SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def _process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The JVM's process; None for Spark Connect, and for a JVM that has started this process."""
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process

@@ -1,0 +1,190 @@
+"""The matches of many messages: held as numbers, made as objects when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
+from operator import attrgetter, eq
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.subscriptions.index.answers import Answer, Answers, Match, objects
+from turnout.subscriptions.index.index import Matches
+
+__all__ = ["MatchBatch", "MatchList"]
+
+_AT_ONCE = 1024
+"""Ids are taken for so many messages at a time: what was touched is still in the cache when it is handed out."""
+
+_Numbers: TypeAlias = NDArray[np.int64]
+
+
+class MatchBatch(Sequence["MatchList"]):
+    """The matches of each of several messages, equal to a list of lists of `Match` that says the same.
+
+    Changes of the subscriptions after the match are not seen. The messages are kept, and have to stay as they are
+    while matches are read: which leaves are true of them is worked out then.
+
+    Args:
+        messages: that were matched.
+        matches: what the index says.
+        layers: the answers of the subscriptions of each of its layers.
+        beside: by row, the answers of subscriptions that match and are not in the index.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        matches: Matches,
+        layers: Sequence[Answers],
+        beside: Mapping[int, Sequence[Answer]],
+    ) -> None:
+        self._messages = messages
+        self._numbers = matches.subscriptions
+        self._layers = layers
+        self._first = [0, *accumulate(map(len, layers))]
+        self._beside = beside
+        self._starts = np.zeros(len(messages) + 1, np.int64)
+        np.cumsum(np.bincount(matches.rows, minlength=len(messages)), out=self._starts[1:])
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, place: int) -> MatchList: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[MatchList]: ...
+    def __getitem__(self, place: int | slice) -> MatchList | list[MatchList]:
+        rows = range(len(self._messages))[place]
+        return MatchList(self, rows) if isinstance(rows, int) else [MatchList(self, row) for row in rows]
+
+    def __iter__(self) -> Iterator[MatchList]:
+        return (MatchList(self, row) for row in range(len(self._messages)))
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def ids(self) -> list[list[str]]:
+        """For each message the ids of the subscriptions that match; no match is made as an object."""
+        return self._by_message(_ids_of, attrgetter("id"))
+
+    def destinations(self) -> list[list[tuple[str, ...]]]:
+        """For each message the destinations of each match, in the order of `ids`."""
+        return self._by_message(_destinations_of, attrgetter("destinations"))
+
+    def of(self, row: int) -> list[Match]:
+        """The matches of one message as objects, made anew."""
+        message = self._messages[row]
+        return [answer.match or answer.of(message) for answer in self.answers(row)]
+
+    def answers(self, row: int) -> list[Answer]:
+        """What the matches of one message are made by."""
+        answers = self._answers[self._bounds[row] : self._bounds[row + 1]]
+        return [*answers, *self._beside[row]] if row in self._beside else answers
+
+    def count_of(self, row: int) -> int:
+        """How many matches a message has."""
+        return self._bounds[row + 1] - self._bounds[row] + len(self._beside.get(row, ()))
+
+    @cached_property
+    def _bounds(self) -> list[int]:
+        return self._starts.tolist()
+
+    @cached_property
+    def _answers(self) -> list[Answer]:
+        return self._taken(_answers_of, self._numbers)
+
+    def _by_message(self, of_layer: _OfLayer, of_answer: Callable[[Answer], Any]) -> list[list[Any]]:
+        of_messages: list[list[Any]] = []
+        for begun in range(0, len(self._messages), _AT_ONCE):
+            starts = self._starts[begun : begun + _AT_ONCE + 1]
+            values = self._taken(of_layer, self._numbers[starts[0] : starts[-1]])
+            of_messages += [values[first:end] for first, end in pairwise((starts - starts[0]).tolist())]
+        for row, answers in self._beside.items():
+            of_messages[row] += map(of_answer, answers)
+        return of_messages
+
+    def _taken(self, of_layer: _OfLayer, numbers: _Numbers) -> list[Any]:
+        """What belongs to subscriptions that have these numbers in the index."""
+        if len(self._layers) == 1:
+            return of_layer(self._layers[0], numbers)
+        values = np.empty(len(numbers), object)
+        for layer, (first, end) in zip(self._layers, pairwise(self._first), strict=True):
+            mine = np.flatnonzero((first <= numbers) & (numbers < end))
+            values[mine] = objects(of_layer(layer, numbers.take(mine) - first))
+        return values.tolist()
+
+
+class MatchList(Sequence[Match]):
+    """The matches of one message of a batch, made each time they are looked at; equal to a list of the same.
+
+    Args:
+        batch: whose message it is.
+        row: of the message.
+    """
+
+    __slots__ = ("_batch", "_row")
+
+    def __init__(self, batch: MatchBatch, row: int) -> None:
+        self._batch = batch
+        self._row = row
+
+    def __len__(self) -> int:
+        return self._batch.count_of(self._row)
+
+    @overload
+    def __getitem__(self, place: int) -> Match: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Match]: ...
+    def __getitem__(self, place: int | slice) -> Match | list[Match]:
+        return self._batch.of(self._row)[place]
+
+    def __iter__(self) -> Iterator[Match]:
+        return iter(self._batch.of(self._row))
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other) if isinstance(other, list | MatchBatch | MatchList) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash either
+
+    def __repr__(self) -> str:
+        return repr(self._batch.of(self._row))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the subscriptions. For many messages `MatchBatch.ids` takes less time."""
+        return [answer.id for answer in self._batch.answers(self._row)]
+
+    @property
+    def destinations(self) -> list[tuple[str, ...]]:
+        """The destinations of each match, in the order of `ids`."""
+        return [answer.destinations for answer in self._batch.answers(self._row)]
+
+
+_OfLayer: TypeAlias = Callable[[Answers, _Numbers], list[Any]]
+
+
+def _ids_of(layer: Answers, numbers: _Numbers) -> list[Any]:
+    ids: list[Any] = layer.ids.take(numbers).tolist()
+    return ids
+
+
+def _destinations_of(layer: Answers, numbers: _Numbers) -> list[Any]:
+    destinations: list[Any] = layer.destinations.take(numbers).tolist()
+    return destinations
+
+
+def _answers_of(layer: Answers, numbers: _Numbers) -> list[Any]:
+    return layer.some(numbers.tolist())
+
+
+def _same(ours: Sequence[Any], other: Sequence[Any]) -> bool:
+    return len(ours) == len(other) and all(map(eq, ours, other))

@@ -1,0 +1,112 @@
+"""A route with a thousand subscriptions through everything that can happen to it; ``make soak`` runs it.
+
+``TURNOUT_SOAK_MINUTES`` says for how long, ``TURNOUT_SOAK_SEED`` repeats the draws of a run by the seed that it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.chaos import Scene, disk_of_its_own
+from tests.integration.routes import write_route
+from tests.integration.switch import Switch
+from tests.integration.traffic import Feed, create_streams, delivered, expected, subscriptions
+from tests.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.subscriptions import open_store
+from turnout.wire import Connection, stream_info
+
+_SUBSCRIPTIONS = 1000
+_PER_SECOND = 300
+_QUIET_SECONDS = 240.0
+"""How long the last of it may take once nothing disturbs any more."""
+
+ROUTE = """
+name: chaos
+source: {{format: nats, servers: "{url}", stream: IN, maxRecordsPerTrigger: 500}}
+value: {{format: json}}
+subscriptions: {{store: "{store}", metadata: {{bucket: value.bucket}}}}
+sink: {{format: nats, servers: "{url}", stream: OUT}}
+deadLetter: {{topic: out.dead}}
+errors: {{tolerance: all}}
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_everything_that_can_happen(tmp_path: Path) -> None:
+    """Every delivery that has to be is stored once: none is lost, none is there twice, and none that must not be."""
+    minutes = float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
+    seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
+    print(f"seed {seed}, {minutes} minutes")
+    wishes = subscriptions(_SUBSCRIPTIONS)
+    store = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    with contextlib.closing(open_store(store)) as opened:
+        opened.create_many(wishes)
+    with (
+        NatsServer(tmp_path / "nats") as server,
+        CuttingProxy(server.port) as proxy,
+        disk_of_its_own(tmp_path / "disk", "24m") as disk,
+        Switch(
+            disk or tmp_path, write_route(tmp_path, ROUTE.format(url=proxy.url, store=store)), log=tmp_path
+        ) as switch,
+    ):
+        create_streams(server)
+        feed = Feed(server, _PER_SECOND)
+        scene = Scene(switch, server, proxy, store, disk, random.Random(seed))
+        feed.start()
+        deadline = time.monotonic() + minutes * 60
+        while time.monotonic() < deadline:
+            scene.wait_until_it_delivers()
+            time.sleep(scene.random.uniform(0, 4))
+            scene.draw()
+        count = feed.finish()
+        deliveries = expected(wishes, count)
+        _wait_for_the_rest(scene)
+        switch.signal_group(signal.SIGTERM)
+        assert switch.wait(120) == 0, switch.said()[-3000:]
+        books, refused = delivered(server)
+    print(f"faults {dict(scene.faults)}")
+    print(f"{scene.starts} starts; ends: {dict(scene.ends)}")
+    lost, twice = deliveries - books, books - deliveries
+    print(
+        f"{count:,} records, {sum(deliveries.values()):,} deliveries expected, {sum(books.values()):,} stored,"
+        f" {sum(lost.values())} lost, {sum(twice.values())} twice; {sum(refused.values()):,} dead letters of"
+        f" {scene.poisoned} bad subscriptions; published with {feed.failures} interruptions"
+    )
+
+    assert not lost, sorted(lost)[:20]
+    assert not twice, sorted(twice)[:20]
+    assert set(refused.values()) <= {1}, refused.most_common(20)
+
+
+def _switch(folder: Path, disk: Path | None, text: str) -> Switch:
+    return Switch(disk or folder, write_route(folder, text), log=folder)
+
+
+def _wait_for_the_rest(scene: Scene) -> None:
+    """Return when the route has committed all that there is."""
+    deadline = time.monotonic() + _QUIET_SECONDS
+    with Connection.open(scene.server.url) as connection:
+        end = stream_info(connection, "IN")["state"]["last_seq"] + 1
+    while _position(scene.switch.checkpoint) != end:
+        scene.keep_running()
+        assert time.monotonic() < deadline, (_position(scene.switch.checkpoint), end, scene.switch.said()[-3000:])
+        time.sleep(0.5)
+
+
+def _position(checkpoint: Path) -> int:
+    """Where the last committed micro-batch ends; 0 before there is one."""
+    numbers = [int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit()]
+    entry = checkpoint / "offsets" / str(max(numbers, default=-1))
+    # A power cut that is not mended yet has left an empty one.
+    last = entry.read_text().rpartition("\n")[2] if entry.exists() else ""
+    return int(json.loads(last)["IN"]) if last else 0

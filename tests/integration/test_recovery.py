@@ -1,0 +1,291 @@
+"""Runs that find their checkpoint torn, taken, or on a full disk, and go on exactly or say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from tests.integration.routes import Streams, wait_for, write_route
+from tests.integration.switch import running
+
+from turnout.conditions import kiwi
+from turnout.errors import RunError, StreamError
+from turnout.routes import Route
+from turnout.spark.running import job
+from turnout.subscriptions import Subscription, open_store
+from turnout.wire import Connection, create_stream, stream_info
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUTE = """
+name: recovered
+source: {{format: nats, servers: "{url}", stream: {source}, maxRecordsPerTrigger: {batch}}}
+value: {{format: json}}
+mappings: {{"in-{name}.>": "out-{name}.>"}}
+sink: {{format: nats, servers: "{url}", stream: {sink}}}
+{more}
+"""
+
+
+def text(streams: Streams, *, batch: int = 50, more: str = "") -> str:
+    names = {"url": streams.url, "source": streams.source, "sink": streams.sink, "name": streams.name}
+    return ROUTE.format(**names, batch=batch, more=more)
+
+
+def publish(streams: Streams, first: int, last: int) -> None:
+    streams.publish([(f"k.{n}", json.dumps({"n": n}).encode(), []) for n in range(first, last)])
+
+
+def books(streams: Streams) -> Counter[int]:
+    return Counter(json.loads(row["value"])["n"] for row in streams.delivered())
+
+
+def empty(*names: str) -> Callable[[Path], None]:
+    def damage(checkpoint: Path) -> None:
+        for name in names:
+            (checkpoint / name).write_bytes(b"")
+
+    return damage
+
+
+def spoil_checksums(checkpoint: Path) -> None:
+    for crc in checkpoint.rglob("*.crc"):
+        crc.write_bytes(b"crc\0\0\0\2\0\0\0\0\0")
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], int]] = {
+    "commit": (empty("commits/2"), 50),
+    "metadata": (empty("metadata"), 0),
+    "checksums": (spoil_checksums, 0),
+    "all of the last": (empty("offsets/2", "commits/2", "metadata", "offsets/.2.crc", ".metadata.crc"), 50),
+}
+"""What a power cut leaves, and how many of the records that were done are then done again."""
+
+
+def test_a_torn_checkpoint(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """The run goes on exactly: what is not known to be done is done again, and stored once."""
+    route = Route.parse(text(streams), {})
+    publish(streams, 0, 150)
+    job.run(route, spark, once=True, checkpoint=tmp_path / "whole")
+    for place, (name, (damage, again)) in enumerate(DAMAGES.items()):
+        checkpoint = tmp_path / name.replace(" ", "-")
+        shutil.copytree(tmp_path / "whole", checkpoint)
+        damage(checkpoint)
+        publish(streams, 150 + place, 151 + place)
+
+        result = job.run(route, spark, once=True, checkpoint=checkpoint)
+
+        assert (name, result.counts.read) == (name, again + place + 1)
+        assert books(streams) == Counter(range(151 + place))
+
+
+def test_an_index_that_is_cut_off(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """The files of the subscriptions' index that cannot be opened any more are built from the store again."""
+    url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    with contextlib.closing(open_store(url)) as store:
+        store.create(Subscription(destinations=(streams.out("x"),), condition=kiwi("subject", "*"), id="all"))
+    route = Route.parse(text(streams, more=f'subscriptions: {{store: "{url}"}}'), {})
+    publish(streams, 0, 10)
+    job.run(route, spark, once=True, checkpoint=tmp_path / "c")
+    publish(streams, 10, 20)
+    for name in ("segment-*.index", "revision-*.json", "store"):
+        for file in (tmp_path / "c" / "subscriptions").glob(name):
+            file.write_bytes(file.read_bytes()[:40])
+    # The last micro-batch is done again, with a revision of which only the torn files are there.
+    (tmp_path / "c" / "commits" / "0").write_bytes(b"")
+
+    result = job.run(route, spark, once=True, checkpoint=tmp_path / "c")
+
+    assert result.counts.read == 20
+    assert books(streams) == Counter(range(20))
+
+
+def test_two_runs_on_one_checkpoint(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """The second says who is the first, and the first is not disturbed."""
+    route = Route.parse(text(streams), {})
+    publish(streams, 0, 10)
+    stop = threading.Event()
+    first = threading.Thread(target=lambda: job.run(route, spark, checkpoint=tmp_path / "c", stop=stop))
+    first.start()
+    try:
+        wait_for(lambda: streams.stored(streams.sink) == 10)
+        with pytest.raises(RunError, match=r"another run has the checkpoint .*: process \d+ on .*, since 20"):
+            job.run(route, spark, once=True, checkpoint=tmp_path / "c")
+        publish(streams, 10, 20)
+        wait_for(lambda: streams.stored(streams.sink) == 20)
+    finally:
+        stop.set()
+        first.join(60)
+
+    assert job.run(route, spark, once=True, checkpoint=tmp_path / "c").counts.read == 0
+
+
+def test_an_empty_stream(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """``--once`` has nothing to do and ends."""
+    result = job.run(Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c")
+
+    assert set(result.counts.as_dict().values()) == {0}
+    assert result.counts.conserved
+    assert not result.stopped
+
+
+def test_a_clock_that_is_set(
+    spark: SparkSession, streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour back, then a day on: the run delivers as ever, and its times are those that passed."""
+    wall, steps = time.time, iter(range(10**6))
+    monkeypatch.setattr(time, "time", lambda: wall() + (-3600 if next(steps) % 2 else 86400))
+    publish(streams, 0, 150)
+    told: list[job.Progress] = []
+    begun = time.monotonic()
+
+    result = job.run(
+        Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c", on_progress=told.append
+    )
+
+    passed = time.monotonic() - begun
+    assert books(streams) == Counter(range(150))
+    assert 0 < result.seconds <= passed
+    assert 0 <= told[0].seconds <= told[1].seconds <= told[2].seconds == pytest.approx(result.seconds)
+    assert all(0 <= one.batch_seconds <= passed for one in told)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of its own, mounted with the size that it is called with, and again with another."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = False
+
+    def mount(size: str) -> Path:
+        nonlocal mounted
+        again = "remount," if mounted else ""
+        command = ["mount", "-t", "tmpfs", "-o", f"{again}size={size}", "tmpfs", str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+        mounted = True
+        return place
+
+    yield mount
+    if mounted:
+        # Workers that live on have files of the index there mapped.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk(spark: SparkSession, streams: Streams, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
+    """The run says which disk is full; with room again it goes on, and nothing is lost or stored twice."""
+    url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    with contextlib.closing(open_store(url)) as store:
+        store.create(Subscription(destinations=(streams.out("x"),), condition=kiwi("subject", "*"), id="all"))
+    route = Route.parse(text(streams, batch=10, more=f'subscriptions: {{store: "{url}"}}'), {})
+    publish(streams, 0, 200)
+    checkpoint = small_disk("128k") / "checkpoint"
+    with pytest.raises(RunError, match=r"route recovered failed: the disk of the checkpoint, .*, is full; make room"):
+        job.run(route, spark, once=True, checkpoint=checkpoint)
+    small_disk("8m")
+
+    result = job.run(route, spark, once=True, checkpoint=checkpoint)
+
+    assert 0 < result.counts.read < 200
+    assert books(streams) == Counter(range(200))
+
+
+def test_files_as_they_come_done_again(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """A micro-batch of files is matched again with the revision that the checkpoint notes for it."""
+    late = f"late-{streams.name}"
+    url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    with contextlib.closing(open_store(url)) as store:
+        store.create(Subscription(destinations=(f"{late}.early",), condition=kiwi("town", "Oulu"), id="early"))
+    route = Route.parse(
+        f"""
+name: files
+source: {{format: json, path: "{tmp_path / "in"}", stream: true}}
+value: {{format: json}}
+subscriptions: {{store: "{url}", metadata: {{town: value.town}}}}
+sink: {{format: nats, servers: "{streams.url}"}}
+""",
+        {},
+    )
+    place_file(tmp_path, 1)
+    with pytest.raises((RunError, StreamError)):
+        # No stream takes the message yet.
+        job.run(route, spark, once=True, checkpoint=tmp_path / "c")
+    noted = (tmp_path / "c" / "revisions" / "0").read_text()
+    with contextlib.closing(open_store(url)) as store:
+        store.delete("early")
+        store.create(Subscription(destinations=(streams.out("new"),), condition=kiwi("town", "Oulu"), id="new"))
+    with Connection.open(streams.url) as connection:
+        create_stream(connection, {"name": late, "subjects": [f"{late}.>"], "storage": "memory"})
+    place_file(tmp_path, 2)
+
+    result = job.run(route, spark, once=True, checkpoint=tmp_path / "c")
+
+    with Connection.open(streams.url) as connection:
+        again = stream_info(connection, late)["state"]["messages"]
+    assert (tmp_path / "c" / "revisions" / "0").read_text() == noted != (tmp_path / "c" / "revisions" / "1").read_text()
+    assert again == 1
+    assert books(streams) == Counter([2])
+    assert result.counts.read == 2
+
+
+def place_file(folder: Path, n: int) -> None:
+    """A file of one record, which is there whole or not at all."""
+    (folder / "in").mkdir(exist_ok=True)
+    value = json.dumps({"n": n, "town": "Oulu"})
+    part = folder / f"{n}.part"
+    part.write_text(json.dumps({"topic": "in.x", "partition": 0, "offset": n, "value": value}) + "\n")
+    part.rename(folder / "in" / f"{n}.json")
+
+
+def test_the_jvm_is_killed(streams: Streams, tmp_path: Path) -> None:
+    """The command ends with one sentence and 1; run again, it goes on exactly."""
+    publish(streams, 0, 2000)
+    route = write_route(tmp_path, text(streams))
+    with running(tmp_path, route) as switch:
+        wait_for(lambda: streams.stored(streams.sink) > 100, 120)
+        jvm = switch.jvm()
+        assert jvm is not None
+        jvm.kill()
+        code = switch.wait(60)
+    lines = [line for line in switch.said().splitlines() if not line.startswith("batch ")]
+
+    assert code == 1
+    assert lines == [
+        "turnout: route recovered failed: Spark's JVM ended by SIGKILL; run it again: it goes on from its checkpoint"
+    ]
+    assert streams.stored(streams.sink) < 2000
+
+
+def test_sigterm_to_all_processes(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    """As a supervisor stops a service: the run ends after its micro-batch, with its counts and 0."""
+    publish(streams, 0, 2000)
+    route = write_route(tmp_path, text(streams))
+    with running(tmp_path, route, "--json") as switch:
+        wait_for(lambda: streams.stored(streams.sink) > 100, 120)
+        for process in switch.all():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        code = switch.wait(60)
+    report = json.loads(switch.said())
+    at_the_stop = streams.stored(streams.sink)
+
+    assert code == 0
+    assert report["stopped"]
+    assert report["counts"]["messages"] == at_the_stop < 2000
+
+    rest = job.run(Route.load(route), spark, once=True, checkpoint=switch.checkpoint)
+
+    assert rest.counts.messages == 2000 - at_the_stop
+    assert books(streams) == Counter(range(2000))

@@ -1,0 +1,247 @@
+"""``turnout serve`` as a process: real Spark, a real nats-server, and what a person would ask of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.routes import Streams, command, turnout, wait_for
+
+from turnout.embedded import NatsServer
+from turnout.embedded.nats_server import free_port
+
+ROUTE = """
+name: {name}
+source: {{format: nats, servers: "{url}", stream: {source}, reconnectTimeout: 2}}
+mappings: {{"in-{prefix}.>": "out-{prefix}.>"}}
+sink: {{format: nats, servers: "{url}", stream: {sink}, reconnectTimeout: 2}}
+"""
+SECONDS = 120.0
+
+
+class Served:
+    """A server process over a folder of routes, and the nats-server that they read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "routes"
+        self.folder.mkdir()
+        self.nats_folder = folder / "nats"
+        self.nats_folder.mkdir()
+        self.nats_port = free_port()
+        self.nats = NatsServer(self.nats_folder, port=self.nats_port)
+        self.nats.start()
+        self.streams = {name: Streams(self.nats.url) for name in ("first", "second")}
+        for name, streams in self.streams.items():
+            streams.create()
+            self.write(name)
+        (self.folder / "turnout.yaml").write_text(
+            "spark: {master: 'local[2]'}\nrestarts: {pause: 200ms, longest: 1s}\nlisten: '127.0.0.1:0'\n"
+        )
+        self.process = subprocess.Popen(
+            command("serve", str(self.folder)), stderr=subprocess.PIPE, text=True, env={**os.environ}
+        )
+        self.url = ""
+        self.log: list[str] = []
+        self.reader = threading.Thread(target=self._read_log, daemon=True)
+        self.reader.start()
+        wait_for(lambda: bool(self.url) or self.process.poll() is not None, SECONDS)
+        assert self.url, "".join(self.log)
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if line.startswith("serving on "):
+                self.url = line.split()[-1]
+
+    def write(self, name: str) -> None:
+        streams = self.streams[name]
+        text = ROUTE.format(name=name, url=self.nats.url, source=streams.source, sink=streams.sink, prefix=streams.name)
+        (self.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+    def publish(self, name: str, count: int) -> None:
+        self.streams[name].publish([(f"a.{n}", b"{}", ()) for n in range(count)])
+
+    def ask(self, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+        request = urllib.request.Request(f"{self.url}{path}", method=method)
+        if method != "GET":
+            request.data = json.dumps(body or {}).encode()
+            request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.loads(refused.read())
+
+    def route(self, name: str) -> dict[str, Any]:
+        return self.ask(f"/v1/routes/{name}")[1]
+
+    def wait_state(self, name: str, state: str) -> None:
+        wait_for(lambda: self.route(name)["state"] == state, SECONDS)
+
+    def wait_read(self, name: str, count: int) -> None:
+        wait_for(lambda: self.route(name)["counts"]["read"] >= count, SECONDS)
+
+    def metrics(self) -> dict[tuple[str, str, str], float]:
+        """Samples by name, route, and the label that is left."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as response:
+            text = response.read().decode()
+        return {
+            (
+                one.name,
+                one.labels.get("route", ""),
+                one.labels.get("outcome", "") or one.labels.get("stream", ""),
+            ): one.value
+            for family in text_string_to_metric_families(text)
+            for one in family.samples
+        }
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            assert self.process.stderr is not None
+            self.reader.join(10)
+            self.process.stderr.close()
+            self.nats.stop()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"))
+    yield served
+    served.close()
+
+
+def test_two_routes_run_and_the_scraped_sums_are_the_final_counts(served: Served) -> None:
+    """Each route delivers its own stream; metrics, REST and the streams agree, and nothing is left to do."""
+    for name, count in (("first", 700), ("second", 300)):
+        served.publish(name, count)
+    for name, count in (("first", 700), ("second", 300)):
+        served.wait_read(name, count)
+        wait_for(lambda name=name: (served.route(name)["lag"] or {}).get("seconds") == 0.0, SECONDS)
+
+        streams, metrics = served.streams[name], served.metrics()
+
+        assert streams.stored(streams.sink) == count
+        assert metrics["turnout_route_records_total", name, "delivered"] == count
+        assert (
+            sum(
+                value
+                for (sample, route, _), value in metrics.items()
+                if (sample, route) == ("turnout_route_records_total", name)
+            )
+            == count
+        )
+        assert metrics["turnout_route_messages_total", name, ""] == count
+        assert metrics["turnout_route_lag_records", name, streams.source] == 0
+        assert metrics["turnout_route_up", name, ""] == 1
+    assert served.ask("/ready") == (200, {"ready": True, "problems": {}})
+
+
+def test_a_poisoned_file_stops_nothing(served: Served) -> None:
+    """A new file that is wrong and a file that becomes wrong show their mistakes; both routes go on."""
+    before = {name: served.route(name)["counts"]["read"] for name in served.streams}
+    (served.folder / "poison.yaml").write_text("name: poison\nsource: {format: carrier-pigeon}\n")
+    file = served.folder / "first.yaml"
+    text = file.read_text()
+    file.write_text(text + "unknwon: 1\n")
+    wait_for(lambda: served.ask("/v1/routes/poison")[0] == 200 and bool(served.route("first")["mistakes"]), SECONDS)
+    for name in served.streams:
+        served.publish(name, 10)
+        served.wait_read(name, before[name] + 10)
+
+    poisoned, first = served.route("poison"), served.route("first")
+    (served.folder / "poison.yaml").unlink()
+    file.write_text(text)
+
+    assert (poisoned["state"], first["state"]) == ("invalid", "running")
+    assert "carrier-pigeon" in json.dumps(poisoned["mistakes"])
+    wait_for(lambda: served.ask("/v1/routes/poison")[0] == 404 and not served.route("first")["mistakes"], SECONDS)
+
+
+def test_a_paused_route_goes_on_where_it_stopped(served: Served) -> None:
+    """What is published during a pause is read after it, once; the other route does not wait."""
+    read, other = (served.route(name)["counts"]["read"] for name in ("first", "second"))
+    assert served.ask("/v1/routes/first/pause", "POST")[0] == 202
+    served.wait_state("first", "paused")
+    for name in served.streams:
+        served.publish(name, 20)
+    served.wait_read("second", other + 20)
+    assert served.route("first")["counts"]["read"] == read
+
+    assert served.ask("/v1/routes/first/resume", "POST")[0] == 202
+    served.wait_read("first", read + 20)
+
+    streams = served.streams["first"]
+    assert served.route("first")["counts"]["read"] == read + 20
+    assert served.ask("/v1/routes/first/offsets")[1]["next"] == {streams.source: streams.stored(streams.source) + 1}
+
+
+def test_reset_offsets_are_read_from_again_exactly(served: Served) -> None:
+    """From a sequence on, every message is read again and none before it; only a paused route can be reset."""
+    streams = served.streams["second"]
+    last, read = streams.stored(streams.source), served.route("second")["counts"]["read"]
+    assert served.ask("/v1/routes/second/offsets", "PUT", {"to": "earliest"})[0] == 409
+    served.ask("/v1/routes/second/pause", "POST")
+    served.wait_state("second", "paused")
+
+    status, answer = served.ask("/v1/routes/second/offsets", "PUT", {"to": last - 99})
+    served.ask("/v1/routes/second/resume", "POST")
+    served.wait_read("second", read + 100)
+    wait_for(lambda: served.ask("/v1/routes/second/offsets")[1]["next"] == {streams.source: last + 1}, SECONDS)
+
+    assert (status, answer["begins_at"]) == (200, {streams.source: last - 99})
+    assert served.route("second")["counts"]["read"] == read + 100
+    # The same messages have the same ids: the stream stores none of them twice.
+    assert streams.stored(streams.sink) == last
+
+
+def test_a_server_that_goes_away_turns_ready_red_and_back(served: Served) -> None:
+    """While nats-server is dead the reason is told; when it is back, routes deliver again without anybody's help."""
+    read = served.route("first")["counts"]["read"]
+    served.nats.stop(kill=True)
+    wait_for(lambda: served.ask("/ready")[0] == 503, SECONDS)
+    problems = served.ask("/ready")[1]["problems"]
+
+    served.nats.start()
+    wait_for(lambda: served.ask("/ready")[0] == 200, SECONDS)
+    served.publish("first", 5)
+    served.wait_read("first", read + 5)
+
+    assert set(problems) == {"route first", "route second"}
+    assert str(served.nats_port) in problems["route first"]
+
+
+def test_a_run_prints_a_line_for_each_micro_batch(tmp_path: Path) -> None:
+    """With --json-lines each line stands for itself, and the last one is what --json prints."""
+    with NatsServer() as nats:
+        streams = Streams(nats.url)
+        streams.create()
+        streams.publish([(f"a.{n}", b"{}", ()) for n in range(30)])
+        text = ROUTE.format(
+            name="lines", url=nats.url, source=streams.source, sink=streams.sink, prefix=streams.name
+        ).replace("reconnectTimeout: 2", "maxRecordsPerTrigger: 10", 1)
+        route = tmp_path / "route.yaml"
+        route.write_text(text)
+
+        done = turnout("run", str(route), "--once", "--json-lines", "--master", "local[2]")
+
+    assert done.returncode == 0, done.stderr
+    *batches, end = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["counts"]["read"] for line in batches] == [10, 20, 30]
+    assert (end["counts"]["delivered"], end["conserved"], end["batches"]) == (30, True, 3)

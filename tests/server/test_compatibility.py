@@ -1,0 +1,115 @@
+"""What a change of a route means for its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from turnout.routes import Route
+from turnout.server.compatibility import compatibility, is_safe
+
+NATS = {
+    "name": "r",
+    "source": {"format": "nats", "servers": ["nats://u:p@a:4222", "nats://b:4222"], "stream": ["A", "B"]},
+    "sink": {"format": "nats", "servers": "nats://a:4222"},
+}
+KAFKA = {**NATS, "source": {"format": "kafka", "servers": "k:9092", "topics": ["x", "y"]}}
+FILES = {**NATS, "source": {"format": "json", "path": "in", "stream": True}}
+
+
+def route(document: dict[str, object], file: Path | None = None, **changes: object) -> Route:
+    """A route, with changes of its source as ``source_key`` and of itself by their keys."""
+    source = dict(document["source"])  # type: ignore[call-overload]
+    whole = {**document, "source": source}
+    for name, value in changes.items():
+        if name.startswith("source_"):
+            source[name.removeprefix("source_")] = value
+        else:
+            whole[name] = value
+    return Route.parse(yaml.safe_dump(whole), {}, file=file)
+
+
+SAFE = [
+    (NATS, {"source_servers": "nats://b:4222"}, "source.servers"),
+    (NATS, {"source_stream": ["A", "B", "C"]}, "source.stream"),
+    (NATS, {"source_filterSubject": "a.>"}, "source.filterSubject"),
+    (NATS, {"source_maxRecordsPerTrigger": 5}, "source.maxRecordsPerTrigger"),
+    (NATS, {"source_start": "latest"}, "source.start"),
+    (NATS, {"source_password": "x", "source_user": "y"}, "source.user"),
+    (NATS, {"value": {"format": "json"}}, "value"),
+    (NATS, {"key": {"format": "string"}}, "key"),
+    (NATS, {"mappings": {"a": "b"}}, "mappings"),
+    (NATS, {"transforms": [{"name": "t", "type": "InsertHeader", "header": "h", "value.literal": "v"}]}, "transforms"),
+    (NATS, {"errors": {"tolerance": "all"}}, "transforms"),
+    (NATS, {"cluster": "west"}, "cluster"),
+    (NATS, {"subscriptions": {"store": "memory://a"}}, "subscriptions"),
+    (NATS, {"deadLetter": {"topic": "dead"}}, "deadLetter"),
+    (NATS, {"trigger": {"processingTime": "1 second"}}, "trigger"),
+    (NATS, {"spark": {"spark.sql.shuffle.partitions": "3"}}, "spark"),
+    (NATS, {"sink": {"format": "json", "path": "out"}}, "sink"),
+    (KAFKA, {"source_maxRecordsPerTrigger": 5}, "source.maxRecordsPerTrigger"),
+    (FILES, {"source_maxFilesPerTrigger": 5}, "source.maxFilesPerTrigger"),
+]
+UNSAFE = [
+    (NATS, {"name": "other"}, "name"),
+    (NATS, {"checkpoint": "elsewhere"}, "checkpoint"),
+    (NATS, {"source_servers": "nats://c:4222"}, "source.servers"),
+    (NATS, {"source_stream": "A"}, "source.stream"),
+    (NATS, {"source_stream": ["A", "C"]}, "source.stream"),
+    (NATS, {"source_domain": "hub"}, "source.apiPrefix"),
+    (NATS, {"source": KAFKA["source"]}, "source.format"),
+    (KAFKA, {"source_topics": ["x"]}, "source.topics"),
+    (KAFKA, {"source_topics": ["x", "y", "z"]}, "source.topics"),
+    (KAFKA, {"source_servers": "l:9092"}, "source.servers"),
+    (FILES, {"source_path": "other"}, "source.path"),
+    (FILES, {"source_format": "csv"}, "source.format"),
+    (FILES, {"source_stream": False}, "source.stream"),
+]
+
+
+@pytest.mark.parametrize(("document", "changes", "place"), SAFE, ids=[f"{case[2]}-{n}" for n, case in enumerate(SAFE)])
+def test_what_leaves_places_alone_is_safe(document: dict[str, object], changes: dict[str, object], place: str) -> None:
+    """Work on records has no state, and options of a source do not change what its places mean."""
+    differences = compatibility(route(document), route(document, **changes))
+
+    assert is_safe(differences)
+    assert place in [change.change for change in differences]
+    assert all(change.reason for change in differences)
+
+
+@pytest.mark.parametrize(
+    ("document", "changes", "place"), UNSAFE, ids=[f"{case[2]}-{n}" for n, case in enumerate(UNSAFE)]
+)
+def test_what_places_mean_nothing_to_needs_a_new_checkpoint(
+    document: dict[str, object], changes: dict[str, object], place: str
+) -> None:
+    """Another source, another stream, another cluster: the change is named, with the reason."""
+    differences = compatibility(route(document), route(document, **changes))
+
+    assert [change.change for change in differences if not change.safe] == [place]
+    assert all(change.reason for change in differences)
+
+
+@pytest.mark.parametrize("document", [NATS, KAFKA, FILES])
+def test_routes_that_say_the_same_differ_in_nothing(document: dict[str, object]) -> None:
+    """The order of topics is nothing either."""
+    assert compatibility(route(document), route(document)) == []
+    assert compatibility(route(KAFKA), route(KAFKA, source_topics="y, x")) == []
+
+
+def test_credentials_in_an_address_are_not_the_address(tmp_path: Path) -> None:
+    """Another password is another way in, and no other cluster; it is not repeated."""
+    differences = compatibility(route(NATS), route(NATS, source_servers=["nats://u:secret@a:4222", "nats://b:4222"]))
+
+    assert is_safe(differences)
+    assert "secret" not in repr(differences)
+
+
+def test_a_file_in_another_folder_has_another_checkpoint(tmp_path: Path) -> None:
+    """The checkpoint lies beside the file, unless the route says where."""
+    old, new = route(NATS, tmp_path / "a" / "r.yaml"), route(NATS, tmp_path / "b" / "r.yaml")
+
+    assert [change.change for change in compatibility(old, new)] == ["checkpoint"]
+    assert compatibility(old, route(NATS, tmp_path / "a" / "renamed.yaml")) == []

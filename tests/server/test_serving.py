@@ -1,0 +1,140 @@
+"""A whole server on real sockets, without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.certificates import make_certificates
+from tests.server.conftest import route_text, wait_for
+from tests.server.fakes import FakeRunner
+from turnout.conditions import kiwi
+from turnout.errors import ConfigError, RunError
+from turnout.rpc.client import RemoteStore
+from turnout.server.config import ServerConfig
+from turnout.server.logs import JsonLines
+from turnout.server.serving import Server
+from turnout.subscriptions import Subscription
+
+
+@contextmanager
+def serving(folder: Path, runner: FakeRunner | None = None, **given: Any) -> Iterator[Server]:
+    config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms", **given})
+    with Server(config, [folder], runner_of=lambda *_: runner or FakeRunner()) as server:
+        yield server
+
+
+def get(server: Server, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, Any]:
+    request = urllib.request.Request(server.url + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.loads(refused.read())
+
+
+def test_files_are_followed_and_everything_ends_in_order(tmp_path: Path) -> None:
+    """A new route starts by itself; the end waits for runs, and listeners to events do not hold it up."""
+    (tmp_path / "a.yaml").write_text(route_text("a"))
+    runner = FakeRunner()
+    with serving(tmp_path, runner) as server:
+        listening = urllib.request.urlopen(server.url + "/v1/events?after=0", timeout=30)
+        (tmp_path / "b.yaml").write_text(route_text("b"))
+        wait_for(lambda: runner.runs["b"])
+        assert [one["name"] for one in get(server, "/v1/routes")[1]["items"]] == ["a", "b"]
+        runner.runs["b"][0].deliver(5)
+    heard = listening.read().decode()
+    listening.close()
+
+    assert runner.closed
+    assert all(run.stop.is_set() for runs in runner.runs.values() for run in runs)
+    assert "event: route.state" in heard
+    assert "event: route.progress" in heard
+    with serving(tmp_path) as server:
+        assert sum(one["counts"]["read"] for one in get(server, "/v1/routes/b/history")[1]) == 5
+
+
+def test_rest_and_grpc_share_subscriptions_and_their_index(tmp_path: Path) -> None:
+    """What one takes the other has at once; metrics count both."""
+    with serving(tmp_path, store="memory://shared", grpc={"listen": "127.0.0.1:0"}) as server:
+        store = RemoteStore.open(f"grpc://127.0.0.1:{server.grpc_port}")
+        id_ = store.create(Subscription(["d"], kiwi("subject", "orders*")))
+
+        assert get(server, f"/v1/subscriptions/{id_}")[1]["condition_text"] == "subject:orders*"
+        store.close()
+        with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
+            assert "turnout_rpc_calls_total" in answer.read().decode()
+
+
+def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
+    """One configuration: without the authority or the token nobody gets in."""
+    certificates = make_certificates(tmp_path)
+    (tmp_path / "tokens").write_text("sesame\n")
+    tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/server.key"}
+    given = {"tls": tls, "tokens": str(tmp_path / "tokens"), "store": "memory://tls", "grpc": {"listen": "127.0.0.1:0"}}
+    (tmp_path / "routes").mkdir()
+    with serving(tmp_path / "routes", **given) as server:
+        trusting = ssl.create_default_context(cafile=f"{certificates}/ca.pem")
+        assert server.url.startswith("https://")
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            get(server, "/v1/routes")
+        assert get(server, "/v1/routes", trusting)[0] == 401
+        assert get(server, "/v1/routes", trusting, Authorization="Bearer sesame")[0] == 200
+        authority = (certificates / "ca.pem").read_bytes()
+        address = f"localhost:{server.grpc_port}"
+        with grpc.secure_channel(address, grpc.ssl_channel_credentials(authority)) as channel:
+            call = channel.unary_unary("/subscriptions.Service/Read", lambda _: b"", bytes)
+            with pytest.raises(grpc.RpcError) as refused:
+                call(b"")
+        assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_an_address_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
+    """And leaves nothing behind: the state folder can be had again."""
+    with serving(tmp_path) as server:
+        config = ServerConfig.model_validate({"listen": f"127.0.0.1:{server.port}", "state": str(tmp_path / "other")})
+        runner = FakeRunner()
+        with pytest.raises(ConfigError, match="cannot listen"), Server(config, [tmp_path], runner_of=lambda *_: runner):
+            pass
+        assert not (tmp_path / "other").exists()
+
+
+def test_a_certificate_of_another_key_is_told_at_the_start(tmp_path: Path) -> None:
+    """And not to the first who connects."""
+    certificates = make_certificates(tmp_path)
+    tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/client.key"}
+    (tmp_path / "routes").mkdir()
+    with pytest.raises(ConfigError, match="tls"), serving(tmp_path / "routes", tls=tls):
+        pass
+
+
+def test_a_server_whose_runner_is_gone_ends_with_the_reason(tmp_path: Path) -> None:
+    """So that what started it starts it again."""
+    runner = FakeRunner()
+    with serving(tmp_path, runner) as server:
+        runner.lives = False
+        with pytest.raises(RunError, match="started again"):
+            server.wait(threading.Event())
+
+
+def test_a_log_for_programs_is_an_object_a_line() -> None:
+    """With the exception where there is one, and without what must not be shown."""
+    failure = RunError("no server of nats://ann:secret@a answers")
+    record = logging.LogRecord("turnout.server", logging.ERROR, "f", 1, "route %s", ("a",), (RunError, failure, None))
+    record.route = "a"
+
+    line = json.loads(JsonLines().format(record))
+
+    assert (line["level"], line["message"], line["route"]) == ("error", "route a", "a")
+    assert "secret" not in line["exception"]

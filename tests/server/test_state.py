@@ -1,0 +1,84 @@
+"""What outlives the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turnout.engine.counts import Counts
+from turnout.errors import TurnoutError
+from turnout.server.config import RetentionPart
+from turnout.server.state import Reset, State
+
+
+def opened(folder: Path, now: float = 1e9, **retention: object) -> State:
+    return State(folder, RetentionPart.model_validate(retention), clock=lambda: now)
+
+
+def test_everything_is_there_again_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """Versions, pauses, resets, counts and events of a process are those of the next."""
+    folder = tmp_path / "state"
+    with opened(folder) as state:
+        state.add_revision("r", digest="d1", text="one", file="r.yaml", who="file")
+        state.add_revision("r", digest="d2", text="two", file="r.yaml", who="ann")
+        state.pause("r", "ann")
+        state.reset("r", {"S": 5})
+        state.add_counts("r", Counts(read=2, delivered=2), 1e9)
+        state.add_event("route.state", "r", {"state": "running"})
+        assert {file.stat().st_mode & 0o077 for file in (folder, *folder.iterdir())} == {0}
+
+    with opened(folder) as state:
+        assert [(one.digest, one.who) for one in state.revisions("r")] == [("d2", "ann"), ("d1", "file")]
+        pause = state.paused("r")
+        assert pause is not None
+        assert (pause.who, pause.at) == ("ann", 1e9)
+        assert state.reset_of("r") == Reset({"S": 5}, True)
+        assert [one.counts.read for one in state.counts("r")] == [2]
+        assert [one.detail for one in state.events()] == [{"state": "running"}]
+
+
+def test_one_server_has_a_folder_at_a_time(tmp_path: Path) -> None:
+    """Two would both start its routes."""
+    with opened(tmp_path), pytest.raises(TurnoutError, match="another server"):
+        opened(tmp_path)
+    opened(tmp_path).close()
+
+
+def test_counts_add_up_by_minute_and_are_kept_for_so_long(tmp_path: Path) -> None:
+    """Whatever writes them, and whenever."""
+    with opened(tmp_path, now=6000.0, counts="1h") as state:
+        for at, read in ((2300, 1), (3000, 2), (3059, 3), (3060, 4)):
+            state.add_counts("r", Counts(read=read), at)
+        state.add_counts("other", Counts(read=9), 3000)
+
+        assert [(one.at, one.counts.read) for one in state.counts("r")] == [(3000, 5), (3060, 4)]
+        assert [one.at for one in state.counts("r", since=3001)] == [3060]
+
+
+def test_versions_and_events_are_bounded(tmp_path: Path) -> None:
+    """The oldest go; the same version twice is one."""
+    with opened(tmp_path, revisions=2, events=100) as state:
+        for number in (1, 2, 3, 3):
+            state.add_revision("r", digest=f"d{number}", text="", file="f", who="file")
+        for number in range(450):
+            state.add_event("kind", "r", {"n": number})
+        ids = [one.id for one in state.events()]
+
+        assert [one.digest for one in state.revisions("r")] == ["d3", "d2"]
+        assert ids[-1] == 450
+        assert len(ids) <= 350
+        assert [one.detail["n"] for one in state.events(after=448)] == [448, 449]
+
+
+def test_a_route_that_is_gone_leaves_no_pause_and_no_reset(tmp_path: Path) -> None:
+    """A later one of its name begins as it says itself; its versions stay, as its checkpoint does."""
+    with opened(tmp_path) as state:
+        state.add_revision("r", digest="d", text="", file="f", who="file")
+        state.pause("r", "ann")
+        state.reset("r", None, pending=False)
+
+        state.forget("r")
+
+        assert (state.paused("r"), state.reset_of("r")) == (None, None)
+        assert state.newest_revision("r") is not None

@@ -1,0 +1,131 @@
+"""How far routes are behind, and whether their servers answer; on a real nats-server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.routes import Streams
+from tests.server.conftest import Bench, client_of
+from tests.server.test_offsets import checkpoint
+from turnout.embedded import NatsServer
+from turnout.routes import Route
+from turnout.server.sources import resolved
+from turnout.server.supervisor import Phase
+
+ROUTE = """name: a
+source: {{format: nats, servers: "{url}", stream: {source}}}
+sink: {{format: nats, servers: "{url}"}}
+"""
+
+
+@pytest.fixture
+def streams(nats_server: NatsServer) -> Iterator[Streams]:
+    streams = Streams(nats_server.url)
+    streams.create()
+    yield streams
+    streams.delete()
+
+
+def start(bench: Bench, streams: Streams) -> None:
+    bench.write("a", ROUTE.format(url=streams.url, source=streams.source))
+    bench.routes.look()
+    bench.run_of("a")
+
+
+def test_the_lag_is_what_the_checkpoint_has_not_done(bench: Bench, streams: Streams) -> None:
+    """Records by stream, and the age of the oldest of them."""
+    start(bench, streams)
+    streams.publish([(f"a.{n}", b"x", ()) for n in range(10)])
+    bench.survey.look()
+    all_of_them = bench.survey.lag("a")
+    folder = bench.routes.entry("a").checkpoint
+    assert folder is not None
+    checkpoint(folder, f'{{"{streams.source}": 8}}')
+    bench.survey.look()
+    three = bench.survey.lag("a")
+    checkpoint(folder.with_name("new"), f'{{"{streams.source}": 11}}')
+    folder.rename(folder.with_name("old"))
+    folder.with_name("new").rename(folder)
+    bench.survey.look()
+
+    assert all_of_them is not None
+    assert all_of_them.records == {streams.source: 10}
+    assert all_of_them.seconds is not None
+    assert three is not None
+    assert three.records == {streams.source: 3}
+    assert bench.survey.lag("a").records == {streams.source: 0}
+    assert bench.survey.lag("a").seconds == 0.0
+
+
+def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: Streams, tmp_path: Path) -> None:
+    """With the reason, without the credentials; other routes are not concerned."""
+    client = client_of(bench)
+    start(bench, streams)
+    assert client.get("/ready").json()["problems"] == {"routes": "the server is starting"}
+    bench.survey.look()
+    assert client.get("/ready").status_code == 200
+    bench.write(
+        "b",
+        "name: b\nsource: {format: nats, servers: 'nats://u:secret@127.0.0.1:1', stream: X}\n"
+        "sink: {format: nats, servers: 'nats://127.0.0.1:1'}\n",
+    )
+    bench.write("c", ROUTE.format(url=streams.url, source="NOWHERE").replace("name: a", "name: c"))
+    bench.write(
+        "d", "name: d\nsource: {format: kafka, servers: '127.0.0.1:1', topics: x}\nsink: {format: json, path: x}\n"
+    )
+    bench.routes.look()
+    for name in "bcd":
+        bench.run_of(name)
+    bench.survey.look()
+    answer = client.get("/ready")
+
+    assert answer.status_code == 503
+    assert set(answer.json()["problems"]) == {"route b", "route c", "route d"}
+    assert "127.0.0.1:1" in answer.json()["problems"]["route b"]
+    assert "secret" not in answer.text
+    assert client.get("/v1/routes/c").json()["problem"] == answer.json()["problems"]["route c"]
+    for name in "bcd":
+        bench.routes.pause(name, who="ann")
+        bench.wait_phase(name, Phase.PAUSED)
+    bench.survey.look()
+    assert client.get("/ready").status_code == 200
+
+
+def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> None:
+    """So that whoever started it starts it again."""
+    client = client_of(bench)
+    assert client.get("/live").status_code == 200
+    bench.runner.lives = False
+
+    assert (client.get("/live").status_code, client.get("/ready").status_code) == (503, 503)
+
+
+def test_a_place_is_made_exact_when_it_is_named(streams: Streams) -> None:
+    """What is the latest now is not the latest when the route goes on."""
+    streams.publish([(f"a.{n}", b"x", ()) for n in range(4)])
+    route = Route.parse(ROUTE.format(url=streams.url, source=streams.source))
+
+    assert resolved(route, "latest") == {streams.source: 5}
+    assert resolved(route, "earliest") == {streams.source: 1}
+    assert resolved(route, "2000-01-01T00:00:00+00:00") == {streams.source: 1}
+    assert resolved(route, {streams.source: 3}) == {streams.source: 3}
+
+
+def test_a_message_is_explained_by_its_place(bench: Bench, streams: Streams) -> None:
+    """Stream and sequence; a place where nothing is, and a stream of somebody else, are said so."""
+    start(bench, streams)
+    streams.publish([("a.1", b'{"n": 1}', [("Kind", "odd")])])
+    client = client_of(bench)
+    ask = lambda at: client.post("/v1/routes/a/explain", json={"at": at})  # noqa: E731
+
+    explanation = ask(f"{streams.source}:1").json()
+
+    assert explanation["record"]["topic"] == streams.subject("a.1")
+    assert explanation["record"]["headers"] == [["Kind", "odd"]]
+    assert explanation["record"]["value"] == '{"n": 1}'
+    assert explanation["messages"][0]["topic"] == streams.subject("a.1")
+    assert ask(f"{streams.source}:99").status_code == 404
+    assert ask("OTHER:1").status_code == 422

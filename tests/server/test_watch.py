@@ -1,0 +1,56 @@
+"""Which files are routes, and which have changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from turnout.server.watch import Files, digest_of
+
+ROUTE = "name: a\n"
+
+
+def test_a_folder_has_routes_and_other_things(tmp_path: Path) -> None:
+    """Routes are YAML files; the configuration, hidden files and other formats are none."""
+    for name in ("a.yaml", "b.yml", "turnout.yaml", ".hidden.yaml", "c.json", "mine.yaml"):
+        (tmp_path / name).write_text(ROUTE)
+    (tmp_path / "folder.d").mkdir()
+
+    files = Files([tmp_path], config=tmp_path / "mine.yaml")
+
+    assert [path.name for path in files.look()] == ["a.yaml", "b.yml"]
+    assert files.folder == tmp_path
+    assert Files([tmp_path / "c.json"]).folder is None
+    assert [path.name for path in Files([tmp_path / "c.json"]).look()] == ["c.json"]
+
+
+def test_a_change_of_a_file_or_of_one_that_it_names_is_another_digest(tmp_path: Path) -> None:
+    """Also where the time stamp does not tell, as long as the size does."""
+    route = tmp_path / "a.yaml"
+    route.write_text("transforms: chain.json\n")
+    files = Files([tmp_path])
+    digests = [files.look()[route].digest]
+    (tmp_path / "chain.json").write_text("{}")
+    digests.append(files.look()[route].digest)
+    stamp = (tmp_path / "chain.json").stat()
+    (tmp_path / "chain.json").write_text('{"a": 1}')
+    os.utime(tmp_path / "chain.json", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    digests.append(files.look()[route].digest)
+
+    assert len(set(digests)) == 3
+    assert files.look()[route].digest == digest_of(route.read_text(), tmp_path)
+
+
+def test_what_cannot_be_read_is_told_and_what_is_gone_is_not_there(tmp_path: Path) -> None:
+    """A file that is no text is no file that was removed; it is read again when it is one."""
+    (tmp_path / "a.yaml").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "b.yaml").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "c.yaml").mkdir()
+    files = Files([tmp_path])
+
+    assert [(file.path.name, file.problem) for file in files.look().values()] == [
+        ("a.yaml", "is not UTF-8: the byte at 0"),
+        ("c.yaml", "cannot be read: Is a directory"),
+    ]
+    (tmp_path / "a.yaml").write_text(ROUTE)
+    assert files.look()[tmp_path / "a.yaml"].problem == ""

@@ -1,0 +1,103 @@
+"""The matches of many messages, looked at as ids, as destinations and as objects."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conditions.strategies import conditions, messages
+from turnout.conditions import all_of, any_of, evaluate, kiwi
+from turnout.conditions.model import with_ids
+from turnout.subscriptions import Match, Matcher, Subscription
+from turnout.subscriptions.matches import _AT_ONCE
+
+_LAYERS = 17
+"""So many subscriptions that come later get a layer of their own; the next ones are in none yet."""
+
+
+def _grown(wanted):
+    """A matcher of subscriptions in two layers, some of which are gone, and a few in none."""
+    subscriptions = [Subscription(["d", "e"][: n % 3], one, id=str(n)) for n, one in enumerate(wanted)]
+    matcher = Matcher([*subscriptions[::3], Subscription(["x"], kiwi("k", "?*"), id="gone")])
+    for one in subscriptions[1::3]:
+        matcher.add(one)
+    for n in range(_LAYERS):
+        matcher.add(Subscription(["x"], kiwi("none", "such"), id=f"unlike{n}"))
+    for one in subscriptions[2::3]:
+        matcher.add(one)
+    matcher.remove("gone")
+    return matcher, subscriptions
+
+
+@given(st.lists(conditions, min_size=1, max_size=12), st.lists(messages, min_size=1, max_size=6))
+def test_is_the_interpreter(wanted, given_messages):
+    """Ids, destinations and objects say of every message what the interpreter says, in one order."""
+    matcher, subscriptions = _grown(wanted)
+    true = [[one for one in subscriptions if evaluate(one.condition, message)] for message in given_messages]
+    batch = matcher.match_many(given_messages)
+
+    assert [sorted(one.id for one in own) for own in true] == [sorted(own) for own in batch.ids()]
+    assert [own.ids for own in batch] == batch.ids()
+    assert [own.destinations for own in batch] == batch.destinations()
+    assert [[match.subscription_id for match in own] for own in batch] == batch.ids()
+    assert [[match.destinations for match in own] for own in batch] == batch.destinations()
+    assert [len(own) for own in batch] == [len(own) for own in true]
+    assert [sorted(matcher.match(message)) for message in given_messages] == [sorted(own) for own in batch]
+
+
+def test_equal_to_lists():
+    """A batch is equal to lists of lists of matches, and to nothing that says something else."""
+    matcher = Matcher([Subscription(["d"], with_ids(kiwi("k", "a"), lambda: "leaf"), id="x")])
+    match = Match("x", ("d",), ("leaf",))
+    batch = matcher.match_many([{"k": "a"}, {"k": "b"}])
+
+    assert batch == [[match], []]
+    assert batch == matcher.match_many([{"k": "a"}, {}])
+    assert batch != [[match]]
+    assert batch != [[], [match]]
+    assert batch[0] == [match]
+    assert batch[0] != ["x"]
+    assert batch != ([match], [])
+
+
+def test_is_a_sequence():
+    """A batch and its parts have a length, places from both ends, slices and a text."""
+    matcher = Matcher([Subscription([], kiwi("k", "a*"), id=name) for name in "xy"])
+    batch = matcher.match_many([{"k": "b"}, {"k": "a"}])
+
+    assert len(batch) == 2
+    assert batch[-1] == batch[1:][0]
+    assert [len(own) for own in batch] == [0, 2]
+    assert batch[1][0] == batch[1][:1][0]
+    assert repr([list(own) for own in batch]) == repr(batch)
+    assert batch[1][0] in batch[1]
+    with pytest.raises(IndexError):
+        batch[2]
+
+
+def test_many_messages():
+    """More messages than are worked on at a time keep their own matches."""
+    matcher = Matcher(Subscription([], any_of(kiwi("k", str(n)), kiwi("k", "all")), id=str(n)) for n in range(7))
+    given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(2 * _AT_ONCE + 1)]
+
+    assert [[match.subscription_id for match in matcher.match(one)] for one in given_messages] == [
+        sorted(own) for own in matcher.match_many(given_messages).ids()
+    ]
+
+
+def test_changes_do_not_reach_a_batch():
+    """What a batch says is what was true when it was asked for."""
+    matcher = Matcher([Subscription(["d"], all_of(kiwi("k", "a"), kiwi("l", "b")), id="x")])
+    batch = matcher.match_many([{"k": "a", "l": "b"}])
+    matcher.remove("x")
+    matcher.add(Subscription(["e"], kiwi("k", "a"), id="y"))
+
+    assert batch.ids() == [["x"]]
+    assert matcher.match_many([{"k": "a"}]).ids() == [["y"]]
+
+
+def test_no_messages():
+    """No messages have no matches, whatever the index holds."""
+    assert Matcher([Subscription([], kiwi("k", "a"), id="x")]).match_many([]) == []
+    assert Matcher().match_many([{"k": "a"}]).ids() == [[]]
