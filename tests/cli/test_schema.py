@@ -33,6 +33,14 @@ def test_routes_are_the_default(turnout) -> None:
     assert turnout("schema", "rout")[0] == 2
 
 
+def test_settings_of_a_server(turnout) -> None:
+    """What ``turnout serve`` reads: spans of time as people write them, and no name that it does not know."""
+    schema = Draft202012Validator(json.loads(turnout("schema", "server")[1]))
+
+    assert schema.is_valid({"listen": "127.0.0.1:0", "interval": "2s", "retention": {"counts": 60}})
+    assert [schema.is_valid(wrong) for wrong in ({"listne": "a:1"}, {"interval": "2 parsecs"})] == [False, False]
+
+
 def test_options_of_plugins(turnout) -> None:
     """A transform of another package has its options in the schema that is printed where it is installed."""
     file = ROOT / "examples" / "plugin" / "upper.py"

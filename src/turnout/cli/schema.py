@@ -1,10 +1,10 @@
-"""``turnout schema [route|test]``: the files of turnout as JSON Schema, for editors."""
+"""``turnout schema [route|test|server]``: the files of turnout as JSON Schema, for editors."""
 
 from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ class Kind(StrEnum):
 
     ROUTE = "route"
     TEST = "test"
+    SERVER = "server"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,14 +24,22 @@ def register(app: typer.Typer) -> None:
 
     @app.command("schema")
     def schema(kind: Annotated[Kind, typer.Argument(help="Of which files.")] = Kind.ROUTE) -> None:
-        """Print the JSON Schema of route files or of their tests, with the plug-ins that are installed here.
+        """Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins.
 
         An editor with a YAML language server checks and completes a file that begins with
 
         # yaml-language-server: $schema=route.schema.json
         """
-        from turnout.history.schema import suite_schema, test_file_schema
-        from turnout.routes.json_schema import route_schema
+        typer.echo(json.dumps(_schema_of(kind), indent=2, ensure_ascii=False))
 
-        made = test_file_schema() if kind is Kind.TEST else route_schema(suite_schema())
-        typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
+
+def _schema_of(kind: Kind) -> dict[str, Any]:
+    from turnout.routes.json_schema import DIALECT, model_schema, route_schema
+
+    if kind is Kind.SERVER:
+        from turnout.server.config import ServerConfig
+
+        return {"$schema": DIALECT, "title": "Settings of turnout serve", **model_schema(ServerConfig)}
+    from turnout.history.schema import suite_schema, test_file_schema
+
+    return test_file_schema() if kind is Kind.TEST else route_schema(suite_schema())

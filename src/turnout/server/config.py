@@ -55,6 +55,8 @@ class TlsPart(Part):
     """Certificates, as PEM files.
 
     Attributes:
+        cert: the server's own.
+        key: its key.
         client_ca: clients must show a certificate of this authority.
     """
 
@@ -71,7 +73,11 @@ class TlsPart(Part):
 
 
 class GrpcPart(Part):
-    """The subscriptions service over gRPC; it is served where there is a store."""
+    """The subscriptions service over gRPC; it is served where there is a store.
+
+    Attributes:
+        listen: where it is answered.
+    """
 
     listen: str = "127.0.0.1:8080"
     _listen = field_validator("listen")(_address)
@@ -81,6 +87,7 @@ class SparkPart(Part):
     """The one session.
 
     Attributes:
+        master: Spark's master.
         properties: Spark properties, over turnout's own.
         log: where the JVM's and the workers' standard error go; ``spark.log`` in the state folder if not given.
     """
@@ -126,6 +133,14 @@ class ServerConfig(Part):
     Attributes:
         listen: where HTTP is answered.
         hosts: names by which browsers and proxies reach the server, beside the address.
+        tls: certificates; without them HTTP is plain.
+        store: whose subscriptions are served over gRPC.
+        grpc: the subscriptions service.
+        spark: the one session of all routes.
+        restarts: what happens to a route that fails.
+        retention: how much of the past is kept.
+        log_format: how lines of the log are written.
+        log_level: which lines are.
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one everybody who reaches the server may do everything.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 __all__ = ["Seconds", "seconds_of"]
 
@@ -28,5 +28,11 @@ def seconds_of(written: object) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-Seconds = Annotated[float, BeforeValidator(seconds_of)]
+_TEXT = {"type": "string", "pattern": f"^\\s*{_SPAN.pattern}\\s*$"}
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, _TEXT]}),
+]
 """A field of a configuration that holds a span of time."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.codecs import Format, converters_of
+from turnout.codecs.format import DECIMAL_FORMATS
 from turnout.routes.connector import Connector
 from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.ends import SINK, named_after
@@ -209,6 +210,8 @@ def _codec(format_: Format) -> dict[str, Any]:
     block: dict[str, Any] = {"format": format_.format}
     if format_.format == "connect-json":
         block["schemas.enable"] = format_.schemas_enable
+        if format_.decimal_format != DECIMAL_FORMATS[0]:
+            block["decimal.format"] = format_.decimal_format
         if not format_.replace_null_with_default:
             block["replace.null.with.default"] = False
     return block

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, FORMATS, SETTINGS, plugins
+from turnout.codecs.format import DECIMAL_FORMATS, FORMATS, SETTINGS, plugins
 from turnout.routes.json_schema.models import when
+from turnout.routes.json_schema.options import any_case
 
 __all__ = ["codec_definitions", "codec_schema"]
 
@@ -21,14 +22,18 @@ _SCHEMAS = {
     },
 }
 _NO_SCHEMA = {"type": "null", "description": "the format has its own"}
-_SWITCHES = {
-    "schemas.enable": "of connect-json: whether each value comes with its schema",
-    "replace.null.with.default": "of connect-json: whether a null that has a default is that default",
-}
 _DECIMALS = {
     "description": "of connect-json: how decimals are written (KIP-481)",
     "default": DECIMAL_FORMATS[0],
-    "enum": [*DECIMAL_FORMATS, *map(str.lower, DECIMAL_FORMATS)],
+    "anyOf": [{"enum": list(DECIMAL_FORMATS)}, {"pattern": f"^(?:{'|'.join(map(any_case, DECIMAL_FORMATS))})$"}],
+}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "schemas.enable": {"description": "of connect-json: whether each value comes with its schema", **_SWITCH},
+    "replace.null.with.default": {
+        "description": "of connect-json: whether a null that has a default is that default",
+        **_SWITCH,
+    },
+    "decimal.format": _DECIMALS,
 }
 
 
@@ -53,17 +58,7 @@ def codec_definitions() -> dict[str, Any]:
 
 
 def _settings(schema: dict[str, Any]) -> dict[str, Any]:
-    settings = {name: _setting(name) for name in SETTINGS if name != "schema"}
-    return {"properties": {"format": True, "schema": schema, **settings}, "additionalProperties": False}
-
-
-def _setting(name: str) -> dict[str, Any]:
-    if name in (DECIMAL_FORMAT, "decimalFormat"):
-        return _DECIMALS
-    return {"description": _switch_text(name), **_SWITCH}
-
-
-def _switch_text(name: str) -> str:
-    """What a switch says, by Connect's name or by ours in camelCase."""
-    simple = {official.replace(".", ""): text for official, text in _SWITCHES.items()}
-    return simple[name.replace(".", "").lower()]
+    """What may stand beside the name of a format: each by Connect's name, or by ours in camelCase."""
+    by_letters = {name.replace(".", ""): setting for name, setting in _SETTINGS.items()}
+    others = {name: by_letters[name.replace(".", "").lower()] for name in SETTINGS if name != "schema"}
+    return {"properties": {"format": True, "schema": schema, **others}, "additionalProperties": False}
