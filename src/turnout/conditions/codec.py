@@ -70,7 +70,7 @@ def decode(data: object, path: str = "condition") -> Condition:
 def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
     """The kind of a node, checked to be a known one, and its body."""
     if not isinstance(data, _OBJECT):
-        raise _wrong(path, f"expected an object, found {_kind(data)}")
+        raise _wrong(path, f"expected an object, found {_described(data)}")
     if len(data) != 1:
         kinds = ", ".join(map(str, data)) or "nothing"
         raise _wrong(path, f"expected exactly one of {', '.join(_FIELDS)}, found {kinds}")
@@ -78,7 +78,7 @@ def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
     if kind not in _FIELDS:
         raise _wrong(path, f"unknown kind {kind!r}{_hint(kind, _FIELDS)}; there are {', '.join(_FIELDS)}")
     if not isinstance(body, _OBJECT):
-        raise _wrong(f"{path}.{kind}", f"expected an object, found {_kind(body)}")
+        raise _wrong(f"{path}.{kind}", f"expected an object, found {_described(body)}")
     return kind, body
 
 
@@ -90,7 +90,7 @@ def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], p
     types = fields[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         expected = " or ".join(_NAMES[one] for one in types)
-        raise _wrong(f"{path}.{name}", f"expected {expected}, found {_kind(value)}")
+        raise _wrong(f"{path}.{name}", f"expected {expected}, found {_described(value)}")
     if isinstance(value, str):
         try:
             value.encode()
@@ -134,7 +134,7 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _kind(value: object) -> str:
+def _described(value: object) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
