@@ -124,7 +124,7 @@ def passes(check: Check, value: str) -> bool:
     if op == "cidr":
         address = address_text(value)
         return address is not None and text <= address <= last
-    actual = _number(value)
+    actual = _number_read(value)
     return actual is not None and COMPARISONS[op](actual, number)
 
 
@@ -135,5 +135,5 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "~": str.__contains__,
 }
 
-_number = lru_cache(maxsize=4096)(number_of)
+_number_read = lru_cache(maxsize=4096)(number_of)
 """One message's price is compared with many subscriptions' limits."""

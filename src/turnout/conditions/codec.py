@@ -12,12 +12,12 @@ Beside these there are ``compareCondition`` (key, op, number), ``existsCondition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import singledispatch
 from typing import Any, TypeAlias
 
-from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic
+from turnout.conditions.fields import FLAG, KINDS, TEXT, kind_of
+from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
 
 __all__ = ["Json", "decode", "encode"]
@@ -28,53 +28,21 @@ _OBJECT = (dict, Mapping)
 """What is taken as an object; the plain one first, because asking for the other takes ten times as long."""
 
 
-@singledispatch
 def encode(condition: Condition) -> Json:
     """The condition as JSON; `decode` gives an equal one back, with the same ids and dialects."""
-    raise TypeError(f"not a condition: {condition!r}")
-
-
-def _named(node: Condition) -> Json:
-    """The body of a node with the fields that every node has."""
-    body: Json = {"id": node.id} if node.id else {}
-    if node.negated:
+    body: Json = {"id": condition.id} if condition.id else {}
+    if condition.negated:
         body["not"] = True
-    return body
-
-
-@encode.register
-def _(node: Group) -> Json:
-    body = _named(node)
-    body["logic"] = node.logic.value
-    body["group"] = [_kiwi_to(child) if type(child) is Kiwi else encode(child) for child in node.children]
-    return {"groupCondition": body}
-
-
-@encode.register(Kiwi)
-def _kiwi_to(node: Kiwi) -> Json:
-    body = _named(node)
-    body["key"] = node.key
-    body["pattern"] = node.pattern
-    if node.partial:
-        body["partial"] = True
-    if node.ignore_case:
-        body["ignoreCase"] = True
-    return {"kiwiTreeCondition" if node.tree else "kiwiCondition": body}
-
-
-@encode.register
-def _(node: Compare) -> Json:
-    return {"compareCondition": {**_named(node), "key": node.key, "op": node.op.value, "number": node.number}}
-
-
-@encode.register
-def _(node: Exists) -> Json:
-    return {"existsCondition": {**_named(node), "key": node.key}}
-
-
-@encode.register
-def _(node: Cidr) -> Json:
-    return {"cidrCondition": {**_named(node), "key": node.key, "network": node.network}}
+    if isinstance(condition, Group):
+        body["logic"] = condition.logic.value
+        body["group"] = [encode(child) for child in condition.children]
+        return {"groupCondition": body}
+    kind = kind_of(condition)
+    body["key"] = condition.key
+    for name, value in kind.values(condition):
+        if value is not False:
+            body[name] = value
+    return {kind.name: body}
 
 
 def decode(data: object, path: str = "condition") -> Condition:
@@ -94,7 +62,7 @@ def decode(data: object, path: str = "condition") -> Condition:
     if kind == "groupCondition":
         return _group(body, path)
     try:
-        return _LEAVES[kind](body)
+        return KINDS[kind].read(body.get)
     except ConditionError as problem:
         raise _located(path, problem) from problem
 
@@ -102,7 +70,7 @@ def decode(data: object, path: str = "condition") -> Condition:
 def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
     """The kind of a node, checked to be a known one, and its body."""
     if not isinstance(data, _OBJECT):
-        raise _wrong(path, f"expected an object, found {_kind(data)}")
+        raise _wrong(path, f"expected an object, found {_described(data)}")
     if len(data) != 1:
         kinds = ", ".join(map(str, data)) or "nothing"
         raise _wrong(path, f"expected exactly one of {', '.join(_FIELDS)}, found {kinds}")
@@ -110,7 +78,7 @@ def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
     if kind not in _FIELDS:
         raise _wrong(path, f"unknown kind {kind!r}{_hint(kind, _FIELDS)}; there are {', '.join(_FIELDS)}")
     if not isinstance(body, _OBJECT):
-        raise _wrong(f"{path}.{kind}", f"expected an object, found {_kind(body)}")
+        raise _wrong(f"{path}.{kind}", f"expected an object, found {_described(body)}")
     return kind, body
 
 
@@ -122,7 +90,7 @@ def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], p
     types = fields[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         expected = " or ".join(_NAMES[one] for one in types)
-        raise _wrong(f"{path}.{name}", f"expected {expected}, found {_kind(value)}")
+        raise _wrong(f"{path}.{name}", f"expected {expected}, found {_described(value)}")
     if isinstance(value, str):
         try:
             value.encode()
@@ -147,53 +115,11 @@ def _group(body: Mapping[str, Any], path: str) -> Condition:
         raise _located(path, problem) from problem
 
 
-def _kiwi(body: Mapping[str, Any], *, tree: bool = False) -> Condition:
-    take = body.get
-    return Kiwi(
-        take("key", ""),
-        take("pattern", ""),
-        take("partial", False),
-        take("ignoreCase", False),
-        take("not", False),
-        tree,
-        take("id", ""),
-    )
+_NODE: dict[str, tuple[type, ...]] = {"id": TEXT, "not": FLAG}
 
-
-def _compare(body: Mapping[str, Any]) -> Condition:
-    op = body.get("op", "")
-    return Compare(body.get("key", ""), op, body.get("number", 0), body.get("not", False), body.get("id", ""))
-
-
-def _exists(body: Mapping[str, Any]) -> Condition:
-    return Exists(body.get("key", ""), body.get("not", False), body.get("id", ""))
-
-
-def _cidr(body: Mapping[str, Any]) -> Condition:
-    return Cidr(body.get("key", ""), body.get("network", ""), body.get("not", False), body.get("id", ""))
-
-
-_LEAVES: dict[str, Callable[[Mapping[str, Any]], Condition]] = {
-    "kiwiCondition": _kiwi,
-    "kiwiTreeCondition": lambda body: _kiwi(body, tree=True),
-    "compareCondition": _compare,
-    "existsCondition": _exists,
-    "cidrCondition": _cidr,
-}
-
-_TEXT, _FLAG = (str,), (bool,)
-_NODE: dict[str, tuple[type, ...]] = {"id": _TEXT, "not": _FLAG}
-_LEAF = _NODE | {"key": _TEXT}
-_KIWI = _LEAF | {"pattern": _TEXT, "partial": _FLAG, "ignoreCase": _FLAG}
-
-_FIELDS: dict[str, Mapping[str, tuple[type, ...]]] = {
-    "groupCondition": _NODE | {"logic": (str, int), "group": (list,)},
-    "kiwiCondition": _KIWI,
-    "kiwiTreeCondition": _KIWI,
-    "compareCondition": _LEAF | {"op": _TEXT, "number": (int, float)},
-    "existsCondition": _LEAF,
-    "cidrCondition": _LEAF | {"network": _TEXT},
-}
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "groupCondition": _NODE | {"logic": (str, int), "group": (list,)}
+} | {name: _NODE | {"key": TEXT} | {field.name: field.types for field in kind.fields} for name, kind in KINDS.items()}
 """The kinds of node, and the types that each field may have."""
 
 _LOGICS: dict[str | int, Logic] = {logic.value: logic for logic in Logic} | dict(enumerate(Logic))
@@ -208,7 +134,7 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _kind(value: object) -> str:
+def _described(value: object) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):

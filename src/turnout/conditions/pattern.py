@@ -60,6 +60,11 @@ def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
     """The pattern's pieces: no two texts in a row, and no two ``*`` in a row."""
     if not tree and "\\" not in pattern:
         return tuple([_PIECES.get(piece[0], piece) for piece in _wildcards(pattern) if piece])
+    return _parse_by_character(pattern, tree=tree)
+
+
+def _parse_by_character(pattern: str, *, tree: bool) -> tuple[Piece, ...]:
+    """The pieces of a pattern with escapes, or of the kiwi tree dialect."""
     pieces: list[Piece] = []
     text: list[str] = []
 

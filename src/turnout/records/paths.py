@@ -12,7 +12,7 @@ from turnout.records.text import text_of
 
 __all__ = ["PathError", "parse_path", "texts_at"]
 
-_TOLD_APART = {int, bool, bytes, Moment}
+_REPEATING = {int, bool, bytes, Moment}
 """Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
 
 
@@ -149,7 +149,7 @@ def _texts(schema: Schema | None, column: Sequence[Any]) -> list[str | None]:
     kinds.discard(type(None))
     if kinds <= {str}:
         return list(column)
-    if len(kinds) == 1 and kinds <= _TOLD_APART:
+    if len(kinds) == 1 and kinds <= _REPEATING:
         texts = {value: text_of(value, schema) for value in set(column)}
         return [texts[value] for value in column]
     return [_text(value, schema) for value in column]

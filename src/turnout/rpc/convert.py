@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import singledispatch
 from typing import Any
 
-from turnout.conditions import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic
+from turnout.conditions import Condition, Group, Logic
+from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
@@ -48,19 +47,15 @@ def condition_from(message: Any, place: str = "condition") -> Condition:
     Raises:
         SubscriptionInvalidError: it means nothing; the message begins with the place.
     """
-    kind = message.WhichOneof("condition")
-    if kind is None:
-        kinds = ", ".join(sorted(_READERS))
+    name = message.WhichOneof("condition")
+    if name is None:
+        kinds = ", ".join(sorted(["groupCondition", *KINDS]))
         raise SubscriptionInvalidError(f"{place}: a condition is missing; there are {kinds}")
     try:
-        return _READERS[kind](getattr(message, kind), place)
+        body = getattr(message, name)
+        return _group_from(body, place) if name == "groupCondition" else _leaf_from(name, body)
     except ConditionError as problem:
-        raise SubscriptionInvalidError(f"{place}.{kind}: {problem}") from problem
-
-
-def _common(body: Any) -> dict[str, Any]:
-    # The inputs have no ids: the service gives them.
-    return {"negated": getattr(body, "not"), "id": getattr(body, "id", "")}
+        raise SubscriptionInvalidError(f"{place}.{name}: {problem}") from problem
 
 
 def _group_from(body: Any, place: str) -> Condition:
@@ -71,32 +66,12 @@ def _group_from(body: Any, place: str) -> Condition:
     children = (
         condition_from(child, f"{place}.groupCondition.group[{number}]") for number, child in enumerate(body.group)
     )
-    return Group(_LOGICS[body.logic], tuple(children), **_common(body))
+    return Group(_LOGICS[body.logic], tuple(children), getattr(body, "not"), getattr(body, "id", ""))
 
 
-def _kiwi_from(body: Any, _place: str, *, tree: bool = False) -> Condition:
-    return Kiwi(
-        body.key,
-        body.pattern,
-        partial=body.partial,
-        ignore_case=body.ignoreCase,
-        tree=tree or getattr(body, "tree", False),
-        **_common(body),
-    )
-
-
-def _compare_from(body: Any, _place: str) -> Condition:
-    return Compare(body.key, body.op, body.number, **_common(body))
-
-
-_READERS: dict[str, Callable[[Any, str], Condition]] = {
-    "groupCondition": _group_from,
-    "kiwiTreeCondition": lambda body, place: _kiwi_from(body, place, tree=True),
-    "kiwiCondition": _kiwi_from,
-    "compareCondition": _compare_from,
-    "existsCondition": lambda body, _: Exists(body.key, **_common(body)),
-    "cidrCondition": lambda body, _: Cidr(body.key, body.network, **_common(body)),
-}
+def _leaf_from(name: str, body: Any) -> Condition:
+    # The inputs have no ids, because the service gives them, and their names say the dialect of a pattern.
+    return KINDS[name].read(lambda field, default: getattr(body, field, default))
 
 
 def subscription_to(subscription: Subscription) -> subscriptions_pb2.Subscription:
@@ -112,51 +87,22 @@ def data_to(subscription: Subscription) -> subscriptions_pb2.SubscriptionDataOut
     return message
 
 
-@singledispatch
 def _fill(node: Condition, out: subscriptions_pb2.ConditionOutput) -> None:
     """Write the node into the message."""
-    raise TypeError(f"not a condition: {node!r}, for {type(out).__name__}")
-
-
-def _named(node: Condition, body: Any) -> None:
+    if isinstance(node, Group):
+        body: Any = out.groupCondition
+        body.logic = subscriptions_pb2.GroupLogic.Value(node.logic.value)
+        for child in node.children:
+            _fill(child, body.group.add())
+    else:
+        kind = kind_of(node)
+        # Both dialects of a pattern are one message, with a flag.
+        body = getattr(out, _OUTPUTS[kind.leaf])
+        for name, value in (("key", node.key), *kind.values(node), *kind.implied.items()):
+            setattr(body, name, value)
     body.id = node.id
     # The field's name is a keyword of Python.
     setattr(body, "not", node.negated)
 
 
-@_fill.register
-def _(node: Group, out: subscriptions_pb2.ConditionOutput) -> None:
-    body = out.groupCondition
-    _named(node, body)
-    body.logic = subscriptions_pb2.GroupLogic.Value(node.logic.value)
-    for child in node.children:
-        _fill(child, body.group.add())
-
-
-@_fill.register
-def _(node: Kiwi, out: subscriptions_pb2.ConditionOutput) -> None:
-    body = out.kiwiCondition
-    _named(node, body)
-    body.key, body.pattern, body.partial = node.key, node.pattern, node.partial
-    body.ignoreCase, body.tree = node.ignore_case, node.tree
-
-
-@_fill.register
-def _(node: Compare, out: subscriptions_pb2.ConditionOutput) -> None:
-    body = out.compareCondition
-    _named(node, body)
-    body.key, body.op, body.number = node.key, node.op.value, node.number
-
-
-@_fill.register
-def _(node: Exists, out: subscriptions_pb2.ConditionOutput) -> None:
-    body = out.existsCondition
-    _named(node, body)
-    body.key = node.key
-
-
-@_fill.register
-def _(node: Cidr, out: subscriptions_pb2.ConditionOutput) -> None:
-    body = out.cidrCondition
-    _named(node, body)
-    body.key, body.network = node.key, node.network
+_OUTPUTS = {kind.leaf: name for name, kind in reversed(KINDS.items())}

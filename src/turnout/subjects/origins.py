@@ -162,9 +162,29 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
         ConfigError: when a part has another form.
     """
     config = _object("config", config.get("config", config))
-    errors: list[MappingEntryError] = []
+    reader = _TransformReader()
+    subject_transform = reader.one("subject_transform", config.get("subject_transform"))
+    republish = reader.one("republish", config.get("republish"))
+    mirror = reader.several("mirror", _object("mirror", config.get("mirror") or {}))
+    sources: dict[str, tuple[SubjectTransform, ...]] = {}
+    for number, entry in enumerate(_items("sources", config.get("sources"))):
+        source = _object(f"sources[{number}]", entry)
+        name = _text(f"sources[{number}].name", source.get("name"))
+        # A stream may be a source several times, each with filters of its own.
+        sources[name] = sources.get(name, ()) + reader.several(f"sources[{number}]", source)
+    if reader.errors:
+        raise MappingTableError(reader.errors)
+    return StreamTransforms(subject_transform, republish, mirror, sources)
 
-    def one(path: str, value: object) -> SubjectTransform | None:
+
+class _TransformReader:
+    """Reads transforms, and keeps the errors of those that the server would refuse."""
+
+    def __init__(self) -> None:
+        self.errors: list[MappingEntryError] = []
+
+    def one(self, path: str, value: object) -> SubjectTransform | None:
+        """The transform of an object with src and dest; None where there is none, or where it is wrong."""
         if value is None:
             return None
         holder = _object(path, value, "an object with src and dest")
@@ -173,33 +193,21 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
         try:
             check_subject(source)
         except SubjectError as failure:
-            errors.append(BadSourceError(f"{path}: {failure}", cause=failure, source=source))
+            self.errors.append(BadSourceError(f"{path}: {failure}", cause=failure, source=source))
             return None
         try:
             return check_mapping(source, destination)
         except SubjectError as failure:
-            errors.append(BadDestinationError(f"{path}: {failure}", cause=failure, source=source))
+            self.errors.append(BadDestinationError(f"{path}: {failure}", cause=failure, source=source))
             return None
 
-    def several(path: str, holder: Mapping[str, Any]) -> tuple[SubjectTransform, ...]:
+    def several(self, path: str, holder: Mapping[str, Any]) -> tuple[SubjectTransform, ...]:
+        """The transforms of a source or mirror; its filter alone is a transform that changes nothing."""
         entries = _items(f"{path}.subject_transforms", holder.get("subject_transforms"))
         if not entries and holder.get("filter_subject"):
             entries = [{"src": holder["filter_subject"]}]
-        transforms = [one(f"{path}.subject_transforms[{n}]", entry) for n, entry in enumerate(entries)]
+        transforms = [self.one(f"{path}.subject_transforms[{n}]", entry) for n, entry in enumerate(entries)]
         return tuple(transform for transform in transforms if transform is not None)
-
-    subject_transform = one("subject_transform", config.get("subject_transform"))
-    republish = one("republish", config.get("republish"))
-    mirror = several("mirror", _object("mirror", config.get("mirror") or {}))
-    sources: dict[str, tuple[SubjectTransform, ...]] = {}
-    for number, entry in enumerate(_items("sources", config.get("sources"))):
-        source = _object(f"sources[{number}]", entry)
-        name = _text(f"sources[{number}].name", source.get("name"))
-        # A stream may be a source several times, each with filters of its own.
-        sources[name] = sources.get(name, ()) + several(f"sources[{number}]", source)
-    if errors:
-        raise MappingTableError(errors)
-    return StreamTransforms(subject_transform, republish, mirror, sources)
 
 
 def _object(path: str, value: object, expected: str = "an object") -> Mapping[str, Any]:

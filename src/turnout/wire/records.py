@@ -76,19 +76,8 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
     words = windows(memory, filled, "<u8")
     octets = np.frombuffer(memory, dtype=np.uint8, count=filled)
     body = frames.line_end + 2
-    payload = body.copy()
-    before_size = frames.size_start - 1
     rows = np.flatnonzero(frames.with_headers)
-    if rows.size:
-        sizes, begins = numbers_before(words, before_size[rows])
-        digits = before_size[rows] - begins
-        broken = (digits < 1) | (digits > LONGEST_SIZE) | (sizes > frames.end[rows] - body[rows])
-        if broken.any():
-            row = rows[np.argmax(broken)]
-            line = bytes(memory[frames.start[row] : frames.line_end[row]])
-            raise BrokenFrameError("HMSG", "the size of its headers cannot be", line)
-        payload[rows] += sizes
-        before_size[rows] = begins - 1
+    payload, before_size = _payloads(memory, words, frames, body, rows)
     statuses, keep = _statuses(memory, octets, frames, body, payload, rows)
     if keep is not None:
         frames, body, payload, before_size = (
@@ -114,6 +103,25 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
     ]
     return Batch(columns, at.sequence, at.consumer_sequence, int(at.pending[-1]), statuses)
+
+
+def _payloads(
+    memory: bytearray, words: NDArray[Any], frames: Frames, body: Positions, rows: Positions
+) -> tuple[Positions, Positions]:
+    """Where each payload begins, behind the headers of *rows*, and where each line ends before its sizes."""
+    payload = body.copy()
+    before_size = frames.size_start - 1
+    if rows.size:
+        sizes, begins = numbers_before(words, before_size[rows])
+        digits = before_size[rows] - begins
+        broken = (digits < 1) | (digits > LONGEST_SIZE) | (sizes > frames.end[rows] - body[rows])
+        if broken.any():
+            row = rows[np.argmax(broken)]
+            line = bytes(memory[frames.start[row] : frames.line_end[row]])
+            raise BrokenFrameError("HMSG", "the size of its headers cannot be", line)
+        payload[rows] += sizes
+        before_size[rows] = begins - 1
+    return payload, before_size
 
 
 def _rows(frames: Frames, keep: Positions) -> Frames:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import singledispatch
 from typing import Any
 from urllib.parse import unquote
 
-from turnout.conditions import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, leaves
+from turnout.conditions import Condition, Group, Kiwi, Logic, leaves
+from turnout.conditions.fields import KINDS, kind_of
 from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import MAX_NESTING
@@ -64,56 +64,28 @@ def _kiwis(condition: Condition) -> list[tuple[str, str, bool]]:
     return [(leaf.key, leaf.pattern, leaf.partial) for leaf in leaves(condition) if isinstance(leaf, Kiwi)]
 
 
-@singledispatch
 def _tree(node: Condition) -> dict[str, Any]:
-    raise TypeError(f"not a condition: {node!r}")
-
-
-@_tree.register
-def _(node: Group) -> dict[str, Any]:
-    children = [_tree(child) for child in node.children]
-    return {"base": {"id": node.id, "not": node.negated}, "logic": node.logic.value, "group": children}
-
-
-def _leaf(node: Kiwi | Compare | Exists | Cidr, **fields: Any) -> dict[str, Any]:
-    return {"id": node.id, "base": {"not": node.negated}, "key": node.key, **fields}
-
-
-@_tree.register
-def _(node: Kiwi) -> dict[str, Any]:
-    ours = {name: True for name, said in (("ignoreCase", node.ignore_case), ("tree", node.tree)) if said}
-    return _leaf(node, pattern=node.pattern, partial=node.partial, **ours)
-
-
-@_tree.register
-def _(node: Compare) -> dict[str, Any]:
-    return _leaf(node, op=node.op.value, number=node.number)
-
-
-@_tree.register
-def _(node: Exists) -> dict[str, Any]:
-    return _leaf(node)
-
-
-@_tree.register
-def _(node: Cidr) -> dict[str, Any]:
-    return _leaf(node, network=node.network)
+    if isinstance(node, Group):
+        children = [_tree(child) for child in node.children]
+        return {"base": {"id": node.id, "not": node.negated}, "logic": node.logic.value, "group": children}
+    kind = kind_of(node)
+    fields = {"id": node.id, "base": {"not": node.negated}, "key": node.key}
+    # Of the flags the original has only one, and that always.
+    fields |= {name: value for name, value in kind.values(node) if value is not False or name == "partial"}
+    return fields | {name: True for name, value in kind.implied.items() if value}
 
 
 def _condition(node: Mapping[str, Any]) -> Condition:
-    negated = node["base"]["not"]
+    base = node["base"]
     if "group" in node:
         children = tuple(_condition(child) for child in node["group"])
-        return Group(Logic(node["logic"]), children, negated, node["base"]["id"])
-    key, id_ = node["key"], node["id"]
-    if "pattern" in node:
-        ours = {"ignore_case": node.get("ignoreCase", False), "tree": node.get("tree", False)}
-        return Kiwi(key, node["pattern"], node["partial"], negated=negated, id=id_, **ours)
-    if "op" in node:
-        return Compare(key, node["op"], node["number"], negated, id_)
-    if "network" in node:
-        return Cidr(key, node["network"], negated, id_)
-    return Exists(key, negated, id_)
+        return Group(Logic(node["logic"]), children, base["not"], base["id"])
+    kind = next((kind for name, kind in _BY_FIELD.items() if name in node), KINDS["existsCondition"])
+    return kind.read({**node, **base}.get)
+
+
+_BY_FIELD = {kind.fields[0].name: kind for kind in reversed(KINDS.values()) if kind.fields}
+"""The first field of a kind says which it is: only that the key exists has none."""
 
 
 def leaf_id_of(subscription: Subscription, wanted: tuple[str, str, bool]) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from sys import intern
 from typing import Any
 
-from turnout.conditions import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator, encode
+from turnout.conditions import Condition, Group, Logic, encode
+from turnout.conditions.fields import KINDS
 from turnout.subscriptions.model import Subscription
 
 __all__ = ["decode_record", "decode_records", "encode_record", "id_maker"]
@@ -51,8 +52,17 @@ def decode_records(rows: Sequence[tuple[str, str]]) -> Iterator[Subscription]:
 
 
 def _condition(data: dict[str, Any]) -> Condition:
-    ((kind, body),) = data.items()
-    return _READERS[kind](body)
+    ((name, body),) = data.items()
+    if name == "groupCondition":
+        return _group(body)
+    # Keys are few and patterns repeat: a million subscriptions share them.
+    for shared in _SHARED:
+        if shared in body:
+            body[shared] = intern(body[shared])
+    return KINDS[name].read(body.get)
+
+
+_SHARED = ("key", "pattern")
 
 
 def _group(body: dict[str, Any]) -> Condition:
@@ -60,41 +70,7 @@ def _group(body: dict[str, Any]) -> Condition:
     return Group(_LOGICS[body["logic"]], children, "not" in body, body.get("id", ""))
 
 
-def _kiwi(body: dict[str, Any], *, tree: bool = False) -> Condition:
-    # Keys are few and patterns repeat: a million subscriptions share them.
-    return Kiwi(
-        intern(body["key"]),
-        intern(body["pattern"]),
-        "partial" in body,
-        "ignoreCase" in body,
-        "not" in body,
-        tree,
-        body.get("id", ""),
-    )
-
-
-def _compare(body: dict[str, Any]) -> Condition:
-    return Compare(intern(body["key"]), Operator(body["op"]), body["number"], "not" in body, body.get("id", ""))
-
-
-def _exists(body: dict[str, Any]) -> Condition:
-    return Exists(intern(body["key"]), "not" in body, body.get("id", ""))
-
-
-def _cidr(body: dict[str, Any]) -> Condition:
-    return Cidr(intern(body["key"]), body["network"], "not" in body, body.get("id", ""))
-
-
 _LOGICS = {logic.value: logic for logic in Logic}
-
-_READERS: dict[str, Callable[[dict[str, Any]], Condition]] = {
-    "groupCondition": _group,
-    "kiwiCondition": _kiwi,
-    "kiwiTreeCondition": lambda body: _kiwi(body, tree=True),
-    "compareCondition": _compare,
-    "existsCondition": _exists,
-    "cidrCondition": _cidr,
-}
 
 
 def id_maker() -> Callable[[], str]:

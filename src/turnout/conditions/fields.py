@@ -1,0 +1,108 @@
+"""The kinds of leaf as a table: what each is called outside Python, and its fields.
+
+JSON, the rows and documents of stores, and protobuf are all written and read by this table. A new kind of leaf needs
+its class in `turnout.conditions.model`, its meaning (`evaluate`, `check`, `anchor`), a text syntax, messages in the
+proto, and one row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Any, NamedTuple
+
+from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
+
+__all__ = ["FLAG", "KINDS", "NUMBER", "TEXT", "Field", "LeafKind", "kind_of"]
+
+TEXT: tuple[type, ...] = (str,)
+FLAG: tuple[type, ...] = (bool,)
+NUMBER: tuple[type, ...] = (int, float)
+"""What JSON may have for a field; a whole number of JSON is an int."""
+
+
+class Field(NamedTuple):
+    """A field of a leaf beside those that every leaf has (key, negation, id).
+
+    Attributes:
+        name: in JSON and protobuf.
+        attribute: in Python.
+        types: what JSON may have for it.
+        default: what it is where it is absent. A flag that is false is left out of JSON.
+    """
+
+    name: str
+    attribute: str
+    types: tuple[type, ...]
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LeafKind:
+    """A row of the table.
+
+    Attributes:
+        name: of the object in JSON, and of the message in protobuf's oneof.
+        leaf: the class. Its fields are the key, *fields*, the negation, those that are implied, and the id.
+        fields: its own.
+        implied: attributes of which the name itself says the value.
+    """
+
+    name: str
+    leaf: Callable[..., Leaf]
+    fields: tuple[Field, ...] = ()
+    implied: Mapping[str, bool] = field(default_factory=dict)
+    _defaults: tuple[tuple[str, Any], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        own = ((field.name, field.default) for field in self.fields)
+        object.__setattr__(self, "_defaults", (("key", ""), *own, ("not", False), *self.implied.items(), ("id", "")))
+
+    def read(self, get: Callable[[str, Any], Any]) -> Leaf:
+        """The leaf of which *get* gives each field by its name, or else the default that it is called with.
+
+        Raises:
+            ConditionError: the values make no leaf of this kind.
+        """
+        return self.leaf(*starmap(get, self._defaults))
+
+    def values(self, leaf: Leaf) -> Iterator[tuple[str, Any]]:
+        """The leaf's own fields as plain values by name, in order."""
+        for name, attribute, _, _ in self.fields:
+            value = getattr(leaf, attribute)
+            # An operator is a kind of str; formats are given its plain text.
+            yield name, value.value if type(value) is Operator else value
+
+
+_PATTERN = (
+    Field("pattern", "pattern", TEXT, ""),
+    Field("partial", "partial", FLAG, False),
+    Field("ignoreCase", "ignore_case", FLAG, False),
+)
+
+KINDS: dict[str, LeafKind] = {
+    kind.name: kind
+    for kind in (
+        LeafKind("kiwiCondition", Kiwi, _PATTERN, {"tree": False}),
+        LeafKind("kiwiTreeCondition", Kiwi, _PATTERN, {"tree": True}),
+        LeafKind("compareCondition", Compare, (Field("op", "op", TEXT, ""), Field("number", "number", NUMBER, 0))),
+        LeafKind("existsCondition", Exists),
+        LeafKind("cidrCondition", Cidr, (Field("network", "network", TEXT, ""),)),
+    )
+}
+"""By name. Of several names of one class the first is the one that protobuf's answers have."""
+
+_BY_CLASS = {(kind.leaf, kind.implied.get("tree", False)): kind for kind in KINDS.values()}
+
+
+def kind_of(leaf: Leaf) -> LeafKind:
+    """The row of a leaf; of a pattern, that of its dialect.
+
+    Raises:
+        TypeError: it is no leaf.
+    """
+    try:
+        return _BY_CLASS[type(leaf), getattr(leaf, "tree", False)]
+    except KeyError:
+        raise TypeError(f"not a condition: {leaf!r}") from None
