@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast check lint types layers proto proto-fresh fix bench soak clean
+.PHONY: help setup demo test fast check lint types layers proto proto-fresh fix bench soak docs reference clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ bench: $(STAMP)  ## make bench ARGS="route --json"
 
 soak: $(STAMP)  ## the long tests with faults
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+reference: $(STAMP)  ## write the pages in docs/ that are made of the code
+	$(BIN)/python -m tests.generated_pages
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse artifacts

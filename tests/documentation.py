@@ -16,6 +16,7 @@ from typing import Any
 DOCS = Path(__file__).parents[1] / "docs"
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NAME = re.compile(r"# (\S+\.\w+)\n")
 _TOLD = re.compile(r"\bprint\(.*  # (.*)$")
 
 
@@ -61,11 +62,24 @@ class Block:
         return printed.getvalue().splitlines()
 
 
-def blocks(page: str, language: str) -> list[Block]:
-    """The page's blocks of a language, in order."""
+    @property
+    def file_name(self) -> str | None:
+        """The name of the file that the block is, if its first line says one: ``# orders.yaml``."""
+        named = _NAME.match(self.text)
+        return named[1] if named else None
+
+    @property
+    def commands(self) -> list[tuple[str, str]]:
+        """What is typed in a terminal session, and what is said to be printed."""
+        parts = [part.partition("\n") for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE) if part]
+        return [(command, output) for command, _, output in parts]
+
+
+def blocks(page: str, language: str | None = None) -> list[Block]:
+    """The page's blocks of a language, or of all of them, in order."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return [
         Block(page, text.count("\n", 0, found.start(2)) + 1, found[1], found[2])
         for found in _FENCED.finditer(text)
-        if found[1] == language
+        if language in (None, found[1])
     ]

@@ -21,9 +21,7 @@ def files(page: str) -> dict[str, str]:
 
 def commands(page: str) -> list[tuple[str, str]]:
     """What is typed, and what is said to be printed."""
-    sessions = "".join(block.text for block in blocks(page, "console"))
-    parts = [part.partition("\n") for part in re.split(r"^\$ ", sessions, flags=re.MULTILINE) if part]
-    return [(command, output) for command, _, output in parts]
+    return [command for block in blocks(page, "console") for command in block.commands]
 
 
 @pytest.mark.parametrize("page", ["testing.md", "explain.md"])
