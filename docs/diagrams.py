@@ -1,4 +1,4 @@
-"""Draws the Mermaid diagrams of the pages while the site is built, so that a reader's browser needs no script for them."""
+"""Draws the Mermaid diagrams of the pages while the site is built: a reader's browser needs no script for them."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.documentation import blocks
 from typer.testing import CliRunner
 
-from tests.documentation import blocks
 from turnout.cli.app import build_app
 from turnout.embedded import NatsServer
 
@@ -86,4 +86,4 @@ def test_every_command_prints_what_the_tutorial_says(terminal: Terminal) -> None
                 assert shown(terminal.type(command)) == shown(expected), command
 
     assert typed[0] == SERVER
-    assert len(typed) == 9
+    assert len(typed) == 10
