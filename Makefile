@@ -59,7 +59,7 @@ soak: $(STAMP)  ## the long tests with faults
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
-	$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 reference: $(STAMP)  ## write the pages in docs/ that are made of the code
 	$(BIN)/python -m tests.generated_pages
