@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast check lint types layers proto proto-fresh fix bench soak docs reference clean
+.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak docs reference wheel image clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,7 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "turnout needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing turnout and its pinned dependencies into $(VENV) (the first time takes a minute or two)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
 setup: $(STAMP)  ## .venv with everything, pinned by constraints.txt (the others call it)
@@ -48,6 +49,10 @@ proto: $(STAMP)  ## generate the gRPC code from src/turnout/rpc/v1/*.proto
 proto-fresh: proto
 	@git diff --exit-code --stat -- src/turnout/rpc/v1 || { echo "the generated gRPC code is stale: commit what 'make proto' wrote"; exit 1; }
 
+schema: $(STAMP)  ## write schema/*.json for editors, from the models and registries
+	$(BIN)/turnout schema route > schema/route.schema.json
+	$(BIN)/turnout schema test > schema/test.schema.json
+
 fix: $(STAMP)  ## let ruff repair and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -59,10 +64,18 @@ soak: $(STAMP)  ## the long tests with faults
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: $(STAMP)  ## write the pages in docs/ that are made of the code
 	$(BIN)/python -m tests.generated_pages
+
+wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built from it
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+
+image: wheel  ## the container image "turnout", with a Java and without a shell's comforts
+	docker build --file deploy/Dockerfile --tag turnout .
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse artifacts

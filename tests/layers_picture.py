@@ -44,11 +44,12 @@ def _room(module: str) -> str:
 
 
 def drawn(imported: dict[str, set[str]]) -> Iterator[tuple[str, str]]:
-    """The arrows that do not follow from others."""
+    """The arrows that do not follow from others; where rooms import each other, none follows from the way around."""
     below = {room: _reached(room, imported) for room in imported}
     for room, direct in imported.items():
         for target in direct:
-            if not any(target in below[other] for other in direct - {target}):
+            others = (below[other] for other in direct - {target})
+            if not any(target in reached and room not in reached for reached in others):
                 yield room, target
 
 

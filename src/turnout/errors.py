@@ -13,6 +13,7 @@
     │   ├── SubscriptionNotFoundError(LookupError)   .id
     │   ├── SubscriptionExistsError                  .id
     │   ├── SubscriptionInvalidError(ValueError)
+    │   ├── HistoryForgottenError(LookupError)       the store does not know so far back
     │   └── StoreUnavailableError                    a retry may help
     ├── StreamError                      .code .err_code      JetStream said no
     ├── ConnectionLostError(ConnectionError)                  the server is away
@@ -32,6 +33,7 @@ __all__ = [
     "ConditionError",
     "ConfigError",
     "ConnectionLostError",
+    "HistoryForgottenError",
     "MissingExtraError",
     "Mistake",
     "NotCompilableError",
@@ -170,6 +172,10 @@ class SubscriptionExistsError(SubscriptionError):
 
 class SubscriptionInvalidError(SubscriptionError, ValueError):
     """Raised when a subscription breaks a rule of the service; the message names the rule and the place."""
+
+
+class HistoryForgottenError(SubscriptionError, LookupError):
+    """Raised when a store is asked what it held at a revision or a time that it does not remember."""
 
 
 class StoreUnavailableError(SubscriptionError):

@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 
+import pyarrow as pa
 import pytest
 
 from tests.documentation import blocks
+from turnout.conditions import parse
+from turnout.engine import Program
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.index import Index
+from turnout.wire import Connection, create_stream, delete_stream, stored_message
 
 SECONDS = re.compile(r"in \d+\.\d\d s")
 
@@ -39,3 +46,36 @@ def test_the_page_tells_what_happens(page, turnout, tmp_path) -> None:
         assert SECONDS.sub("in … s", err + out) == SECONDS.sub("in … s", expected)
     for block in blocks(page, "python"):
         assert block.run({}) == block.told
+
+
+TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
+DIGEST = re.compile(r"digest [0-9a-f]{32}")
+
+
+def test_the_page_about_lineage(turnout, tmp_path, nats_server) -> None:
+    """The route of the page delivers a record, and the walk back is the one that is shown."""
+    page = "lineage.md"
+    text = files(page)["airport.yaml"].replace("nats://127.0.0.1:4222", nats_server.url)
+    (tmp_path / "airport.yaml").write_text(text, encoding="utf-8")
+    with open_store("sqlite:///subscriptions.db") as store, Connection.open(nats_server.url) as connection:
+        store.create(Subscription(("desk.oul",), parse("origin:OUL"), id="desk"))
+        create_stream(connection, {"name": "FLIGHTS", "subjects": ["flights.>"], "storage": "memory"})
+        create_stream(connection, {"name": "DELIVERED", "subjects": ["desk.>"], "storage": "memory"})
+        connection.request("flights.1", b'{"origin": "OUL"}')
+        record = stored_message(connection, "FLIGHTS", 1).append_column("stream", pa.array(["FLIGHTS"]))
+        messages = Program.of(Route.load("airport.yaml")).run(record, Index.of(store)).messages
+        ((value, pairs, id_),) = zip(
+            *(messages.column(name).to_pylist() for name in ("value", "headers")), messages.ids.to_pylist(), strict=True
+        )
+        headers = {one["key"]: one["value"].decode() for one in pairs}
+        connection.request("desk.oul", value, {"Nats-Msg-Id": id_, **headers})
+        store.delete("desk")
+
+    ((command, expected),) = commands(page)
+    _, out, err = turnout(*shlex.split(command)[1:])
+    for name in ("FLIGHTS", "DELIVERED"):
+        with Connection.open(nats_server.url) as connection:
+            delete_stream(connection, name)
+
+    assert err == ""
+    assert TIMES.sub("…", DIGEST.sub("…", out)) == TIMES.sub("…", DIGEST.sub("…", expected))

@@ -95,6 +95,27 @@ def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
     )  # fmt: skip
 
 
+def test_subscriptions_as_they_were(turnout, route) -> None:
+    """A record is explained with the subscriptions of a revision or of a time; what is gone since then wants it."""
+    path, record = route(), json.dumps({"topic": "in.a", "value": {"city": "Oulu"}})
+    store = open_store("sqlite:///subscriptions.db")
+    then = store.births()["oulu"].at.isoformat()
+    store.delete("oulu")
+    store.close()
+
+    def wanted(*arguments: str) -> list[str]:
+        out = turnout("explain", path, "--stdin", "--json", *arguments, stdin=record)[1]
+        return [one["subscription"] for one in json.loads(out)["wanted"]]
+
+    assert wanted() == wanted("--subscriptions-as-of", "now") == wanted("--subscriptions-as-of", "3") == []
+    assert wanted("--subscriptions-as-of", "1") == wanted("--subscriptions-as-of", then) == ["oulu"]
+    assert turnout("explain", path, "--stdin", "--subscriptions-as-of", "9", stdin=record)[::2] == (
+        1,
+        "turnout: the store does not know what it held at revision 9: it remembers revisions 0 to 3\n",
+    )
+    assert turnout("explain", path, "--stdin", "--subscriptions-as-of", "then", stdin=record)[0] == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from turnout.conditions import all_of, any_of, cidr, compare, decode, encode, exists, kiwi, leaves, nodes, not_
-from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
+from turnout.errors import (
+    HistoryForgottenError,
+    SubscriptionExistsError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+)
 from turnout.subscriptions import MAX_LIMIT, Page, Store, Subscription
 from turnout.subscriptions.tenants import tenant_of
 
@@ -320,6 +327,72 @@ class OwnerContract:
         assert sorted(kept) == [one.id for one in store.snapshot()]
 
 
+class HistoryContract:
+    """What a store that keeps its history promises to each owner of subscriptions."""
+
+    def test_as_of_a_revision(self, store):
+        """Each revision shows what was there then, also what is gone, and a name's earlier bearer."""
+        store.create(subscription("first*", id="a"))
+        store.create(subscription(id="b"))
+        before = store.revision()
+        store.delete("a")
+        between = store.revision()
+        store.create(subscription("second*", id="a"))
+
+        assert [one.id for one in store.as_of(before)] == ["a", "b"]
+        assert store.as_of(before).read("a").condition == subscription("first*").condition
+        assert [one.id for one in store.as_of(between).snapshot()] == ["b"]
+        assert store.as_of(store.revision()).read("a").condition == subscription("second*").condition
+        assert store.as_of(between).revision == between
+        with pytest.raises(SubscriptionNotFoundError, match="'a'"):
+            store.as_of(between).read("a")
+
+    def test_every_revision_is_as_it_was(self, store):
+        """Whatever comes and goes, under names that are used again too, each revision shows what a snapshot showed."""
+        rng = random.Random(11)
+        shown = {}
+        for step in range(40):
+            there = [one.id for one in store.snapshot()]
+            name = f"n{rng.randrange(6)}"
+            if name in there:
+                store.delete(name)
+            else:
+                store.create(subscription(f"step{step}*", id=name))
+            shown[store.revision()] = store.snapshot()
+
+        for revision, snapshot in shown.items():
+            assert store.as_of(revision).snapshot() == snapshot
+
+    def test_as_of_a_time(self, store):
+        """A time shows the revision that was present then; the future shows the last one."""
+        store.create(subscription(id="a"))
+        store.delete("a")
+        store.create(subscription(id="b"))
+        births = store.births()
+        after = births["b"].at
+
+        assert set(births) == {"b"}
+        assert births["b"].revision == store.revision()
+        assert [one.id for one in store.as_of(after)] == ["b"]
+        assert [one.id for one in store.as_of(after.replace(tzinfo=None))] == ["b"]
+        assert store.as_of(after - timedelta(microseconds=1)).revision < store.revision()
+        assert store.as_of(after + timedelta(days=9)).revision == store.revision()
+
+    @pytest.mark.parametrize("moment", [-1, 10_000])
+    def test_as_of_what_never_was(self, store, moment):
+        """A revision that never was is refused, with those that are remembered."""
+        store.create(subscription())
+
+        with pytest.raises(HistoryForgottenError, match=f"revision {moment}: it remembers revisions"):
+            store.as_of(moment)
+
+    def test_the_past_cannot_be_changed(self, store):
+        """What is as of then can be read, and nothing more."""
+        store.create(subscription(id="a"))
+
+        assert not {"create", "create_many", "delete"} & set(dir(store.as_of(store.revision())))
+
+
 class StoreContract(OwnerContract):
     """What a store promises besides to those who share it."""
 
@@ -424,3 +497,21 @@ class StoreContract(OwnerContract):
         assert acme.for_tenant("acme").read("x").id == "x"
         with pytest.raises(SubscriptionInvalidError, match="not of 'bolt'"):
             acme.for_tenant("bolt")
+
+
+class TenantHistoryContract(HistoryContract):
+    """The same, and to tenants."""
+
+    def test_a_tenants_past(self, store):
+        """A tenant sees its own past under its own ids, and nobody else's."""
+        acme = store.for_tenant("acme")
+        acme.create(subscription(id="x"))
+        store.for_tenant("other").create(subscription(id="y"))
+        before = store.revision()
+        acme.delete("x")
+
+        assert [one.id for one in acme.as_of(before)] == ["x"]
+        assert acme.as_of(before).read("x").id == "x"
+        assert [one.id for one in acme.as_of(store.revision())] == []
+        assert set(store.for_tenant("other").births()) == {"y"}
+        assert [one.id for one in store.as_of(before)] == ["@acme/x", "@other/y"]

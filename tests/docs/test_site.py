@@ -22,7 +22,8 @@ _FETCHED = re.compile(
 def site(tmp_path_factory) -> Path:
     """The site as `make docs` builds it, in a folder of its own."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
+    # Not --quiet: it would silence the warnings that strict mode counts.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return folder

@@ -135,9 +135,10 @@ def test_every_record_ends_where_it_should(spark: SparkSession, streams: Streams
 
 
 def test_a_delivered_message(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """The value is transformed, the headers are kept, the id names stream and sequence."""
+    """The value is transformed, the headers are kept, id and lineage name the record, and lineage the revision."""
     streams.publish([message(8)])
-    route = Route.parse(route_text(streams, new_store(tmp_path, streams)), {})
+    text = route_text(streams, new_store(tmp_path, streams))
+    route = Route.parse(text.replace(f"stream: {streams.sink}", f"stream: {streams.sink}, lineage: true"), {})
 
     run_route(route, spark, tmp_path)
 
@@ -146,6 +147,8 @@ def test_a_delivered_message(spark: SparkSession, streams: Streams, tmp_path: Pa
     assert json.loads(row["value"]) == {"n": 8, "town": "Oulu", "secret": "*"}
     assert row["headers"]["Kind"] == "even"
     assert row["key"].startswith(f"{streams.source}:1:".encode())
+    assert row["headers"]["Turnout-Route"] == f"test@{route.digest}"
+    assert (row["headers"]["Turnout-Source"], row["headers"]["Turnout-Revision"]) == (f"{streams.source}:1", "1")
 
 
 def test_a_poisoned_value(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:

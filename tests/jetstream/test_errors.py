@@ -118,7 +118,7 @@ def test_others_pass(foreign: BaseException) -> None:
 )  # fmt: skip
 def test_codes_are_kept(code: int, err_code: int, kind: type[StreamError]) -> None:
     """The server's codes choose the class, and are kept on it."""
-    failure = api_error({"code": code, "err_code": err_code, "description": "why"}, asked="X.Y")
+    failure = api_error({"code": code, "err_code": err_code, "description": "why"}, request="X.Y")
 
     assert type(failure) is kind
     assert (failure.code, failure.err_code) == (code, err_code)

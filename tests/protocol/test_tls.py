@@ -20,11 +20,11 @@ from turnout.protocol.tls import begins_tls
 )
 def test_when_a_handshake_follows(greeting: dict[str, object], asked: bool, expected: bool) -> None:
     """Where the server requires it, and where both want it."""
-    assert begins_tls(greeting, asked=asked, server="a:1") is expected
+    assert begins_tls(greeting, requested=asked, server="a:1") is expected
 
 
 @pytest.mark.parametrize("greeting", [{}, {"tls_required": False, "tls_available": False}])
 def test_tls_that_is_not_offered(greeting: dict[str, object]) -> None:
     """Asked for and not offered is a refusal that names the server."""
     with pytest.raises(StreamError, match="a:1 offers no TLS"):
-        begins_tls(greeting, asked=True, server="a:1")
+        begins_tls(greeting, requested=True, server="a:1")

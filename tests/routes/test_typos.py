@@ -1,18 +1,23 @@
-"""One letter wrong in any name that a route may hold: it is refused, with its place and what was meant."""
+"""One letter wrong in any name that a route may hold: it is refused, with its place and what was meant.
+
+So it is by the JSON Schema, which has only names to know it by.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator, ValidationError
 from pydantic import BaseModel
 
 from turnout.codecs.format import SETTINGS
 from turnout.errors import RouteError
 from turnout.routes import Route, document, endpoints
+from turnout.routes.json_schema import route_schema
 from turnout.transforms.registry import predicates, transforms
 
 END = {"format": "nats", "servers": "nats://127.0.0.1:4222"}
@@ -27,6 +32,7 @@ BLOCKS: dict[str, type[BaseModel]] = {
     "errors": document.ErrorsPart,
     "trigger": document.TriggerPart,
 }
+SCHEMA = Draft202012Validator(route_schema())
 ALSO = {"type", "name", "predicate", "negate"}
 """What stands beside the options of a stage."""
 
@@ -59,6 +65,25 @@ def check(text: Mapping[str, Any], path: str, name: str, names: list[str]) -> No
     assert found[0].line is not None
     meant = [one for one in names if f'did you mean "{one}"?' in found[0].problem]
     assert meant == [name] or (meant and name in found[0].problem), (path, name, found[0].problem)
+    # A block of Connect's properties says by another property what an option belongs to.
+    if not isinstance(text.get("transforms"), dict):
+        assert any(_names(error, path) for error in _all(SCHEMA.iter_errors(text))), path
+
+
+def _all(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """The errors, and those of the alternatives that they are made of."""
+    for error in errors:
+        yield error
+        yield from _all(error.context or ())
+
+
+def _names(error: ValidationError, path: str) -> bool:
+    """Whether an error is about the name that a path ends with, or about the word that stands there."""
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    if error.validator == "additionalProperties":
+        refused = [name for name in error.instance if repr(name) in error.message]
+        return path in [f"{place}.{name}".removeprefix(".") for name in refused]
+    return error.validator in ("enum", "const") and place.removeprefix(".").removesuffix(".format") == path
 
 
 def with_(**more: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def test_example(example):
 
 def test_session():
     """The terminal session prints what the page shows, but for the id, which is another one each time."""
-    (example,) = blocks(PAGE, "console")
+    example = blocks(PAGE, "console")[0]
     shown = [part.partition("\n") for part in example.text.split("$ ")[1:]]
     id_on_page = shown[0][2].strip()
     id_here = id_on_page
@@ -40,3 +40,13 @@ def test_session():
 
         assert done.stdout.strip() == told.strip().replace(id_on_page, id_here)
     assert len(shown) == 3
+
+
+def test_analysis(tmp_path):
+    """The subscriptions of the page are analysed as it says."""
+    (lines,) = blocks(PAGE, "jsonl")
+    (tmp_path / "airport.jsonl").write_text(lines.text, encoding="utf-8")
+    for part in blocks(PAGE, "console")[1].text.split("$ ")[1:]:
+        command, _, told = part.partition("\n")
+
+        assert CliRunner().invoke(build_app(), shlex.split(command)[1:]).output == told

@@ -14,7 +14,7 @@ import pymongo
 import pytest
 from pymongo import errors
 
-from tests.contracts.store import StoreContract, subscription
+from tests.contracts.store import StoreContract, TenantHistoryContract, subscription
 from tests.ferretdb import FerretDb, NotAvailable
 from turnout.conditions import all_of, kiwi
 from turnout.errors import (
@@ -53,7 +53,7 @@ def store(url):
         yield store
 
 
-class TestMongoStore(StoreContract):
+class TestMongoStore(StoreContract, TenantHistoryContract):
     @pytest.fixture
     def store(self, url):
         with open_store(url) as store:

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 import warnings
+from datetime import timedelta
 from functools import partial
 
 import pytest
 
-from tests.contracts.store import StoreContract, every_page, subscription
+from tests.contracts.store import StoreContract, TenantHistoryContract, every_page, subscription
 from turnout.errors import (
     ConfigError,
+    HistoryForgottenError,
     StoreUnavailableError,
     SubscriptionError,
     SubscriptionExistsError,
@@ -24,7 +26,7 @@ from turnout.subscriptions import open_store
 from turnout.subscriptions.stores import sqlite
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, TenantHistoryContract):
     @pytest.fixture
     def store(self, tmp_path):
         with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
@@ -70,6 +72,7 @@ def test_relative_and_absolute_paths(tmp_path, monkeypatch):
         ("sqlite:///x.db?mode=rx", "rwc, rw, ro"),
         ("sqlite:///x.db?timeout=soon", "number of seconds"),
         ("sqlite:///x.db?synchronous=maybe", "full, normal, off"),
+        ("sqlite:///x.db?retention=long", "12h, 30d, 0 or forever"),
         ("sqlite:///x.db?cache=1", "unknown option 'cache'"),
         ("sqlite:////nowhere/at/all/x.db", "no folder '/nowhere/at/all'"),
         ("sqlite:////tmp", "is a folder"),
@@ -456,3 +459,56 @@ def test_the_file_is_its_owners(path):
 
     assert modes == dict.fromkeys(("s.db", "s.db-wal", "s.db-shm"), "0o600")
     assert shared.stat().st_mode & 0o777 == 0o640
+
+
+def test_forgets_beyond_the_retention(path, monkeypatch):
+    """What went before the retention began is dropped from the file; the state when it began is still known."""
+    monkeypatch.setattr(sqlite, "_PRUNE_EVERY", 1)
+    with opened(path, retention="0.001s") as store:
+        store.create(subscription(id="a"))
+        store.delete("a")
+        store.create(subscription(id="b"))
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
+            pass
+        store.delete("b")
+
+        assert [one.id for one in store.as_of(3)] == ["b"]
+        with pytest.raises(HistoryForgottenError, match="revision 1: it remembers revisions 3"):
+            store.as_of(1)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT id FROM past").fetchall() == [("b",)]
+    connection.close()
+
+
+def test_a_file_of_the_version_before(path):
+    """It is brought up to date where it lies: its subscriptions stay, and history begins with that."""
+    with opened(path) as store:
+        store.create(subscription(id="a"))
+        store.delete(store.create(subscription()))
+    with sqlite3.connect(path) as connection:
+        for statement in ("DROP TABLE moment", "DROP TABLE past", "ALTER TABLE state DROP COLUMN remembered"):
+            connection.execute(statement)
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+    with pytest.raises(SubscriptionError, match="older schema"):
+        opened(path, mode="ro").revision()
+    with opened(path) as store:
+        store.delete("a")
+
+        assert [one.id for one in store.as_of(3)] == ["a"]
+        assert [one.id for one in store.as_of(4)] == []
+        with pytest.raises(HistoryForgottenError, match="it remembers revisions 3"):
+            store.as_of(2)
+
+
+def test_the_times_of_revisions(path):
+    """Births say when, and a file that is opened again still knows."""
+    with opened(path) as store:
+        store.create(subscription(id="a"))
+        born = store.births()["a"]
+    with opened(path) as store:
+        assert store.births()["a"] == born
+        assert store.as_of(born.at).revision == 1
+        assert store.as_of(born.at - timedelta(days=1)).revision == 0

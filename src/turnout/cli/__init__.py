@@ -1,4 +1,4 @@
-"""The command line: ``turnout demo | run | check | test | explain | map | subscriptions | tail | kv | bench``."""
+"""The command line: one module for each command (``turnout --help`` lists them)."""
 
 from turnout.cli.app import main
 

@@ -97,6 +97,14 @@ class NatsProbe:
             f"{state['messages']:,} messages, may be read; {read:,} of the latest {count:,} were{self._acks(stream)}",
         )
 
+    def subjects(self, stream: str) -> list[str]:
+        """The subjects that a stream takes; those of its messages are others where it mirrors another stream.
+
+        Raises:
+            TurnoutError: the stream is not there, or may not be asked for.
+        """
+        return list(self._info(stream)["config"].get("subjects") or ())
+
     def _info(self, stream: str) -> dict[str, Any]:
         try:
             return stream_info(self._open, stream)

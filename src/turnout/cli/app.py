@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from typing import Annotated
 
 import typer
 
@@ -24,9 +25,8 @@ def build_app() -> typer.Typer:
     """The typer application with every command module of this package registered."""
     app = typer.Typer(
         name="turnout",
-        help="Route messages of NATS JetStream and Kafka, compiled to Spark.",
+        help="Route messages of NATS JetStream and Kafka, on Spark and without it.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -39,8 +39,20 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _root() -> None:
-    """Route messages of NATS JetStream and Kafka, compiled to Spark."""
+def _version(asked: bool) -> None:
+    if asked:
+        from turnout import __version__
+
+        typer.echo(f"turnout {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Route messages of NATS JetStream and Kafka, on Spark and without it."""
 
 
 def main() -> None:

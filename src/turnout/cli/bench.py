@@ -1,28 +1,18 @@
-"""``turnout bench NAME``: run one of the benchmarks that come with the source."""
+"""``turnout bench NAME``: run one of the benchmarks."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from turnout.errors import ConfigError, Mistake
+from turnout.bundle import bundled
+from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 __all__ = ["register"]
-
-
-def _folder() -> Path:
-    """The benchmarks folder of the checkout that this turnout runs from, or of the current folder."""
-    for root in (Path(__file__).resolve().parents[3], Path.cwd()):
-        if (root / "benchmarks" / "harness.py").exists():
-            return root
-    raise ConfigError(
-        [Mistake("bench", "no folder 'benchmarks' was found: run it from a checkout of turnout's source")]
-    )
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +27,7 @@ def register(app: typer.Typer) -> None:
         case: Annotated[list[str] | None, typer.Option(help="Only cases whose name has this in it.")] = None,
     ) -> None:
         """Measure turnout on this machine, beside a baseline run in the same minutes."""
-        root = _folder()
+        root = bundled("benchmarks").parent
         if str(root) not in sys.path:
             sys.path.insert(0, str(root))
         harness: Any = importlib.import_module("benchmarks.harness")
@@ -47,6 +37,9 @@ def register(app: typer.Typer) -> None:
             return
         if name not in known:
             raise ConfigError([Mistake("bench", f"no benchmark is named {name!r}; there are {', '.join(known)}")])
-        module: Any = importlib.import_module(f"benchmarks.{name}")
-        results = module.run(harness.Options(size=size, quick=quick, cases=tuple(case or ())))
+        try:
+            module: Any = importlib.import_module(f"benchmarks.{name}")
+            results = module.run(harness.Options(size=size, quick=quick, cases=tuple(case or ())))
+        except ModuleNotFoundError as missing:
+            raise MissingExtraError("all", missing.name or "a module") from missing
         harness.report(name, results, as_json=as_json)

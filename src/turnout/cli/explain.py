@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,6 @@ from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
     from turnout.routes import Route
-    from turnout.subscriptions import Subscription
 
 __all__ = ["register"]
 
@@ -35,6 +33,10 @@ def register(app: typer.Typer) -> None:
         subscription: Annotated[
             str | None, typer.Option(metavar="ID", help="Say why this one does not get the record.")
         ] = None,
+        as_of: Annotated[
+            str,
+            typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with what the store held then."),
+        ] = "now",
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
@@ -42,6 +44,7 @@ def register(app: typer.Typer) -> None:
 
         spare_pandas()
         from turnout.cli._explanation import explanation_lines
+        from turnout.cli._past import subscriptions_of
         from turnout.engine import Program
         from turnout.engine.explain import explain as explanation_of
         from turnout.routes import Route
@@ -51,27 +54,12 @@ def register(app: typer.Typer) -> None:
             raise ConfigError([Mistake("record", "give one of --record STREAM:SEQ, --file FILE and --stdin")])
         loaded = Route.load(route)
         batch = _stored(loaded, record) if record is not None else _given(loaded, file)
-        subscriptions = list(_subscriptions(loaded))
+        subscriptions = list(subscriptions_of(loaded, as_of))
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
         by_id = {one.id: one for one in subscriptions}
         explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription)
-        if as_json:
-            typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False))
-        else:
-            typer.echo("\n".join(explanation_lines(explanation)))
-
-
-def _subscriptions(route: Route) -> Iterable[Subscription]:
-    if route.subscriptions is None:
-        return ()
-    from turnout.subscriptions import open_store
-    from turnout.subscriptions.address import existing
-
-    store = open_store(existing(route.subscriptions.store))
-    try:
-        return store.snapshot().subscriptions
-    finally:
-        store.close()
+        as_text = "\n".join(explanation_lines(explanation))
+        typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False) if as_json else as_text)
 
 
 def _given(route: Route, file: Path | None) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._store import StoreUrl, opened_store
+from turnout.cli._store import StoreUrl, opened_store, store_url_of
 from turnout.cli.signals import stop_on_signals
 from turnout.errors import SubscriptionInvalidError
 
@@ -44,11 +44,15 @@ def serve(
         list[str] | None,
         typer.Option(help="Subjects that destinations may be; give it several times. [API_ALLOW_DESTINATIONS]"),
     ] = None,
+    retention: Annotated[
+        str | None, typer.Option(help="How long the store remembers what was deleted: 12h, 30d, 0, forever.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
+    from turnout.subscriptions.address import with_retention
 
     given = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(
@@ -64,7 +68,8 @@ def serve(
         log_level=log_level,
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
-    with _kiwi_trees() as trees, opened_store(store, create=True) as opened:
+    url = store if retention is None else with_retention(store_url_of(store), retention)
+    with _kiwi_trees() as trees, opened_store(url, create=True) as opened:
         serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
 
 

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from turnout.cli._store import StoreUrl, opened_store, store_url_of
+from turnout.cli.analyze import analyze
 from turnout.cli.serve import serve
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
@@ -33,7 +34,7 @@ Cursor = Annotated[str, typer.Option(help="The last id of the page before.")]
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands = typer.Typer(help="Store subscriptions, find them, and serve them over gRPC.", no_args_is_help=True)
-    for command in (serve, token, create, read, delete, search, match, explain, stats):
+    for command in (serve, token, create, read, delete, search, match, explain, stats, analyze):
         commands.command(command.__name__)(command)
     commands.command("import")(import_)
     commands.command("export")(export)

@@ -75,7 +75,7 @@ def attempt(texts: list[bytes | None], errors: Mapping[int, RecordError]) -> lis
     return texts
 
 
-def text_for_people(found: Any) -> str:
+def text_for_people(value: Any) -> str:
     """What was found, short enough for a message."""
-    shown = found.decode("utf-8", "replace") if isinstance(found, bytes) else repr(found)
+    shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

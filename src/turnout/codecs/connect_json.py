@@ -54,7 +54,7 @@ class ConnectJson:
 
     With schemas each value has the schema that comes with it, or the one that was given; without, values are
     schemaless, or have the one that was given. A number beyond its type, or a text for a number, is an error, also
-    where JsonConverter makes do with something else.
+    where JsonConverter substitutes another value.
     """
 
     format: ClassVar[str] = "connect-json"
@@ -79,7 +79,7 @@ class ConnectJson:
         self._numeric = numeric
         self._form_of = _FORMS[defaults, numeric]
         self._schemaless = SchemalessReader()
-        self._given = None if self._schema is None else Reader.wire(self._schema, defaults=defaults)
+        self._reader = None if self._schema is None else Reader.wire(self._schema, defaults=defaults)
         self._readers = lru_cache(maxsize=_SCHEMAS)(partial(_reader_of, defaults=defaults))
         self._last = (b"", b"")
 
@@ -87,7 +87,7 @@ class ConnectJson:
         """See `Codec.decode`."""
         if self._enable:
             return with_tombstones(rows, texts, self._read)
-        return with_tombstones(rows, texts, (self._given or self._schemaless).read)
+        return with_tombstones(rows, texts, (self._reader or self._schemaless).read)
 
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
@@ -113,20 +113,20 @@ class ConnectJson:
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         """Values in envelopes, by schema."""
         groups, errors = self._sorted(texts)
-        found = {int(rows[place]): error for place, error in errors.items()}
+        failures = {int(rows[place]): error for place, error in errors.items()}
         blocks: list[Block] = []
         for schema, group in groups.items():
-            reader = self._given or self._readers(schema)
+            reader = self._reader or self._readers(schema)
             where = rows[group.places]
             if isinstance(reader, RecordError):
-                found |= dict.fromkeys(where.tolist(), reader)
+                failures |= dict.fromkeys(where.tolist(), reader)
                 continue
             more, failed = reader.read(where, group.payloads)
             blocks += more
             for row, error in failed.items():
                 text = texts[int(np.searchsorted(rows, row))]
-                blocks += self._once_more(row, text, reader, error, found)
-        return blocks, found
+                blocks += self._once_more(row, text, reader, error, failures)
+        return blocks, failures
 
     def _once_more(
         self, row: int, text: bytes, reader: _Reader, error: RecordError, errors: dict[int, RecordError]
@@ -184,7 +184,7 @@ def _reader_of(text: bytes, *, defaults: bool) -> _Reader | RecordError:
         if schema is None:
             return SchemalessReader()
         if not isinstance(schema, dict):
-            raise ValueError(f"expected an object, found {schema!r}")  # noqa: TRY004 - told like all that is wrong here
+            raise ValueError(f"expected an object, found {schema!r}")  # noqa: TRY004 - reported like every other error here
         return Reader.wire(Schema.from_json(schema), defaults=defaults)
     except (*_UNREADABLE, AttributeError, ArithmeticError) as failure:
         return RecordError(f"the value's schema is not one: {failure}")

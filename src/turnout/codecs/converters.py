@@ -61,12 +61,12 @@ def converters_of(properties: Mapping[str, str | None]) -> Converters:
 
 
 def _format_of(name: str, properties: Mapping[str, str | None], mistakes: list[Mistake]) -> Format | None:
-    given = properties.get(name)
-    if given is None:
+    setting = properties.get(name)
+    if setting is None:
         return None
-    class_name = _ALIASES.get(given.strip())
+    class_name = _ALIASES.get(setting.strip())
     if class_name is None:
-        mistakes.append(Mistake(name, _unknown(given.strip())))
+        mistakes.append(Mistake(name, _unknown(setting.strip())))
         return None
     format_ = _CLASSES[class_name]
     prefix = name + "."
@@ -106,8 +106,8 @@ def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, 
             yield option, f"expected UTF-8, found {value!r}"
 
 
-def _unknown(found: str) -> str:
-    simple = found.rpartition(".")[2]
+def _unknown(class_name: str) -> str:
+    simple = class_name.rpartition(".")[2]
     near = get_close_matches(simple, [name.rpartition(".")[2] for name in _CLASSES], n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return f"no converter {found!r} is known{hint}; there are {', '.join(_CLASSES)}"
+    return f"no converter {class_name!r} is known{hint}; there are {', '.join(_CLASSES)}"

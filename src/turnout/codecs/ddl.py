@@ -242,6 +242,6 @@ class _Parser:
             raise self._unexpected(repr(mark))
 
     def _unexpected(self, expected: str, near: list[str] | None = None) -> DdlError:
-        found = repr(self.next.text) if self.next.kind != "end" else "the end"
+        token = repr(self.next.text) if self.next.kind != "end" else "the end"
         hint = f"; did you mean {near[0]}?" if near else ""
-        return DdlError(f"found {found}, expected {expected}{hint}", self.next.position)
+        return DdlError(f"found {token}, expected {expected}{hint}", self.next.position)

@@ -40,7 +40,11 @@ SETTINGS: tuple[str, ...] = ("schema", *_FLAGS, *_FLAGS.values(), DECIMAL_FORMAT
 @cache
 def plugins() -> Mapping[str, EntryPoint]:
     """The formats that installed packages offer."""
-    return {found.name: found for found in entry_points(group=ENTRY_POINT) if found.name not in FORMATS}
+    return {
+        entry_point.name: entry_point
+        for entry_point in entry_points(group=ENTRY_POINT)
+        if entry_point.name not in FORMATS
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +84,26 @@ class Format:
         Raises:
             ConfigError: when it cannot be read; lists every mistake.
         """
-        given = dict(config or {})
-        format_ = given.pop("format", "raw")
+        settings = dict(config or {})
+        format_ = settings.pop("format", "raw")
         if format_ in plugins():
-            return cls(format_, options=given)
+            return cls(format_, options=settings)
         mistakes: list[Mistake] = []
         if format_ not in FORMATS:
             mistakes.append(Mistake(f"{path}.format", _unknown(format_)))
-        schema = given.pop("schema", None)
+        schema = settings.pop("schema", None)
         flags: dict[str, bool] = {}
         for name, camel in _FLAGS.items():
-            flag = given.pop(name, given.pop(camel, True))
+            flag = settings.pop(name, settings.pop(camel, True))
             flags[name] = str(flag).lower() == "true"
             if str(flag).lower() not in ("true", "false"):
                 mistakes.append(Mistake(f"{path}.{name}", f"expected true or false, found {flag!r}"))
-        decimals = str(given.pop(DECIMAL_FORMAT, given.pop("decimalFormat", DECIMAL_FORMATS[0]))).upper()
+        decimals = str(settings.pop(DECIMAL_FORMAT, settings.pop("decimalFormat", DECIMAL_FORMATS[0]))).upper()
         if decimals not in DECIMAL_FORMATS:
             expected = " or ".join(DECIMAL_FORMATS)
             mistakes.append(Mistake(f"{path}.{DECIMAL_FORMAT}", f"expected {expected}, found {decimals!r}"))
         mistakes += [Mistake(f"{path}.schema", problem) for problem in _schema_problems(format_, schema)]
-        mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in given]
+        mistakes += [Mistake(f"{path}.{name}", _unknown_setting(str(name))) for name in settings]
         if mistakes:
             raise ConfigError(mistakes, what=f"bad {path.rpartition('.')[2]} format")
         connect = format_ == "connect-json"

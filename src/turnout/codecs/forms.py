@@ -78,7 +78,7 @@ def _nested(schema: Schema, form_of: Callable[[Schema | None], Form], leaf: Call
     if schema.type == "array":
         item = form_of(schema.values)
         column = item.column
-        return Form(None if column is None else each(lambda found: column(found)), item.free)
+        return Form(None if column is None else each(lambda values: column(values)), item.free)
     if schema.type == "map":
         return _map(schema, form_of, key)
     return leaf(schema)

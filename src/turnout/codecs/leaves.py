@@ -41,11 +41,11 @@ LARGEST: Final = 100_000
 def _schemaless_type() -> Any:
     """What msgspec reads as schemaless data: it refuses integers beyond 64 bits, which are rare, down to some depth."""
     integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-    found: Any = str | integer | float | bool | None
-    scalar = found
+    kind: Any = str | integer | float | bool | None
+    scalar = kind
     for _ in range(8):
-        found = scalar | list[found] | dict[str, found]
-    return found
+        kind = scalar | list[kind] | dict[str, kind]
+    return kind
 
 
 Schemaless: Final = _schemaless_type()
@@ -58,11 +58,11 @@ def read_schemaless(text: bytes) -> Any:
         ValueError: it is no JSON.
     """
     try:
-        found = json_of(text)
+        value = json_of(text)
     except msgspec.ValidationError:
         # A number that a double cannot hold; what else would be wrong, json finds as well.
-        found = json.loads(text, parse_constant=_refuse)
-    return _widened(found)
+        value = json.loads(text, parse_constant=_refuse)
+    return _widened(value)
 
 
 def _refuse(name: str) -> Any:
@@ -91,10 +91,10 @@ def _integer(bits: int) -> tuple[Any, Slow]:
     expected = f"an integer of {bits} bits"
 
     def slow(text: bytes) -> int:
-        found = _parsed(text, expected)
-        if type(found) is not int or not low <= found <= high:
+        value = _parsed(text, expected)
+        if type(value) is not int or not low <= value <= high:
             raise Misfit(expected, text)
-        return found
+        return value
 
     return Annotated[int, msgspec.Meta(ge=low, le=high)], slow
 
@@ -105,20 +105,20 @@ def _single(value: float) -> float:
 
 def _slow_float(text: bytes) -> float:
     try:
-        found = json_of(text)
+        value = json_of(text)
     except msgspec.ValidationError:
         # Beyond what a double can hold; Java says infinity.
         return float(text)
     except (ValueError, RecursionError):
         raise Misfit("a number", text) from None
-    if type(found) is str and found in _NOT_FINITE:
-        return _NOT_FINITE[found]
-    if type(found) not in (int, float):
+    if type(value) is str and value in _NOT_FINITE:
+        return _NOT_FINITE[value]
+    if type(value) not in (int, float):
         raise Misfit("a number", text)
     try:
-        return float(found)
+        return float(value)
     except OverflowError:
-        return float("inf") if found > 0 else float("-inf")
+        return float("inf") if value > 0 else float("-inf")
 
 
 def _slow_string(text: bytes) -> str:
@@ -138,11 +138,11 @@ def _slow_boolean(text: bytes) -> bool:
 
 
 def _slow_bytes(text: bytes) -> bytes:
-    found = _parsed(text, "base64")
+    value = _parsed(text, "base64")
     try:
-        if type(found) is not str:
+        if type(value) is not str:
             raise Misfit("base64", text)
-        return b64decode("".join(found.split()), validate=True)
+        return b64decode("".join(value.split()), validate=True)
     except ValueError:
         raise Misfit("base64", text) from None
 
@@ -156,10 +156,10 @@ def _slow_schemaless(text: bytes) -> Any:
 
 def _text(read: Callable[[str], Moment], expected: str) -> Slow:
     def slow(text: bytes) -> Moment:
-        found = _parsed(text, expected)
+        value = _parsed(text, expected)
         try:
-            if type(found) is str:
-                return read(found)
+            if type(value) is str:
+                return read(value)
         except ValueError:
             pass
         raise Misfit(expected, text)
@@ -172,10 +172,10 @@ def _slow_timestamp(text: bytes) -> Moment:
     if text[:1] == b'"':
         moment: Moment = _text_timestamp(text)
         return moment
-    found = _parsed(text, "a time")
-    if type(found) is not int or not -(2**63) <= found * 1000 < 2**63:
+    value = _parsed(text, "a time")
+    if type(value) is not int or not -(2**63) <= value * 1000 < 2**63:
         raise Misfit("a time", text)
-    return Moment(found * 1000)
+    return Moment(value * 1000)
 
 
 _text_timestamp = _text(read_timestamp, "a time in ISO 8601")
@@ -203,10 +203,10 @@ def _decimal(scale: int, digits: int) -> Slow:
 def _number(text: bytes) -> Decimal:
     """The number that a JSON number is, or a text, which may group its digits by commas."""
     if text[:1] == b'"':
-        found = str(json_of(text)).replace(",", "")
-        if "_" in found or found != found.strip():
-            raise ValueError(found)
-        number = Decimal(found)
+        digits = str(json_of(text)).replace(",", "")
+        if "_" in digits or digits != digits.strip():
+            raise ValueError(digits)
+        number = Decimal(digits)
     else:
         number = msgspec.json.decode(text, type=Decimal)
     if not number.is_finite():
@@ -252,8 +252,8 @@ def wire_leaf(schema: Schema, _digits: int) -> Node:
         if abs(scale) > LARGEST:
             raise ValueError(f"expected a decimal's scale of at most {LARGEST}, found {scale}")
 
-        def decimal(found: bytes) -> Decimal:
-            return Decimal(int.from_bytes(found, "big", signed=True)).scaleb(-scale, EXACT)
+        def decimal(unscaled: bytes) -> Decimal:
+            return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, EXACT)
 
         return Node(bytes, msgspec.NODEFAULT, each(decimal), _wire_decimal(decimal))
     if logical in (DATE, TIME, TIMESTAMP):

@@ -33,15 +33,15 @@ _date = re.compile(rf"{_DATE}(?:[T ].*)?)?)?", re.ASCII | re.DOTALL).fullmatch
 _offset = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?", re.ASCII).fullmatch
 
 
-def moment_of(found: datetime) -> Moment:
+def moment_of(time: datetime) -> Moment:
     """The moment of a time; one without a zone is in UTC."""
-    since = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - _EPOCH
+    since = (time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH
     return Moment(since.days * DAY + since.seconds * 1000 + since.microseconds // 1000)
 
 
-def day_of(found: date) -> Moment:
+def day_of(day: date) -> Moment:
     """The moment at which a day begins."""
-    return Moment((found.toordinal() - _FIRST_DAY) * DAY)
+    return Moment((day.toordinal() - _FIRST_DAY) * DAY)
 
 
 def read_timestamp(text: str) -> Moment:
@@ -97,10 +97,10 @@ def _zone_offset(zone: str | None, local: int) -> int:
             raise ValueError(zone)
         return (ahead if match[1] == "+" else -ahead) * 1000
     try:
-        found = ZoneInfo(str(zone)).utcoffset((_EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
+        offset = ZoneInfo(str(zone)).utcoffset((_EPOCH + timedelta(milliseconds=local)).replace(tzinfo=None))
     except (OSError, LookupError, OverflowError) as failure:
         raise ValueError(zone) from failure
-    return round(found.total_seconds() * 1000) if found is not None else 0
+    return round(offset.total_seconds() * 1000) if offset is not None else 0
 
 
 def timestamps_as_text(column: Sequence[int | None]) -> list[str | None]:

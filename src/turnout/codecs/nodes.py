@@ -37,22 +37,22 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _WHOLE = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-class Misfit(Exception):  # noqa: N818 - a control flow between these modules, told to nobody
+class Misfit(Exception):  # noqa: N818 - control flow between these modules, never seen outside
     """Raised where a value is not of its schema.
 
     Attributes:
         place: the names and numbers that lead to it.
     """
 
-    def __init__(self, expected: str, found: bytes) -> None:
+    def __init__(self, expected: str, text: bytes) -> None:
         self.expected = expected
-        self.found = found
+        self.text = text
         self.place: list[str] = []
 
     def __str__(self) -> str:
-        found = "nothing" if not self.found else text_for_people(self.found)
+        shown = "nothing" if not self.text else text_for_people(self.text)
         where = "".join(self.place).removeprefix(".")
-        return f"{where + ': ' if where else ''}expected {self.expected}, found {found}"
+        return f"{where + ': ' if where else ''}expected {self.expected}, found {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,10 @@ def _struct_type(nodes: Mapping[str, Node]) -> Any:
 
 def _slow_struct(nodes: Mapping[str, Node]) -> Slow:
     def read(text: bytes) -> dict[str, Any]:
-        found = _inside(_FIELDS, text, "an object")
+        members = _inside(_FIELDS, text, "an object")
         value = {}
         for name, node in nodes.items():
-            raw = found.get(name)
+            raw = members.get(name)
             try:
                 value[name] = node.slow(NULL if raw is None else bytes(raw))
             except Misfit as misfit:
@@ -149,7 +149,7 @@ def list_node(item: Node) -> Node:
         return values
 
     column = item.column
-    opened = None if column is None else each(lambda found: list(column(found)))
+    opened = None if column is None else each(lambda items: list(column(items)))
     return Node(list[item.strict], msgspec.NODEFAULT, opened, read, _all(item.check))  # type: ignore[name-defined]
 
 
@@ -167,9 +167,11 @@ def map_node(item: Node) -> Node:
         return values
 
     column = item.column
-    opened = None if column is None else each(lambda found: dict(zip(found, column((*found.values(),)), strict=True)))
+    opened = (
+        None if column is None else each(lambda entries: dict(zip(entries, column((*entries.values(),)), strict=True)))
+    )
     inner = _all(item.check)
-    check = None if inner is None else lambda found: inner(found.values())
+    check = None if inner is None else lambda entries: inner(entries.values())
     return Node(dict[str, item.strict], msgspec.NODEFAULT, opened, read, check)  # type: ignore[name-defined]
 
 
@@ -195,10 +197,10 @@ def pairs_node(key: Node, item: Node) -> Node:
 
 
 def slow_node(slow: Slow) -> Node:
-    """Values that are always read the slow way."""
+    """Values that are always parsed one by one in Python."""
 
-    def column(found: Sequence[Any]) -> list[Any]:
-        return [slow(bytes(raw)) for raw in found]
+    def column(texts: Sequence[Any]) -> list[Any]:
+        return [slow(bytes(raw)) for raw in texts]
 
     return Node(msgspec.Raw, msgspec.Raw(NULL), column, slow, lambda raw: slow(bytes(raw)))
 
@@ -228,13 +230,13 @@ def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
     if default is not None:
         column = _or_default(column, default)
     one = node.check
-    check = None if one is None else lambda found: None if found is None else one(found)
+    check = None if one is None else lambda value: None if value is None else one(value)
     return Node(node.strict | None, None, column, slow, check)
 
 
 def _or_default(column: Callable[[Sequence[Any]], Sequence[Any]] | None, default: Any) -> Any:
-    def read(found: Sequence[Any]) -> list[Any]:
-        values = found if column is None else column(found)
+    def read(texts: Sequence[Any]) -> list[Any]:
+        values = texts if column is None else column(texts)
         return [default if value is None else value for value in values]
 
     return read
@@ -242,15 +244,15 @@ def _or_default(column: Callable[[Sequence[Any]], Sequence[Any]] | None, default
 
 def each(convert: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[Any]]:
     """A column of what *convert* makes of each value but nulls."""
-    return lambda found: [None if one is None else convert(one) for one in found]
+    return lambda values: [None if one is None else convert(one) for one in values]
 
 
 def _all(check: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
     if check is None:
         return None
 
-    def every(found: Any) -> None:
-        for one in found:
+    def every(values: Any) -> None:
+        for one in values:
             check(one)
 
     return every

@@ -50,7 +50,7 @@ class Reader:
         if node.strict is msgspec.Raw:
             return
         if nodes is not None:
-            # The columns are opened here; a null goes the slow way.
+            # The columns are opened here; where a value is null, the fast decoder fails and they are read one by one.
             self._names = tuple(nodes)
             self._columns = [one.column for one in nodes.values()]
         decode = msgspec.json.Decoder(node.strict).decode

@@ -69,5 +69,5 @@ def _with_texts(text: bytes) -> bytes | None:
     """The same with texts in place of NaN and infinities, None where there are none."""
     if b"NaN" not in text and b"Infinity" not in text:
         return None
-    replaced = _NOT_A_NUMBER.sub(lambda found: found[1] or b'"%s"' % found[2], text)
+    replaced = _NOT_A_NUMBER.sub(lambda match: match[1] or b'"%s"' % match[2], text)
     return replaced if replaced != text else None

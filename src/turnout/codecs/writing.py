@@ -131,7 +131,7 @@ _UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError)
 
 
 def _texts(values: Sequence[Any], errors: dict[int, RecordError]) -> list[bytes | None]:
-    """Each value's text by itself; one that msgspec cannot write goes the slow way."""
+    """Each value's text by itself; one that msgspec cannot write is written by the Python fallback."""
     texts: list[bytes | None] = []
     for place, value in enumerate(values):
         try:

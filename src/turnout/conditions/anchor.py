@@ -1,7 +1,7 @@
 """Pattern → what a message can be looked up by; message → what to look up.
 
 An *anchor* is an equality that a leaf needs: where the leaf is true, the message has the anchor among its
-probes. Its kind says how a probe is made of a value:
+probes. Its kind says how a probe is derived from a value:
 
 =======  =======================================  ==========================
 kind     the probe                                needed by
@@ -49,7 +49,7 @@ _LONGEST = _LENGTHS[-1]
 
 
 class Kind(NamedTuple):
-    """How a probe is made of a value; see the table above."""
+    """How a probe is derived from a value; see the table above."""
 
     op: str
     length: int = 0

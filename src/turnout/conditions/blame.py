@@ -1,4 +1,4 @@
-"""What keeps a condition from being true: the fewest leaves that would have to come out the other way."""
+"""What keeps a condition from being true: the fewest leaves that would have to change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SeenLeaf:
 
     @classmethod
     def of(cls, leaf: Leaf, metadata: Mapping[str, str]) -> SeenLeaf:
-        """The leaf as it is for a message."""
+        """The leaf evaluated for a message."""
         return cls(leaf, metadata.get(leaf.key), evaluate(leaf, metadata))
 
 

@@ -124,8 +124,8 @@ def passes(check: Check, value: str) -> bool:
     if op == "cidr":
         address = address_text(value)
         return address is not None and text <= address <= last
-    found = _number(value)
-    return found is not None and COMPARISONS[op](found, number)
+    actual = _number(value)
+    return actual is not None and COMPARISONS[op](actual, number)
 
 
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {

@@ -35,11 +35,11 @@ def encode(condition: Condition) -> Json:
 
 
 def _named(node: Condition) -> Json:
-    """The fields that every node has, to be filled up."""
-    found: Json = {"id": node.id} if node.id else {}
+    """The body of a node with the fields that every node has."""
+    body: Json = {"id": node.id} if node.id else {}
     if node.negated:
-        found["not"] = True
-    return found
+        body["not"] = True
+    return body
 
 
 @encode.register
@@ -87,7 +87,7 @@ def decode(data: object, path: str = "condition") -> Condition:
     kind, body = _opened(data, path)
     fields = _FIELDS[kind]
     for name, value in body.items():
-        # Imports come through here by the million: what is as it should be costs no call.
+        # Imports come through here by the million: a valid field costs no call.
         type_ = type(value)
         if type_ not in fields.get(name, ()) or (type_ is str and not value.isascii()):
             _examine(name, value, fields, path)
@@ -100,12 +100,12 @@ def decode(data: object, path: str = "condition") -> Condition:
 
 
 def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
-    """The kind of a node, which is one that there is, and what is inside."""
+    """The kind of a node, checked to be a known one, and its body."""
     if not isinstance(data, _OBJECT):
         raise _wrong(path, f"expected an object, found {_kind(data)}")
     if len(data) != 1:
-        found = ", ".join(map(str, data)) or "nothing"
-        raise _wrong(path, f"expected exactly one of {', '.join(_FIELDS)}, found {found}")
+        kinds = ", ".join(map(str, data)) or "nothing"
+        raise _wrong(path, f"expected exactly one of {', '.join(_FIELDS)}, found {kinds}")
     ((kind, body),) = data.items()
     if kind not in _FIELDS:
         raise _wrong(path, f"unknown kind {kind!r}{_hint(kind, _FIELDS)}; there are {', '.join(_FIELDS)}")
@@ -115,7 +115,7 @@ def _opened(data: object, path: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], path: str) -> None:
-    """Say what is wrong with a field that is not plainly right, if anything is."""
+    """Raise for a field that the quick check did not accept, if it is wrong."""
     if name not in fields:
         known = ", ".join(sorted(fields))
         raise _wrong(f"{path}.{name}", f"unknown field{_hint(name, fields)}; there are {known}")

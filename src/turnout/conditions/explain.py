@@ -14,7 +14,7 @@ __all__ = ["Explanation", "explain"]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What one node of a condition came out as.
+    """The outcome of one node of a condition.
 
     Attributes:
         condition: the node.
@@ -55,8 +55,8 @@ def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
     """The truth of the condition for this metadata, and of each node in it."""
     if not isinstance(condition, Group):
         value = metadata.get(condition.key)
-        found = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"
-        return Explanation(condition, evaluate(condition, metadata), found)
+        seen = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"
+        return Explanation(condition, evaluate(condition, metadata), seen)
     children = tuple(explain(child, metadata) for child in condition.children)
     true = sum(child.holds for child in children)
     reason = f"{true} of {len(children)} hold" + (", negated" if condition.negated else "")

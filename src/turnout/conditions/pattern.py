@@ -166,15 +166,15 @@ def _finder(part: Sequence[Piece]) -> Callable[[str, int, int], int]:
         text = part[0]
 
         def find(value: str, place: int, end: int) -> int:
-            found = value.find(text, place, end)
-            return found + len(text) if found >= 0 else -1
+            start = value.find(text, place, end)
+            return start + len(text) if start >= 0 else -1
 
         return find
     search = _part_regex(part).search
 
     def search_for(value: str, place: int, end: int) -> int:
-        found = search(value, place, end)
-        return -1 if found is None else found.end()
+        match = search(value, place, end)
+        return -1 if match is None else match.end()
 
     return search_for
 

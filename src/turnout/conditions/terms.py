@@ -94,7 +94,7 @@ def _is_plain(condition: Condition) -> TypeGuard[Group]:
 
 
 def _plain(children: tuple[Condition, ...], cost: Cost) -> Term:
-    """The term of a conjunction of leaves: what most conditions are, so without the machinery for the others."""
+    """The term of a conjunction of leaves: what most conditions are, so it skips the machinery for the others."""
     best, price, access = None, float("inf"), ALWAYS
     for leaf in children:
         if not isinstance(leaf, Group) and not leaf.negated:
@@ -122,10 +122,10 @@ def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) 
         return None
     checks = [] if implies(anchor, test) else [test]
     for earlier in before:
-        told = known.of_value(earlier)
-        if told is True:
+        outcome = known.of_value(earlier)
+        if outcome is True:
             return None
-        if told is None:
+        if outcome is None:
             checks.append(replace(earlier, negated=True))
     parts = [] if rest is True else list(_conjuncts(rest))
     checks += [part for part in parts if not isinstance(part, Group)]
@@ -153,17 +153,17 @@ def _conjunction(groups: list[Group]) -> Condition | None:
     return groups[0] if groups else None
 
 
-def _cover(condition: Condition, wanted: bool, cost: Cost) -> _Cover | None:
-    """The cheapest cover of "the condition is *wanted*"; None if it can be so without any leaf's test being true."""
+def _cover(condition: Condition, truth: bool, cost: Cost) -> _Cover | None:
+    """The cheapest cover of the condition having this truth; None if it can have it while no leaf's test is true."""
     if not isinstance(condition, Group):
-        if condition.negated == wanted:
+        if condition.negated == truth:
             return None
         price, anchor = min((cost(anchor), anchor) for anchor in anchors_of(condition))
         test = replace(condition, negated=False) if condition.negated else condition
         return _Cover(price, (_Choice(test, anchor),))
-    wanted = wanted != condition.negated
-    of_children = [_cover(child, wanted, cost) for child in condition.children]
-    match condition.logic, wanted:
+    truth = truth != condition.negated
+    of_children = [_cover(child, truth, cost) for child in condition.children]
+    match condition.logic, truth:
         case (Logic.AND, True) | (Logic.OR, False):
             return _best(of_children)
         case (Logic.OR, True) | (Logic.AND, False) | (Logic.XOR, True):
@@ -171,8 +171,8 @@ def _cover(condition: Condition, wanted: bool, cost: Cost) -> _Cover | None:
     # Not exactly one: none at all, or at least two, and those two are still one when any child is left out.
     none = _best(of_children)
     true = [_cover(child, True, cost) for child in condition.children]
-    dearest = max(range(len(true)), key=lambda n: float("inf") if (one := true[n]) is None else one.cost)
-    several = _union(true[:dearest] + true[dearest + 1 :])
+    costliest = max(range(len(true)), key=lambda n: float("inf") if (one := true[n]) is None else one.cost)
+    several = _union(true[:costliest] + true[costliest + 1 :])
     return _union([none, several])
 
 
@@ -199,7 +199,7 @@ class _Known:
         self.value = _only_value(test)
 
     def of_value(self, test: Leaf) -> bool | None:
-        """Whether a test has to come out so or so because of the value that is known."""
+        """The outcome that the known value forces on a test; None where it forces none."""
         if test.key != self.key:
             return None
         if isinstance(test, Exists):
@@ -207,14 +207,14 @@ class _Known:
         return None if self.value is None else leaf_holds(test, self.value)
 
     def of(self, test: Leaf) -> bool | None:
-        told = self.of_value(test)
-        return self.truth.get(test) if told is None else told
+        outcome = self.of_value(test)
+        return self.truth.get(test) if outcome is None else outcome
 
     def simplify(self, condition: Condition) -> Condition | bool:
         """The condition without what is known: the truth if that settles it, else what is left."""
         if not isinstance(condition, Group):
-            told = self.of(replace(condition, negated=False) if condition.negated else condition)
-            return condition if told is None else told != condition.negated
+            outcome = self.of(replace(condition, negated=False) if condition.negated else condition)
+            return condition if outcome is None else outcome != condition.negated
         children = [self.simplify(child) for child in condition.children]
         if condition.logic is Logic.XOR:
             settled = _exactly_one(children)

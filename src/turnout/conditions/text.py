@@ -74,10 +74,10 @@ class _Reader:
         self.take(_SPACE)
 
     def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
+        match = pattern.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
 
     def word(self, word: str) -> bool:
         self.skip()
@@ -85,10 +85,10 @@ class _Reader:
 
     def must(self, pattern: re.Pattern[str], what: str) -> str:
         self.skip()
-        found = self.take(pattern)
-        if found is None:
+        match = self.take(pattern)
+        if match is None:
             raise self.expected(what)
-        return found.group()
+        return match.group()
 
     def expected(self, what: str, at: int | None = None) -> ConditionError:
         place = self.at if at is None else at
@@ -169,10 +169,10 @@ class _Reader:
 
     def range(self, key: str) -> Condition:
         begin = self.at
-        found = self.take(_RANGE)
-        if found is None:
+        match = self.take(_RANGE)
+        if match is None:
             raise self.expected("a range, as in [1 TO 5]", begin - 1)
-        low, high = self.number(found.group(1), found.start(1)), self.number(found.group(2), found.start(2))
+        low, high = self.number(match.group(1), match.start(1)), self.number(match.group(2), match.start(2))
         if low > high:
             raise self.wrong("the range is empty: its first number is larger than its last", begin - 1)
         return between(key, low, high)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from turnout.bundle import bundled
 from turnout.demo.flights import CUT_OFF, FLIGHTS
 from turnout.demo.ledger import Ledger, read_ledger
 from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
@@ -58,9 +59,8 @@ class DemoResult:
 
 
 def route_file() -> Path:
-    """The example route: of the source checkout, else the copy that the package carries."""
-    checkout = Path(__file__).resolve().parents[3] / "examples" / _ROUTE
-    return checkout if checkout.exists() else Path(__file__).with_name(_ROUTE)
+    """The example route."""
+    return bundled("examples") / _ROUTE
 
 
 class Demo:

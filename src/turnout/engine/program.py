@@ -21,6 +21,7 @@ from turnout.engine.dead_letters import dead_headers
 from turnout.engine.deliveries import Deliveries, Fanout, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.headers import HeaderRules
+from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, carried
 from turnout.engine.metadata import Metadata, texts_of
 from turnout.engine.origin import dead_suffix, origins
@@ -60,6 +61,7 @@ class Program:
         self.addresses = Addresses(route)
         self.header_rules = HeaderRules(route)
         self.writer = Writer(route, self.header_rules, self.key, self.value)
+        self.lineage = LineageHeaders(route)
         self._fanouts: dict[int, Fanout] = {}
         # With subscriptions a record goes on under its own topic where nobody wants it.
         self._own_topics = OwnTopics([route.name, ""] if route.subscriptions else [route.name], self.addresses)
@@ -215,6 +217,10 @@ class Program:
         nowhere = {one.row for one in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
         ended, has_topic = len(dead) + len(nowhere), route.dead_letter is not None
         messages = self._messages(consumed, deliveries, outgoing, dead if has_topic else dead[:0], records.failures)
+        if self.lineage.wanted:
+            letters = len(dead) if has_topic else 0
+            revision = None if index is None else index.revision
+            messages = self.lineage.added(messages, outgoing.rows, letters, consumed, revision)
         if undelivered and has_topic:
             messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, undelivered))
         counts = Counts(

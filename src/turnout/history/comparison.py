@@ -11,7 +11,7 @@ from turnout.engine.given import bytes_of
 from turnout.history.document import DeliveryPart, ExpectPart
 from turnout.history.ending import Delivery, Ending, read_back
 
-__all__ = ["ABSENT", "Difference", "differences", "expected_outcome"]
+__all__ = ["ABSENT", "Difference", "compared", "differences", "expected_outcome"]
 
 
 class _Absent:
@@ -87,15 +87,23 @@ def _content(path: str, expected: Any, raw: bytes | None, *, exact: bool) -> Ite
     """A key or a value: text stands for its bytes or for the JSON text that it is, all else for JSON."""
     if isinstance(expected, str) and raw == expected.encode():
         return
-    yield from _compared(path, expected, read_back(raw), exact=exact)
+    yield from compared(path, expected, read_back(raw), exact=exact)
 
 
-def _compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[Difference]:
+def compared(path: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[Difference]:
+    """What of a value is not as it was expected, path by path.
+
+    Args:
+        path: of the value.
+        expected: JSON.
+        actual: likewise.
+        exact: whether what is not expected should not be there.
+    """
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         yield from _objects(path, expected, actual, exact=exact)
     elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
         for at, (one, other) in enumerate(zip(expected, actual, strict=True)):
-            yield from _compared(f"{path}[{at}]", one, other, exact=exact)
+            yield from compared(f"{path}[{at}]", one, other, exact=exact)
     elif not _same(expected, actual):
         yield Difference(path, expected, actual)
 
@@ -104,7 +112,7 @@ def _objects(path: str, expected: Mapping[Any, Any], actual: Mapping[Any, Any], 
     for name, value in expected.items():
         # To expect null of a field is to expect that it is not there, or null.
         if str(name) in actual:
-            yield from _compared(f"{path}.{name}", value, actual[str(name)], exact=exact)
+            yield from compared(f"{path}.{name}", value, actual[str(name)], exact=exact)
         elif exact or value is not None:
             yield Difference(f"{path}.{name}", value, ABSENT)
     if exact:

@@ -28,7 +28,12 @@ class SubscriptionPart(Part):
 
 
 class DeliveryPart(Part):
-    """A message that is expected: of one subscription, to one destination; a text alone is a destination."""
+    """A message that is expected: of one subscription, to one destination; a text alone is a destination.
+
+    Attributes:
+        subscription: the id of the subscription that it is for.
+        destination: where it goes, as the subscription names it.
+    """
 
     subscription: str | None = None
     destination: str | None = None
@@ -82,6 +87,7 @@ class CasePart(Part):
     Attributes:
         name: a sentence.
         record: topic, key, value, headers, timestamp, partition, offset.
+        expect: what is to become of it; ``--update`` writes what happens where nothing is expected yet.
         cluster: whose mappings apply, where it is not the suite's.
         subscriptions: those of this test alone.
     """

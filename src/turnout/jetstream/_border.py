@@ -50,8 +50,8 @@ _PERMISSION = re.compile(r'permissions violation for (publish|subscription)\D*?t
 
 def _said_by_server(failure: BaseException) -> TurnoutError:
     """nats-py raises its base class with the text of the server's ``-ERR`` line, in lower case."""
-    found = _PERMISSION.search(str(failure))
-    return PermissionDeniedError(found[1], found[2]) if found else ConnectionLostError(_words(failure))
+    match = _PERMISSION.search(str(failure))
+    return PermissionDeniedError(match[1], match[2]) if match else ConnectionLostError(_words(failure))
 
 
 def _words(failure: BaseException) -> str:

@@ -76,7 +76,7 @@ def nested_list(kind: type[Any], default: Any = None) -> Any:
 
 
 def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
-    """A word of a fixed list; one that a later server knows and we do not stays a plain word."""
+    """A member of an enumeration; a value that only a later server knows stays plain text."""
 
     def read(text: str) -> str:
         return kind(text) if text in set(kind) else text
@@ -86,30 +86,30 @@ def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
 
 def encode(value: Any) -> dict[str, Any]:
     """The JSON object of a dataclass: fields that are None are left out, ``extra`` is merged in."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for one in fields(value):
         content = getattr(value, one.name)
         if one.name == "extra":
-            found.update(content or {})
+            document.update(content or {})
         elif content is not None:
             coding = one.metadata.get("coding")
             if coding is not None:
                 content = coding.encode(content)
             elif isinstance(content, tuple):
                 content = list(content)
-            found[one.name] = content
-    return found
+            document[one.name] = content
+    return document
 
 
-def decode(kind: type[T], given: Mapping[str, Any]) -> T:
+def decode(kind: type[T], document: Mapping[str, Any]) -> T:
     """A dataclass from a JSON object; what it does not know goes to ``extra`` where it has such a field."""
     known: dict[str, Any] = {}
     names = set()
     for one in fields(kind):  # type: ignore[arg-type]
         names.add(one.name)
-        if one.name == "extra" or given.get(one.name) is None:
+        if one.name == "extra" or document.get(one.name) is None:
             continue
-        content = given[one.name]
+        content = document[one.name]
         coding = one.metadata.get("coding")
         if coding is not None:
             content = coding.decode(content)
@@ -117,5 +117,5 @@ def decode(kind: type[T], given: Mapping[str, Any]) -> T:
             content = tuple(content)
         known[one.name] = content
     if "extra" in names:
-        known["extra"] = {name: content for name, content in given.items() if name not in names}
+        known["extra"] = {name: content for name, content in document.items() if name not in names}
     return kind(**known)

@@ -38,7 +38,7 @@ async def connect(
         domain: the domain of the JetStream, behind a leaf node: ``hub``.
         inbox_prefix: where answers and pushed messages are received; an account import needs one that it exports.
         prefix_objects: whether object writes carry the prefix; see `Prefix`.
-        error_callback: told of every error that belongs to no call, plain or asynchronous; logged if not given.
+        error_callback: called with every error that belongs to no call, plain or asynchronous; logged if not given.
         timeout: seconds that a request may take, where its call does not say otherwise.
         connect_timeout: seconds that connecting may take, over all servers and attempts.
         max_pending: how many asynchronous publishes may be unconfirmed.

@@ -98,13 +98,13 @@ class Api:
         payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         answer = await self.raw(subject, payload, timeout=timeout)
         try:
-            found: dict[str, Any] = json.loads(answer.data)
+            response: dict[str, Any] = json.loads(answer.data)
         except ValueError as failure:
             raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
-        error = found.get("error")
+        error = response.get("error")
         if error:
-            raise api_error(error, asked=subject)
-        return found
+            raise api_error(error, request=subject)
+        return response
 
     async def pages(self, subject: str, key: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[Any]:
         """Every item of a list that the server gives in pages."""

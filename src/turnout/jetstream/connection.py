@@ -185,10 +185,10 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         server = cast("Any", self._current_server).uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":
             return
-        asked = "tls" in self.options or any(one.uri.scheme == "tls" for one in self._server_pool)
+        requested = "tls" in self.options or any(one.uri.scheme == "tls" for one in self._server_pool)
         offer = {} if server.scheme == "ws" else greeting
         try:
-            greeting["tls_required"] = begins_tls(offer, asked=asked, server=f"{server.hostname}:{server.port}")
+            greeting["tls_required"] = begins_tls(offer, requested=requested, server=f"{server.hostname}:{server.port}")
         except StreamError as refusal:
             if self._answers_to:
                 raise _InsecureServerError(str(refusal)) from None
@@ -239,13 +239,13 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         self.handlers[key] = handler
         try:
             with translated():
-                made: Subscription = await super().subscribe(subject, queue=queue)
+                subscription: Subscription = await super().subscribe(subject, queue=queue)
         except BaseException:
             del self.handlers[key]
             if sid in self._subs:
                 self._forget(sid)
             raise
-        return Interest(made._id, subject)  # noqa: SLF001 - the id has no public name
+        return Interest(subscription._id, subject)  # noqa: SLF001 - the id has no public name
 
     def ignore(self, interest: Interest) -> None:
         """Unsubscribe, at once: the server stops sending, and what is under way is dropped. May be called twice."""

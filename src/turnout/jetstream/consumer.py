@@ -60,7 +60,7 @@ class Consumer:
         api: the JetStream that has it.
         stream: its stream.
         name: its name.
-        info: what the server told of it, where that is known.
+        info: its configuration and state as last received, where known.
     """
 
     def __init__(self, api: Api, stream: str, name: str, info: ConsumerInfo | None = None) -> None:
@@ -124,15 +124,15 @@ class Consumer:
 
     async def messages(self, options: PullOptions | None = None) -> PullMessages:
         """Messages without a pause: the next request is sent before the last one is used up."""
-        made = PullMessages(
+        opened = PullMessages(
             self._api, self.stream, self.name, options or PullOptions(), acks_nothing=self._acks_nothing
         )
-        self._open.add(made)
-        made.on_end(self._open.discard)
+        self._open.add(opened)
+        opened.on_end(self._open.discard)
         try:
-            return await made.start()
+            return await opened.start()
         except BaseException:
-            made.stop()
+            opened.stop()
             raise
 
     async def consume(self, callback: Callback, options: PullOptions | None = None) -> Consuming:

@@ -95,24 +95,28 @@ class ConsumerConfig:
         return bool(self.deliver_subject)
 
     def differences(self, actual: ConsumerConfig) -> list[tuple[str, object, object]]:
-        """(field, asked, actual) for every field set here that another configuration has otherwise.
+        """(field, requested, actual) for every field set here that another configuration has otherwise.
 
         The deliver subject is not compared: it is the one thing that may change (ADR-15). False and absent are the
         same, as the server leaves out what is false; so are 0 and absent for limits.
         """
-        found: list[tuple[str, object, object]] = []
+        different: list[tuple[str, object, object]] = []
         for one in fields(self):
             if one.name in ("deliver_subject", "metadata", "extra", "name"):
                 continue
-            asked, there = getattr(self, one.name), getattr(actual, one.name)
-            if asked is None or asked == there or (not asked and not there):
+            requested, there = getattr(self, one.name), getattr(actual, one.name)
+            if requested is None or requested == there or (not requested and not there):
                 continue
-            if isinstance(asked, (list, tuple)) and isinstance(there, (list, tuple)) and list(asked) == list(there):
+            if (
+                isinstance(requested, (list, tuple))
+                and isinstance(there, (list, tuple))
+                and list(requested) == list(there)
+            ):
                 continue
-            found.append((one.name, asked, there))
+            different.append((one.name, requested, there))
         if self.name is not None and self.name != (actual.name or actual.durable_name):
-            found.append(("name", self.name, actual.name or actual.durable_name))
-        return found
+            different.append(("name", self.name, actual.name or actual.durable_name))
+        return different
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

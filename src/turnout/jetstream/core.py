@@ -20,7 +20,7 @@ from turnout.jetstream.ordered import OrderedSubscription, subscribe_ordered
 from turnout.jetstream.publish import Publisher
 from turnout.jetstream.stream import Stream, open_stream, stream_body
 from turnout.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
-from turnout.jetstream.subscribe import Wanted, establish_pull, establish_push, stream_of
+from turnout.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
 from turnout.jetstream.subscription import Delivery, PushSubscription
 from turnout.protocol.prefix import Prefix
 
@@ -179,7 +179,7 @@ class JetStreamCore:
             ConsumerMismatchError: the consumer that exists is another one.
             NoMatchingStreamError: the subject finds no stream, or several.
         """
-        wanted = Wanted(
+        request = SubscriptionRequest(
             subject=subject,
             stream=stream,
             consumer=consumer,
@@ -188,13 +188,13 @@ class JetStreamCore:
             config=config or ConsumerConfig(),
             delete_consumer=delete_consumer,
         )
-        given = delivery or Delivery()
+        handling = delivery or Delivery()
         if callback is not None:
-            given = replace(given, callback=callback)
-        made = await establish_push(self.api, wanted, given)
-        self._open.add(made)
-        made.on_end(self._open.discard)
-        return made
+            handling = replace(handling, callback=callback)
+        subscription = await establish_push(self.api, request, handling)
+        self._open.add(subscription)
+        subscription.on_end(self._open.discard)
+        return subscription
 
     async def pull_subscribe(
         self,
@@ -216,7 +216,7 @@ class JetStreamCore:
             ConsumerMismatchError: the consumer that exists is another one.
             NoMatchingStreamError: the subject finds no stream, or several.
         """
-        wanted = Wanted(
+        request = SubscriptionRequest(
             subject=subject,
             stream=stream,
             consumer=consumer,
@@ -225,11 +225,11 @@ class JetStreamCore:
             pull=True,
             delete_consumer=delete_consumer,
         )
-        name, found, info, owned = await establish_pull(self.api, wanted)
-        made = PullSubscription(self.api, name, found, info, owned=owned)
-        self._open.add(made)
-        made.on_end(self._open.discard)
-        return made
+        name, consumer_name, info, owned = await establish_pull(self.api, request)
+        subscription = PullSubscription(self.api, name, consumer_name, info, owned=owned)
+        self._open.add(subscription)
+        subscription.on_end(self._open.discard)
+        return subscription
 
     async def ordered(
         self,
@@ -253,32 +253,32 @@ class JetStreamCore:
             filters: several subjects in place of one.
             flow_control: off for an account import without ``$JS.FC.>``; it is noticed by itself, but slowly.
             heartbeat_alarm: seconds of silence until it begins again; three heartbeats if not given.
-            on_reset: told why, each time it begins again.
+            on_reset: called with the reason of each restart.
 
         Raises:
             ConfigError: the configuration asks for what an ordered consumer cannot be.
             NoMatchingStreamError: the subject finds no stream, or several.
         """
-        asked = config or ConsumerConfig()
+        settings = config or ConsumerConfig()
         if filters:
-            asked = replace(asked, filter_subjects=tuple(filters))
-        made = await subscribe_ordered(
+            settings = replace(settings, filter_subjects=tuple(filters))
+        subscription = await subscribe_ordered(
             self.api,
             subject=subject,
             stream=stream,
-            config=asked,
+            config=settings,
             delivery=Delivery(callback=callback, heartbeat_alarm=heartbeat_alarm),
             flow_control=flow_control,
             on_reset=on_reset,
         )
-        self._open.add(made)
-        made.on_end(self._open.discard)
-        return made
+        self._open.add(subscription)
+        subscription.on_end(self._open.discard)
+        return subscription
 
     # -- the end
 
     def _lost(self) -> None:
-        """The connection ended for good: whoever waits for a message must hear of it."""
+        """The connection is closed for good: end every open subscription, so that no caller waits forever."""
         for one in tuple(self._open):
             one.end(ConnectionLostError("the connection is closed"))
         self._publisher.close()

@@ -98,8 +98,8 @@ class StatusError(StreamError):
         status: the whole of it, with its headers.
     """
 
-    def __init__(self, status: Status, *, asked: str = "") -> None:
-        place = f" ({asked})" if asked else ""
+    def __init__(self, status: Status, *, request: str = "") -> None:
+        place = f" ({request})" if request else ""
         super().__init__(f"status {status.code} {status.description}".rstrip() + place, code=status.code)
         self.status = status
 
@@ -151,12 +151,12 @@ class ConfigDriftError(ConsumerMismatchError):
     """Raised when the caller's configuration differs from the consumer's; the caller's is not applied.
 
     Attributes:
-        differences: (field, asked, actual) for each field that the caller set and that differs.
+        differences: (field, requested, actual) for each field that the caller set and that differs.
     """
 
     def __init__(self, consumer: str, differences: Sequence[tuple[str, object, object]]) -> None:
-        told = ", ".join(f"{name} is {actual!r} and not {asked!r}" for name, asked, actual in differences)
-        super().__init__(f"the consumer {consumer!r} has another configuration: {told}")
+        details = ", ".join(f"{name} is {actual!r} and not {requested!r}" for name, requested, actual in differences)
+        super().__init__(f"the consumer {consumer!r} has another configuration: {details}")
         self.differences = tuple(differences)
 
 

@@ -70,9 +70,9 @@ def receive(
 class _Fetch:
     """One batch on its way."""
 
-    def __init__(self, api: Api, asked: str, batch: int, acks_nothing: bool) -> None:
+    def __init__(self, api: Api, request: str, batch: int, acks_nothing: bool) -> None:
         self._connection = api.connection
-        self._asked = asked
+        self._request = request
         self._missing = batch
         self._acks_nothing = acks_nothing
         self.messages = Batch()
@@ -98,9 +98,9 @@ class _Fetch:
         if status.code in (NO_MESSAGES, REQUEST_TIMEOUT):
             self.finish()
         elif status.code == NO_RESPONDERS:
-            self.finish(NoRespondersError(self._asked))
+            self.finish(NoRespondersError(self._request))
         else:
-            self.finish(status_error(status, self._asked))
+            self.finish(status_error(status, self._request))
 
     def finish(self, failure: StreamError | None = None) -> None:
         if not self.done.done():
@@ -108,7 +108,7 @@ class _Fetch:
             self.done.set_result(None)
 
     def missed(self, idle: float) -> None:
-        self.finish(HeartbeatMissedError(self._asked, idle))
+        self.finish(HeartbeatMissedError(self._request, idle))
 
 
 async def fetch(
@@ -133,9 +133,9 @@ async def fetch(
     """
     if batch < 1:
         raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
-    asked = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
     connection = api.connection
-    work = _Fetch(api, asked, batch, acks_nothing)
+    work = _Fetch(api, request, batch, acks_nothing)
     inbox = connection.new_inbox()
     interest = await connection.listen(inbox, work.receive)
     try:
@@ -145,7 +145,7 @@ async def fetch(
         if heartbeat:
             work.watchdog = Watchdog(3 * heartbeat, work.missed)
             work.watchdog.start()
-        connection.send(api.prefix.api(asked), body, inbox.encode())
+        connection.send(api.prefix.api(request), body, inbox.encode())
         await asyncio.wait([work.done], timeout=timeout)
     except asyncio.CancelledError:
         for message in work.messages:

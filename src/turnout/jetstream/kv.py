@@ -158,14 +158,14 @@ class KeyValue:
     async def _at(self, key: str, revision: int) -> Entry | None:
         self._target(key)
         try:
-            found = await self._stream.get_message(revision)
+            message = await self._stream.get_message(revision)
         except MessageNotFoundError:
             return None
-        return self._read(key, found) if found.subject == f"{self._places.read}{key}" else None
+        return self._read(key, message) if message.subject == f"{self._places.read}{key}" else None
 
-    def _read(self, key: str, found: RawMessage) -> Entry:
-        operation = operation_of(found.header("KV-Operation"), found.header("Nats-Marker-Reason"))
-        return Entry(self.bucket, key, found.data, found.sequence, found.time, 0, operation)
+    def _read(self, key: str, message: RawMessage) -> Entry:
+        operation = operation_of(message.header("KV-Operation"), message.header("Nats-Marker-Reason"))
+        return Entry(self.bucket, key, message.data, message.sequence, message.time, 0, operation)
 
     async def watch(self, keys: str | Sequence[str] = ">", options: WatchOptions | None = None) -> Watcher:
         """Watch keys: one, a pattern with ``*`` and ``>``, or several of them.
@@ -211,10 +211,10 @@ class KeyValue:
             KeyNotFoundError: there is none.
         """
         async with aclosing(self._there(key, WatchOptions(history=True))) as entries:  # type: ignore[type-var]
-            found = [entry async for entry in entries]
-        if not found:
+            kept = [entry async for entry in entries]
+        if not kept:
             raise KeyNotFoundError(f"the bucket {self.bucket!r} has no key {key!r}", code=404, err_code=10037)
-        return found
+        return kept
 
     async def purge_deletes(self, *, older_than: float = 30 * 60.0) -> int:
         """Remove deleted keys; markers younger than *older_than* seconds stay, without the history before them.

@@ -111,7 +111,7 @@ class Watcher(Watching[Entry]):
         self._options = options
         self._initial = subscription.initial_pending
         self._received = 0
-        self._told = options.updates_only
+        self._initial_reported = options.updates_only
         self._reached_end = False
 
     def _entry(self, message: Message) -> Entry:
@@ -129,7 +129,7 @@ class Watcher(Watching[Entry]):
     async def next(self, timeout: float | None = 5.0) -> Entry | None:
         """See `Watching.next`."""
         if self._is_initial_over():
-            self._told = True
+            self._initial_reported = True
             return None
         while True:
             entry = self._entry(await self._subscription.next(timeout))
@@ -138,16 +138,16 @@ class Watcher(Watching[Entry]):
             if entry.operation is Operation.PUT or not self._options.ignore_deletes:
                 return entry
             if self._is_initial_over():
-                self._told = True
+                self._initial_reported = True
                 return None
 
     def _is_initial_over(self) -> bool:
-        """Whether the end of what was there is reached, and has not been told.
+        """Whether the last initial entry has been read, and this has not been reported yet.
 
         A watcher that began again may see entries that its first consumer would have passed over: then only an entry
-        with nothing after it tells.
+        with nothing after it marks the end.
         """
-        if self._told:
+        if self._initial_reported:
             return False
         counted = self._received >= self._initial and not self._subscription.resets
         return counted or self._reached_end

@@ -167,12 +167,12 @@ class ObjectInfo:
 
     def to_json(self) -> dict[str, Any]:
         """The metadata message; the time is the server's to set."""
-        found = encode(self)
-        found.setdefault("size", 0)
-        found["mtime"] = "0001-01-01T00:00:00Z"
-        return found
+        document = encode(self)
+        document.setdefault("size", 0)
+        document["mtime"] = "0001-01-01T00:00:00Z"
+        return document
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any], mtime: datetime | None) -> ObjectInfo:
+    def from_json(cls, document: Mapping[str, Any], mtime: datetime | None) -> ObjectInfo:
         """An object's facts from its metadata message and that message's time."""
-        return replace(decode(cls, found), mtime=mtime)
+        return replace(decode(cls, document), mtime=mtime)

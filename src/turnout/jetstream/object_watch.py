@@ -17,14 +17,14 @@ class ObjectWatcher(Watching[ObjectInfo]):
     def __init__(self, subscription: OrderedSubscription, *, ignore_deletes: bool, updates_only: bool) -> None:
         super().__init__(subscription)
         self._ignore_deletes = ignore_deletes
-        self._told = updates_only
+        self._initial_reported = updates_only
         self._over = not subscription.initial_pending
 
     async def next(self, timeout: float | None = 5.0) -> ObjectInfo | None:
         """See `Watching.next`."""
         while True:
-            if self._over and not self._told:
-                self._told = True
+            if self._over and not self._initial_reported:
+                self._initial_reported = True
                 return None
             message = await self._subscription.next(timeout)
             self._over = self._over or message.metadata.num_pending == 0

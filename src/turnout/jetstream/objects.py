@@ -182,7 +182,7 @@ class ObjectStore:
             await self._stream.purge(self._chunk_subject(nuid))
 
     async def update_meta(self, name: str, meta: ObjectMeta) -> None:
-        """Change what is told of an object, its name too; its content stays.
+        """Change an object's metadata, including its name; its content stays.
 
         Raises:
             ObjectNotFoundError: it is not there.
@@ -248,10 +248,10 @@ class ObjectStore:
 
     async def _there(self, name: str) -> ObjectInfo | None:
         try:
-            found = await self._stream.get_last_message(self._meta_subject(name))
+            message = await self._stream.get_last_message(self._meta_subject(name))
         except MessageNotFoundError:
             return None
-        return ObjectInfo.from_json(json.loads(found.data), found.time)
+        return ObjectInfo.from_json(json.loads(message.data), message.time)
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
         """What the store tells of an object, or with *deleted* of one that was deleted.
@@ -259,10 +259,10 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: it is not there.
         """
-        found = await self._there(name) if name else None
-        if found is None or (found.deleted and not deleted):
+        object_info = await self._there(name) if name else None
+        if object_info is None or (object_info.deleted and not deleted):
             raise ObjectNotFoundError(f"the store {self.bucket!r} has no object {name!r}", code=404, err_code=10037)
-        return found
+        return object_info
 
     async def chunks(self, name: str, *, timeout: float | None = None) -> AsyncIterator[bytes]:
         """An object's content, chunk by chunk; the digest is checked at the end.
@@ -292,10 +292,11 @@ class ObjectStore:
                     digest.update(message.data)
                     size += len(message.data)
                     yield message.data
-        told = f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}"
-        if size != info.size or (info.digest is not None and not hmac.compare_digest(told, info.digest)):
+        digest_text = f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}"
+        if size != info.size or (info.digest is not None and not hmac.compare_digest(digest_text, info.digest)):
             raise DigestMismatchError(
-                f"the object {name!r} is damaged: {size} bytes with {told}, stored were {info.size} with {info.digest}"
+                f"the object {name!r} is damaged: {size} bytes with {digest_text}, "
+                f"stored were {info.size} with {info.digest}"
             )
 
     async def get(self, name: str, *, timeout: float | None = None) -> bytes:
@@ -330,11 +331,11 @@ class ObjectStore:
 
     async def list(self, *, deleted: bool = False) -> list[ObjectInfo]:
         """Every object that is there, or also the marks of deleted ones."""
-        found: list[ObjectInfo] = []
+        objects: list[ObjectInfo] = []
         async with await self.watch(ignore_deletes=not deleted) as watcher:
             while (info := await watcher.next(max(self._js.api.timeout, 20.0))) is not None:
-                found.append(info)
-        return found
+                objects.append(info)
+        return objects
 
     async def status(self) -> StreamInfo:
         """What the server tells of the store's stream."""

@@ -90,7 +90,7 @@ class OrderedSubscription(PushSubscription):
     """A subscription that sees every message once and in order.
 
     On a gap, on silence, on a reconnect and on a deleted consumer it makes a new consumer that begins after the last
-    message received. Each new beginning is told to *on_reset*, and can be counted in `resets`. It ends when its
+    message received. Each restart is reported to *on_reset* and counted in `resets`. It ends when its
     stream is gone.
 
     Not promised: that a message which the stream deletes meanwhile is seen.
@@ -296,18 +296,18 @@ async def subscribe_ordered(
         ConfigError: the configuration asks for what it cannot be.
         NoMatchingStreamError: the subject finds no stream, or several.
     """
-    asked = config or ConsumerConfig()
-    check_ordered(asked, subject=subject or asked.filter_subject or "", stream=stream)
-    name = stream or await stream_of(api, subject or asked.filter_subject or "")
+    settings = config or ConsumerConfig()
+    check_ordered(settings, subject=subject or settings.filter_subject or "", stream=stream)
+    name = stream or await stream_of(api, subject or settings.filter_subject or "")
     full = replace(
-        asked,
-        filter_subject=asked.filter_subject or (subject or None) if not asked.filter_subjects else None,
-        deliver_policy=asked.deliver_policy or DeliverPolicy.ALL,
+        settings,
+        filter_subject=settings.filter_subject or (subject or None) if not settings.filter_subjects else None,
+        deliver_policy=settings.deliver_policy or DeliverPolicy.ALL,
         ack_policy=AckPolicy.NONE,
         max_deliver=1,
         ack_wait=_ACK_WAIT,
         flow_control=True if flow_control else None,
-        idle_heartbeat=asked.idle_heartbeat or _HEARTBEAT,
+        idle_heartbeat=settings.idle_heartbeat or _HEARTBEAT,
         mem_storage=True,
         num_replicas=1,
     )

@@ -68,17 +68,17 @@ def _read(data: bytes, raw_headers: bytes, subject: str) -> PubAck:
     if plain is not None:
         return PubAck(plain[1].decode(), int(plain[2]))
     try:
-        found = json.loads(data)
+        answer = json.loads(data)
     except ValueError:
         status = Status.of(raw_headers, b"")
         if status is not None:
             raise StreamError(f"publish to {subject!r}: {status.description}", code=status.code) from None
         raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
-    error = found.get("error") if isinstance(found, dict) else {"description": "the answer is no JSON object"}
+    error = answer.get("error") if isinstance(answer, dict) else {"description": "the answer is no JSON object"}
     if error:
-        raise api_error(error, asked=f"publish to {subject!r}")
+        raise api_error(error, request=f"publish to {subject!r}")
     try:
-        return PubAck(found["stream"], found["seq"], found.get("duplicate", False), found.get("domain", ""))
+        return PubAck(answer["stream"], answer["seq"], answer.get("duplicate", False), answer.get("domain", ""))
     except KeyError:
         raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
 

@@ -86,8 +86,8 @@ class PullMessages:
         self._stream, self._consumer = stream, consumer
         self._options = options
         self._acks_nothing = acks_nothing
-        self._asked = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._subject = api.prefix.api(self._asked)
+        self._request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = api.prefix.api(self._request)
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
         self._outstanding = 0
@@ -136,7 +136,7 @@ class PullMessages:
             return
         if status.code == CONFLICT and text == _TOO_LARGE and not self._came:
             # The next message alone is over max_bytes: every further request would end like this, at once.
-            self._finish(status_error(status, self._asked))
+            self._finish(status_error(status, self._request))
         elif status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
             undelivered = status.number("Nats-Pending-Messages")
             self._outstanding = 0 if undelivered is None else max(0, self._outstanding - undelivered)
@@ -145,29 +145,29 @@ class PullMessages:
             self._outstanding = 0
             self._refill_in(0.25)
         elif status.code == CONFLICT and text in _RETRY_LATER:
-            self._connection.report(status_error(status, self._asked))
+            self._connection.report(status_error(status, self._request))
             self._outstanding = 0
             self._refill_in(1.0)
         elif status.code == NO_RESPONDERS:
             self._outstanding = 0
-            self._recover(NoRespondersError(self._asked))
+            self._recover(NoRespondersError(self._request))
         else:
-            self._finish(status_error(status, self._asked))
+            self._finish(status_error(status, self._request))
 
     def _refill(self) -> None:
         """Ask for what is missing, once enough is."""
         held = self._outstanding + len(self._mailbox)
         if self._ended or self._mailbox.closing or held > self._threshold:
             return
-        wanted = self._options.max_messages - held
+        count = self._options.max_messages - held
         options = self._options
-        body = request_body(wanted, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
+        body = request_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
         try:
             self._connection.send(self._subject, body, self._inbox.encode())
         except ConnectionError as failure:
             self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
             return
-        self._outstanding += wanted
+        self._outstanding += count
         self._came = False
 
     def _refill_in(self, seconds: float) -> None:

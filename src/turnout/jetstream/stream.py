@@ -49,7 +49,7 @@ class Stream:
 
     Attributes:
         name: its name.
-        cached_info: what the server last told of it.
+        cached_info: the server's last answer about it.
     """
 
     def __init__(self, api: Api, name: str, info: StreamInfo) -> None:
@@ -72,19 +72,19 @@ class Stream:
             body["subjects_filter"] = subjects
         if deleted:
             body["deleted_details"] = True
-        found = decode(StreamInfo, await self._api.call(f"STREAM.INFO.{self.name}", body or None))
-        while subjects is not None and found.state.subjects:
+        stream_info = decode(StreamInfo, await self._api.call(f"STREAM.INFO.{self.name}", body or None))
+        while subjects is not None and stream_info.state.subjects:
             # Many subjects come in pages.
-            body["offset"] = len(found.state.subjects)
-            if body["offset"] >= int(found.extra.get("total", 0)):
+            body["offset"] = len(stream_info.state.subjects)
+            if body["offset"] >= int(stream_info.extra.get("total", 0)):
                 break
             page = decode(StreamInfo, await self._api.call(f"STREAM.INFO.{self.name}", body))
             if not page.state.subjects:
                 break
-            merged = {**found.state.subjects, **page.state.subjects}
-            found = replace(found, state=replace(found.state, subjects=merged))
-        self.cached_info = found
-        return found
+            merged = {**stream_info.state.subjects, **page.state.subjects}
+            stream_info = replace(stream_info, state=replace(stream_info.state, subjects=merged))
+        self.cached_info = stream_info
+        return stream_info
 
     async def purge(self, subject: str | None = None, *, keep: int | None = None, sequence: int | None = None) -> int:
         """Remove messages: all, those of a subject, all but the last *keep*, or those before *sequence*.
@@ -93,8 +93,8 @@ class Stream:
             How many were removed.
         """
         body = {"filter": subject, "keep": keep, "seq": sequence}
-        given = {name: value for name, value in body.items() if value is not None}
-        answer = await self._api.call(f"STREAM.PURGE.{self.name}", given or None)
+        request = {name: value for name, value in body.items() if value is not None}
+        answer = await self._api.call(f"STREAM.PURGE.{self.name}", request or None)
         return int(answer.get("purged", 0))
 
     async def delete_message(self, sequence: int, *, secure: bool = False) -> None:
@@ -138,14 +138,14 @@ class Stream:
         return bool(self.cached_info.config.allow_direct or self.cached_info.config.mirror_direct)
 
     async def _get_stored(self, body: dict[str, Any]) -> RawMessage:
-        found = (await self._api.call(f"STREAM.MSG.GET.{self.name}", body))["message"]
-        raw = base64.b64decode(found.get("hdrs") or "")
+        message = (await self._api.call(f"STREAM.MSG.GET.{self.name}", body))["message"]
+        raw = base64.b64decode(message.get("hdrs") or "")
         return RawMessage(
-            subject=found["subject"],
-            sequence=found["seq"],
-            data=base64.b64decode(found.get("data") or ""),
+            subject=message["subject"],
+            sequence=message["seq"],
+            data=base64.b64decode(message.get("data") or ""),
             headers=parse_table(raw) if raw else {},
-            time=_time(found.get("time", "")),
+            time=_time(message.get("time", "")),
         )
 
     async def _get_direct(self, subject: str, body: dict[str, Any] | None) -> RawMessage:
@@ -174,7 +174,7 @@ class Stream:
         Raises:
             ConsumerExistsError: there is another one of that name, with another configuration.
         """
-        return await self._made(config, "create")
+        return await self._put_consumer(config, "create")
 
     async def update_consumer(self, config: ConsumerConfig) -> Consumer:
         """Change a consumer.
@@ -182,13 +182,13 @@ class Stream:
         Raises:
             StreamError: there is none of that name (10149), or the field cannot change (10012).
         """
-        return await self._made(config, "update")
+        return await self._put_consumer(config, "update")
 
     async def create_or_update_consumer(self, config: ConsumerConfig) -> Consumer:
         """Make a consumer, or change the one that has the name."""
-        return await self._made(config, "")
+        return await self._put_consumer(config, "")
 
-    async def _made(self, config: ConsumerConfig, action: str) -> Consumer:
+    async def _put_consumer(self, config: ConsumerConfig, action: str) -> Consumer:
         name = config.name or config.durable_name or self._api.connection.unique()
         check_name("config.name", name)
         full = replace(config, name=name, ack_policy=config.ack_policy or AckPolicy.EXPLICIT)
@@ -208,7 +208,7 @@ class Stream:
         return Consumer(self._api, self.name, name, info)
 
     async def consumer_info(self, name: str) -> ConsumerInfo:
-        """What the server tells of a consumer of either kind.
+        """The configuration and state of a consumer of either kind.
 
         Raises:
             ConsumerNotFoundError: there is none of that name.

@@ -28,9 +28,9 @@ from turnout.jetstream.errors import (
 from turnout.jetstream.subscription import Delivery, PushSubscription
 
 __all__ = [
-    "Wanted",
+    "SubscriptionRequest",
     "check_existing",
-    "check_wanted",
+    "check_request",
     "consumer_info",
     "create_consumer",
     "create_guarded",
@@ -41,7 +41,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SubscriptionRequest:
     """What a subscription asks for.
 
     Attributes:
@@ -81,80 +81,80 @@ class Wanted:
         return not self.queue if self.delete_consumer is None else self.delete_consumer
 
 
-_Rule = Callable[[Wanted], "Mistake | None"]
+_Rule = Callable[[SubscriptionRequest], "Mistake | None"]
 
 
-def _subject_required(wanted: Wanted) -> Mistake | None:
-    if wanted.subject or wanted.stream:
+def _subject_required(request: SubscriptionRequest) -> Mistake | None:
+    if request.subject or request.stream:
         return None
     return Mistake("subject", "a subject is required where no stream is given: it finds the stream")
 
 
-def _queue_without_statuses(wanted: Wanted) -> Mistake | None:
-    found = [
+def _queue_without_statuses(request: SubscriptionRequest) -> Mistake | None:
+    settings = [
         name
-        for name, value in (("heartbeat", wanted.config.idle_heartbeat), ("flow control", wanted.config.flow_control))
+        for name, value in (("heartbeat", request.config.idle_heartbeat), ("flow control", request.config.flow_control))
         if value
     ]
-    if not wanted.queue or not found:
+    if not request.queue or not settings:
         return None
-    told = " and ".join(found)
-    return Mistake("queue", f"a queue subscription cannot have {told}: they would go to a random member")
+    listed = " and ".join(settings)
+    return Mistake("queue", f"a queue subscription cannot have {listed}: they would go to a random member")
 
 
-def _pull_acks(wanted: Wanted) -> Mistake | None:
-    policy = wanted.config.ack_policy
-    if not wanted.pull or policy in (None, AckPolicy.EXPLICIT):
+def _pull_acks(request: SubscriptionRequest) -> Mistake | None:
+    policy = request.config.ack_policy
+    if not request.pull or policy in (None, AckPolicy.EXPLICIT):
         return None
-    return Mistake("config.ack_policy", f"the ack policy {str(policy)!r} cannot be had with a pull subscription")
+    return Mistake("config.ack_policy", f"the ack policy {str(policy)!r} is not allowed with a pull subscription")
 
 
-def _pull_is_not_push(wanted: Wanted) -> Mistake | None:
-    if not wanted.pull:
+def _pull_is_not_push(request: SubscriptionRequest) -> Mistake | None:
+    if not request.pull:
         return None
-    if wanted.config.deliver_subject:
+    if request.config.deliver_subject:
         return Mistake("config.deliver_subject", "this is a pull subscription with a push configuration")
-    if wanted.queue or wanted.config.deliver_group:
+    if request.queue or request.config.deliver_group:
         return Mistake("queue", "this is a pull subscription: its subscribers share a consumer without a queue group")
     return None
 
 
-def _one_filter(wanted: Wanted) -> Mistake | None:
-    config = wanted.config
-    if config.filter_subject is not None and wanted.subject and config.filter_subject != wanted.subject:
+def _one_filter(request: SubscriptionRequest) -> Mistake | None:
+    config = request.config
+    if config.filter_subject is not None and request.subject and config.filter_subject != request.subject:
         return Mistake(
-            "config.filter_subject", f"{config.filter_subject!r} is not the subject {wanted.subject!r}; give one"
+            "config.filter_subject", f"{config.filter_subject!r} is not the subject {request.subject!r}; give one"
         )
-    if config.filter_subjects and (config.filter_subject or wanted.subject):
+    if config.filter_subjects and (config.filter_subject or request.subject):
         return Mistake("config.filter_subjects", "give one subject or several filters, not both")
     return None
 
 
-def _one_name(wanted: Wanted) -> Mistake | None:
-    if wanted.consumer and wanted.durable and wanted.consumer != wanted.durable:
-        return Mistake("durable", f"{wanted.durable!r} is not the consumer {wanted.consumer!r} to bind to; give one")
-    if wanted.consumer and not wanted.stream and not wanted.subject:
+def _one_name(request: SubscriptionRequest) -> Mistake | None:
+    if request.consumer and request.durable and request.consumer != request.durable:
+        return Mistake("durable", f"{request.durable!r} is not the consumer {request.consumer!r} to bind to; give one")
+    if request.consumer and not request.stream and not request.subject:
         return Mistake("stream", "a consumer to bind to needs its stream, or a subject that finds it")
     return None
 
 
-def _one_group(wanted: Wanted) -> Mistake | None:
-    group = wanted.config.deliver_group
-    if group and not wanted.pull and group != wanted.queue:
-        return Mistake("config.deliver_group", f"{group!r} is not the queue {wanted.queue!r}")
+def _one_group(request: SubscriptionRequest) -> Mistake | None:
+    group = request.config.deliver_group
+    if group and not request.pull and group != request.queue:
+        return Mistake("config.deliver_group", f"{group!r} is not the queue {request.queue!r}")
     return None
 
 
-def _names(wanted: Wanted) -> list[Mistake]:
-    given = (
-        ("stream", wanted.stream),
-        ("consumer", wanted.consumer),
-        ("durable", wanted.durable),
-        ("queue", wanted.queue),
-        ("config.name", wanted.config.name),
-        ("config.durable_name", wanted.config.durable_name),
+def _names(request: SubscriptionRequest) -> list[Mistake]:
+    names = (
+        ("stream", request.stream),
+        ("consumer", request.consumer),
+        ("durable", request.durable),
+        ("queue", request.queue),
+        ("config.name", request.config.name),
+        ("config.durable_name", request.config.durable_name),
     )
-    return [mistake for path, name in given if name and (mistake := name_mistake(path, name))]
+    return [mistake for path, name in names if name and (mistake := name_mistake(path, name))]
 
 
 _RULES: tuple[_Rule, ...] = (
@@ -168,54 +168,56 @@ _RULES: tuple[_Rule, ...] = (
 )
 
 
-def check_wanted(wanted: Wanted) -> None:
+def check_request(request: SubscriptionRequest) -> None:
     """Check what needs no server (ADR-15, "Configuration").
 
     Raises:
         ConfigError: all that is wrong; nothing has been sent.
     """
-    mistakes = [mistake for rule in _RULES if (mistake := rule(wanted))] + _names(wanted)
+    mistakes = [mistake for rule in _RULES if (mistake := rule(request))] + _names(request)
     if mistakes:
         raise ConfigError(mistakes, what="bad subscription")
 
 
-def check_existing(info: ConsumerInfo, wanted: Wanted) -> None:
+def check_existing(info: ConsumerInfo, request: SubscriptionRequest) -> None:
     """Check a consumer that exists against what is asked for (ADR-15, "Push Consumer active information").
 
     Raises:
         ConsumerMismatchError: the first thing that does not fit; the subclass tells which.
     """
-    config, told = info.config, f"the consumer {info.name!r} of the stream {info.stream_name!r}"
-    if wanted.pull and config.is_push:
-        raise PushConsumerError(f"{told} is a push consumer: it cannot be pulled from")
-    if not wanted.pull and not config.is_push:
-        raise PullConsumerError(f"{told} is a pull consumer: a pull subscription is required")
-    if not wanted.pull:
-        _check_queue(info, wanted, told)
+    config, label = info.config, f"the consumer {info.name!r} of the stream {info.stream_name!r}"
+    if request.pull and config.is_push:
+        raise PushConsumerError(f"{label} is a push consumer: it cannot be pulled from")
+    if not request.pull and not config.is_push:
+        raise PullConsumerError(f"{label} is a pull consumer: a pull subscription is required")
+    if not request.pull:
+        _check_queue(info, request, label)
     filters = config.filter_subjects or ((config.filter_subject,) if config.filter_subject else ())
-    if wanted.subject and filters and tuple(filters) != (wanted.subject,):
-        raise FilterMismatchError(f"{told} has the filter {', '.join(filters)!r} and not {wanted.subject!r}")
-    differences = wanted.config.differences(config)
+    if request.subject and filters and tuple(filters) != (request.subject,):
+        raise FilterMismatchError(f"{label} has the filter {', '.join(filters)!r} and not {request.subject!r}")
+    differences = request.config.differences(config)
     if differences:
         raise ConfigDriftError(info.name, differences)
 
 
-def _check_queue(info: ConsumerInfo, wanted: Wanted, told: str) -> None:
+def _check_queue(info: ConsumerInfo, request: SubscriptionRequest, label: str) -> None:
     config = info.config
-    if not wanted.queue:
+    if not request.queue:
         if config.deliver_group:
             raise QueueRequiredError(
-                f"{told} was made for the queue group {config.deliver_group!r}: a plain subscription cannot use it"
+                f"{label} was made for the queue group {config.deliver_group!r}: a plain subscription cannot use it"
             )
         if info.push_bound:
-            raise ConsumerBoundError(f"{told} is bound to a subscription already: this would be a duplicate")
+            raise ConsumerBoundError(f"{label} is bound to a subscription already: this would be a duplicate")
         return
     if not config.deliver_group:
-        raise NoDeliverGroupError(f"{told} was made without a deliver group: no queue subscription can use it")
-    if config.deliver_group != wanted.queue:
-        raise QueueMismatchError(f"{told} was made for the queue group {config.deliver_group!r}, not {wanted.queue!r}")
+        raise NoDeliverGroupError(f"{label} was made without a deliver group: no queue subscription can use it")
+    if config.deliver_group != request.queue:
+        raise QueueMismatchError(
+            f"{label} was made for the queue group {config.deliver_group!r}, not {request.queue!r}"
+        )
     if config.flow_control or config.idle_heartbeat:
-        raise QueueFlowControlError(f"{told} has heartbeats or flow control, which a queue group cannot have")
+        raise QueueFlowControlError(f"{label} has heartbeats or flow control, which a queue group cannot have")
 
 
 async def stream_of(api: Api, subject: str) -> str:
@@ -227,8 +229,8 @@ async def stream_of(api: Api, subject: str) -> str:
     names = (await api.call("STREAM.NAMES", {"subject": subject})).get("streams") or []
     if len(names) == 1:
         return str(names[0])
-    found = f"{len(names)} streams do: {', '.join(names)}" if names else "none does"
-    raise NoMatchingStreamError(f"no matching stream: one stream must take {subject!r}, and {found}")
+    takers = f"{len(names)} streams do: {', '.join(names)}" if names else "none does"
+    raise NoMatchingStreamError(f"no matching stream: one stream must take {subject!r}, and {takers}")
 
 
 async def consumer_info(api: Api, stream: str, consumer: str) -> ConsumerInfo:
@@ -272,42 +274,42 @@ async def create_guarded(api: Api, stream: str, config: ConsumerConfig) -> Consu
 async def _undo(api: Api, work: asyncio.Task[ConsumerInfo]) -> None:
     await asyncio.wait([work])
     if not work.cancelled() and work.exception() is None:
-        made = work.result()
-        await api.forget_consumer(made.stream_name, made.name)
+        info = work.result()
+        await api.forget_consumer(info.stream_name, info.name)
 
 
-def _full_config(api: Api, wanted: Wanted, deliver_subject: str | None) -> ConsumerConfig:
+def _full_config(api: Api, request: SubscriptionRequest, deliver_subject: str | None) -> ConsumerConfig:
     """The configuration of a consumer to make (ADR-15, "Creating the JS Consumer")."""
-    config = wanted.config
+    config = request.config
     return replace(
         config,
-        name=wanted.name or api.connection.unique(),
-        durable_name=wanted.durable_name or None,
+        name=request.name or api.connection.unique(),
+        durable_name=request.durable_name or None,
         deliver_subject=deliver_subject,
-        deliver_group=wanted.queue or None,
-        filter_subject=config.filter_subject or (wanted.subject or None),
+        deliver_group=request.queue or None,
+        filter_subject=config.filter_subject or (request.subject or None),
         ack_policy=config.ack_policy or AckPolicy.EXPLICIT,
     )
 
 
-async def _look_up(api: Api, stream: str, wanted: Wanted) -> ConsumerInfo | None:
+async def _look_up(api: Api, stream: str, request: SubscriptionRequest) -> ConsumerInfo | None:
     """The consumer that was named; None if it must be made, or if a pull subscription goes on without it."""
-    if not wanted.name:
+    if not request.name:
         return None
     try:
-        return await consumer_info(api, stream, wanted.name)
+        return await consumer_info(api, stream, request.name)
     except ConsumerNotFoundError:
-        if wanted.consumer and not wanted.pull:
+        if request.consumer and not request.pull:
             raise
         return None
     except StreamError:
         # ADR-15: a pull subscription proceeds without the lookup; it may not be permitted to make it.
-        if wanted.consumer and wanted.pull:
+        if request.consumer and request.pull:
             return None
         raise
 
 
-async def establish_push(api: Api, wanted: Wanted, delivery: Delivery) -> PushSubscription:
+async def establish_push(api: Api, request: SubscriptionRequest, delivery: Delivery) -> PushSubscription:
     """Subscribe, from the checks to the consumer.
 
     Raises:
@@ -315,43 +317,43 @@ async def establish_push(api: Api, wanted: Wanted, delivery: Delivery) -> PushSu
         ConsumerMismatchError: the consumer that exists is another one.
         NoMatchingStreamError: the subject finds no stream, or several.
     """
-    check_wanted(wanted)
-    acks_nothing = wanted.config.ack_policy == AckPolicy.NONE
-    subscription = PushSubscription(api, delivery, queue=wanted.queue, acks_nothing=acks_nothing)
+    check_request(request)
+    acks_nothing = request.config.ack_policy == AckPolicy.NONE
+    subscription = PushSubscription(api, delivery, queue=request.queue, acks_nothing=acks_nothing)
     try:
-        stream = wanted.stream or await stream_of(api, wanted.subject)
-        info = await _look_up(api, stream, wanted)
+        stream = request.stream or await stream_of(api, request.subject)
+        info = await _look_up(api, stream, request)
         if info is not None:
-            await _bind(subscription, info, wanted)
+            await _bind(subscription, info, request)
             return subscription
-        inbox = wanted.config.deliver_subject or api.connection.new_inbox()
+        inbox = request.config.deliver_subject or api.connection.new_inbox()
         # First the interest, then the consumer: only so can the server tell whether a durable is in use.
         await subscription.listen(inbox)
         try:
-            info = await create_guarded(api, stream, _full_config(api, wanted, inbox))
+            info = await create_guarded(api, stream, _full_config(api, request, inbox))
         except ConsumerExistsError:
             # Somebody made it between the lookup and the creation: theirs is not ours to delete.
             subscription.drop_interest()
-            name = wanted.name
+            name = request.name
             if not name:
                 raise
-            await _bind(subscription, await consumer_info(api, stream, name), wanted)
+            await _bind(subscription, await consumer_info(api, stream, name), request)
             return subscription
-        subscription.bind(info, owned=wanted.owned)
+        subscription.bind(info, owned=request.owned)
     except BaseException:
         subscription.end()
         raise
     return subscription
 
 
-async def _bind(subscription: PushSubscription, info: ConsumerInfo, wanted: Wanted) -> None:
-    check_existing(info, wanted)
+async def _bind(subscription: PushSubscription, info: ConsumerInfo, request: SubscriptionRequest) -> None:
+    check_existing(info, request)
     subscription.bind_position(info)
     await subscription.listen(info.config.deliver_subject or "")
     subscription.bind(info, owned=False)
 
 
-async def establish_pull(api: Api, wanted: Wanted) -> tuple[str, str, ConsumerInfo | None, bool]:
+async def establish_pull(api: Api, request: SubscriptionRequest) -> tuple[str, str, ConsumerInfo | None, bool]:
     """Find or make the consumer of a pull subscription: (stream, consumer, info, whether it was made here).
 
     Raises:
@@ -359,18 +361,18 @@ async def establish_pull(api: Api, wanted: Wanted) -> tuple[str, str, ConsumerIn
         ConsumerMismatchError: the consumer that exists is another one.
         NoMatchingStreamError: the subject finds no stream, or several.
     """
-    check_wanted(wanted)
-    stream = wanted.stream or await stream_of(api, wanted.subject)
-    info = await _look_up(api, stream, wanted)
+    check_request(request)
+    stream = request.stream or await stream_of(api, request.subject)
+    info = await _look_up(api, stream, request)
     if info is not None:
-        check_existing(info, wanted)
+        check_existing(info, request)
         return stream, info.name, info, False
-    if wanted.consumer:
-        return stream, wanted.consumer, None, False
+    if request.consumer:
+        return stream, request.consumer, None, False
     try:
-        info = await create_guarded(api, stream, _full_config(api, wanted, None))
+        info = await create_guarded(api, stream, _full_config(api, request, None))
     except ConsumerExistsError:
-        info = await consumer_info(api, stream, wanted.name)
-        check_existing(info, wanted)
+        info = await consumer_info(api, stream, request.name)
+        check_existing(info, request)
         return stream, info.name, info, False
-    return stream, info.name, info, wanted.owned
+    return stream, info.name, info, request.owned

@@ -40,11 +40,11 @@ StatusCallback = Callable[[Status], "Awaitable[None] | None"]
 _STALLS_UNTIL_LOST = 3
 
 
-def status_error(status: Status, asked: str) -> StatusError:
+def status_error(status: Status, request: str) -> StatusError:
     """The error that a status stands for."""
     if status.code == CONFLICT and status.description.lower() == "consumer deleted":
-        return ConsumerDeletedError(status, asked=asked)
-    return StatusError(status, asked=asked)
+        return ConsumerDeletedError(status, request=request)
+    return StatusError(status, request=request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

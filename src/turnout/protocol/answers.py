@@ -14,23 +14,23 @@ __all__ = ["number_of", "object_of", "read_object"]
 _SHOWN = 60
 
 
-def read_object(raw: bytes, *, asked: str) -> dict[str, Any]:
+def read_object(raw: bytes, *, request: str) -> dict[str, Any]:
     """The JSON object in *raw*.
 
     Raises:
-        StreamError: when there is none; the message names what was *asked*, and how the answer begins.
+        StreamError: when there is none; the message names the *request*, and how the answer begins.
     """
     try:
         value = json.loads(raw.decode())
     except (ValueError, RecursionError) as failure:
         why = "nested too deep" if isinstance(failure, RecursionError) else "no JSON"
-        raise StreamError(f"{asked}: the answer is {why}: {raw[:_SHOWN]!r}") from None
+        raise StreamError(f"{request}: the answer is {why}: {raw[:_SHOWN]!r}") from None
     if not isinstance(value, dict):
-        raise StreamError(f"{asked}: the answer is no JSON object: {raw[:_SHOWN]!r}")
+        raise StreamError(f"{request}: the answer is no JSON object: {raw[:_SHOWN]!r}")
     return value
 
 
-def object_of(answer: Mapping[str, Any], name: str, *, asked: str) -> dict[str, Any]:
+def object_of(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str, Any]:
     """The object that *answer* holds under *name*.
 
     Raises:
@@ -38,11 +38,11 @@ def object_of(answer: Mapping[str, Any], name: str, *, asked: str) -> dict[str, 
     """
     value = answer.get(name)
     if not isinstance(value, dict):
-        raise StreamError(f"{asked}: the answer has no object {name!r}")
+        raise StreamError(f"{request}: the answer has no object {name!r}")
     return value
 
 
-def number_of(answer: Mapping[str, Any], name: str, *, asked: str, default: int | None = None) -> int:
+def number_of(answer: Mapping[str, Any], name: str, *, request: str, default: int | None = None) -> int:
     """The number, from 0 to 2**63 - 1, that *answer* holds under *name*; *default* where it has nothing of the name.
 
     Raises:
@@ -50,5 +50,5 @@ def number_of(answer: Mapping[str, Any], name: str, *, asked: str, default: int 
     """
     value = answer.get(name, default)
     if type(value) is not int or not 0 <= value <= LARGEST_SEQUENCE:
-        raise StreamError(f"{asked}: {name!r} in the answer is {value!r:.40}, not a number")
+        raise StreamError(f"{request}: {name!r} in the answer is {value!r:.40}, not a number")
     return value

@@ -164,16 +164,16 @@ _BY_ERR_CODE: Mapping[int, type[StreamError]] = {
 }
 
 
-def api_error(error: object, *, asked: str = "") -> StreamError:
+def api_error(error: object, *, request: str = "") -> StreamError:
     """The error that an API answer's ``error`` object stands for.
 
     Args:
         error: the object, with code, err_code and description; anything else is named as it is.
-        asked: what was asked, to be named in the message.
+        request: what was sent, to be named in the message.
     """
     facts: Mapping[str, object] = error if isinstance(error, dict) else {"description": f"{error!r:.{_SHOWN}}"}
     code, err_code = (value if type(value) is int else 0 for value in (facts.get("code"), facts.get("err_code")))
-    place = f"{asked}: " if asked else ""
+    place = f"{request}: " if request else ""
     kind = _BY_ERR_CODE.get(err_code, StreamError)
     text = f"{place}{facts.get('description') or 'no description'} ({code}, err_code {err_code})"
     return kind(text, code=code, err_code=err_code)

@@ -43,7 +43,7 @@ def read_info(raw: bytes) -> dict[str, Any]:
         BrokenFrameError: when it is no JSON object, or a field that clients use has another form.
     """
     try:
-        info = read_object(raw, asked="INFO")
+        info = read_object(raw, request="INFO")
     except StreamError as failure:
         raise BrokenFrameError("INFO", str(failure), raw) from None
     limit, nonce = info.get("max_payload", 1), info.get("nonce", "")

@@ -61,8 +61,8 @@ def encode_table(headers: HeaderInput) -> bytes:
 
 
 def _pairs(headers: HeaderInput) -> Iterator[tuple[str, str]]:
-    for name, given in headers.items():
-        for value in (given,) if isinstance(given, str) else given:
+    for name, values in headers.items():
+        for value in (values,) if isinstance(values, str) else values:
             yield name, value
 
 

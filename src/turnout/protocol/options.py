@@ -84,18 +84,18 @@ class _Reader:
         self.mistakes: list[Mistake] = []
 
     def read(self) -> ConnectionOptions:
-        given = self.options
-        servers = self._servers(given.get("servers") or "")
+        options = self.options
+        servers = self._servers(options.get("servers") or "")
         connection = ConnectionOptions(
             servers=servers,
             credentials=self._credentials(),
             tls=self._tls(servers),
             api_prefix=self._prefix(),
-            inbox_prefix=(given.get("inboxPrefix") or "_INBOX").rstrip("."),
+            inbox_prefix=(options.get("inboxPrefix") or "_INBOX").rstrip("."),
             timeout=self._seconds("timeout", 5.0),
             connect_timeout=self._seconds("connectTimeout", 5.0),
             reconnect_timeout=self._seconds("reconnectTimeout", 60.0),
-            name=given.get("clientName") or "turnout",
+            name=options.get("clientName") or "turnout",
         )
         if self.mistakes:
             raise ConfigError(self.mistakes, what="NATS connection")
@@ -127,32 +127,32 @@ class _Reader:
         return tuple(servers)
 
     def _credentials(self) -> Credentials:
-        given = self.options
-        ways = [way for way in ("user", "token", "nkeySeed", "nkeySeedFile", "credentials") if given.get(way)]
+        options = self.options
+        ways = [way for way in ("user", "token", "nkeySeed", "nkeySeedFile", "credentials") if options.get(way)]
         if len(ways) > 1:
             self._mistake(ways[1], f"comes beside {ways[0]!r}: one way to log in is enough")
-        if given.get("credentials"):
+        if options.get("credentials"):
             text = self._file("credentials")
             try:
                 return Credentials.from_file(text) if text else Credentials()
             except ConfigError as wrong:
                 self.mistakes.extend(wrong.mistakes)
-        if given.get("nkeySeedFile"):
+        if options.get("nkeySeedFile"):
             return Credentials(seed=(self._file("nkeySeedFile") or "").strip())
         return Credentials(
-            user=given.get("user"),
-            password=given.get("password"),
-            token=given.get("token"),
-            seed=given.get("nkeySeed"),
+            user=options.get("user"),
+            password=options.get("password"),
+            token=options.get("token"),
+            seed=options.get("nkeySeed"),
         )
 
     def _tls(self, servers: Iterable[Server]) -> Tls | None:
-        wanted = self._flag("tls") or any(server.tls for server in servers)
+        required = self._flag("tls") or any(server.tls for server in servers)
         # A certificate without a word about TLS means TLS; tls=false means none.
         implied = any(
             name.lower() in ("tlsca", "tlscert", "tlskey", "tlsfirst", "tlshostname") for name in self.options
         )
-        if not wanted and (self.options.get("tls") is not None or not implied):
+        if not required and (self.options.get("tls") is not None or not implied):
             return None
         return Tls(
             ca=self._file("tlsCa"),

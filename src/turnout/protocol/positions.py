@@ -59,7 +59,7 @@ def sequences(reply: bytes) -> tuple[int, int]:
         if stream.isdigit() and consumer.isdigit() and len(tokens) != _V1_TOKENS + 1 and reply.startswith(b"$JS.ACK."):
             return int(stream), int(consumer)
     except (IndexError, ValueError):
-        # Too few tokens, or thousands of digits: the whole of it is read below, to be told what is wrong.
+        # Too few tokens, or thousands of digits: the full parser below reports what is wrong.
         pass
     ack = JSAck.parse(reply.decode("utf-8", "replace"))
     return ack.stream_seq, ack.consumer_seq

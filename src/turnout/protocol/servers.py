@@ -68,7 +68,7 @@ class Server:
 
 
 def _mistaken(parts: SplitResult, problem: str) -> ConfigError:
-    # A password with a "/", a "#" or a comma that nobody encoded ends the address early: it may stand in any part.
+    # A password with an unencoded "/", "#" or comma ends the address early, so any part may hold a piece of it.
     user_info = "***@" if "@" in parts.geturl() else ""
     host = "" if user_info and "@" not in parts.netloc else parts.hostname or ""
     return ConfigError([Mistake("servers", f"{f'{parts.scheme}://{user_info}{host}'!r} {problem}")])

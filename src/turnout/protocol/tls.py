@@ -55,17 +55,17 @@ class Tls:
         return context
 
 
-def begins_tls(greeting: Mapping[str, object], *, asked: bool, server: object) -> bool:
+def begins_tls(greeting: Mapping[str, object], *, requested: bool, server: object) -> bool:
     """Whether a TLS handshake follows the greeting of *server* (its INFO); to be asked before anything else is sent.
 
-    It follows where the server requires it, and where it was *asked* for and the server offers it (nats.go does the
-    same). Not promised: that a server which requires TLS is found out where nobody asks for it and somebody on the
-    way changes its greeting. Only ``tls://`` or an option of TLS refuses that.
+    It follows where the server requires it, and where it was *requested* and the server offers it (nats.go does the
+    same). Not promised: that a server's requirement of TLS is noticed where TLS is not requested and an attacker on the
+    path changes the greeting. Only ``tls://`` or an option of TLS refuses that.
 
     Raises:
         StreamError: when it is asked for and not offered: to go on would send the credentials in the clear.
     """
     required = bool(greeting.get("tls_required"))
-    if asked and not (required or greeting.get("tls_available")):
+    if requested and not (required or greeting.get("tls_available")):
         raise StreamError(f"{server} offers no TLS, and TLS is asked for: nothing was sent to it")
-    return asked or required
+    return requested or required

@@ -198,12 +198,12 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Any], *, chec
             key = tuple(value)
         else:
             key = _PLAIN
-        found = places.get(key)
-        if found is None:
+        placed = places.get(key)
+        if placed is None:
             places[key] = ([at], [value])
         else:
-            found[0].append(at)
-            found[1].append(value)
+            placed[0].append(at)
+            placed[1].append(value)
     blocks = []
     for key, (those, members) in _apart(places):
         where = rows if len(those) == len(rows) else rows[np.array(those, np.intp)]

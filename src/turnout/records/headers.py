@@ -95,8 +95,8 @@ class Headers:
     def of_lists(cls, records: Sequence[Iterable[Header]]) -> Headers:
         """Those of single records, whose values may have types."""
         headers = cls(len(records))
-        for row, given in enumerate(records):
-            for header in given:
+        for row, record_headers in enumerate(records):
+            for header in record_headers:
                 headers.append(np.array([row], np.intp), header.name, header.schema, [header.value])
         return headers
 

@@ -16,7 +16,7 @@ TIME = _DATA + "Time"
 TIMESTAMP = _DATA + "Timestamp"
 DECIMAL = _DATA + "Decimal"
 LOGICAL = {DATE: "int32", TIME: "int32", TIMESTAMP: "int64", DECIMAL: "bytes"}
-"""The logical types: each is told by its schema's name and carried by a primitive type."""
+"""The logical types: each is identified by its schema's name and carried by a primitive type."""
 
 _JSON_NAMES = {"float32": "float", "float64": "double"}
 _FROM_JSON = {json: name for name, json in _JSON_NAMES.items()}
@@ -132,49 +132,51 @@ class Schema:
         Args:
             numeric: whether decimals among defaults stay `Decimal`, to be written as numbers (KIP-481), and not base64.
         """
-        found: dict[str, Any] = {"type": _JSON_NAMES.get(self.type, self.type), "optional": self.optional}
+        document: dict[str, Any] = {"type": _JSON_NAMES.get(self.type, self.type), "optional": self.optional}
         if self.type == "struct":
-            found["fields"] = [{"field": field.name, **field.schema.to_json(numeric=numeric)} for field in self.fields]
+            document["fields"] = [
+                {"field": field.name, **field.schema.to_json(numeric=numeric)} for field in self.fields
+            ]
         if self.type == "map":
-            found["keys"] = self.keys and self.keys.to_json(numeric=numeric)
-            found["values"] = self.values and self.values.to_json(numeric=numeric)
+            document["keys"] = self.keys and self.keys.to_json(numeric=numeric)
+            document["values"] = self.values and self.values.to_json(numeric=numeric)
         if self.type == "array":
-            found["items"] = self.values and self.values.to_json(numeric=numeric)
+            document["items"] = self.values and self.values.to_json(numeric=numeric)
         for attribute in ("name", "version", "doc"):
             if getattr(self, attribute) is not None:
-                found[attribute] = getattr(self, attribute)
+                document[attribute] = getattr(self, attribute)
         if self.parameters:
-            found["parameters"] = dict(self.parameters)
+            document["parameters"] = dict(self.parameters)
         if self.default is not None:
-            found["default"] = _default_to_json(self, self.default, numeric=numeric)
-        return found
+            document["default"] = _default_to_json(self, self.default, numeric=numeric)
+        return document
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Schema:
+    def from_json(cls, document: Mapping[str, Any]) -> Schema:
         """Read what `to_json` writes; fractions among defaults may be `Decimal`, so that decimals are exact.
 
         Raises:
             ValueError: when it is not a schema; the message says what is wrong.
         """
-        type_ = _FROM_JSON.get(str(found.get("type")), found.get("type"))
+        type_ = _FROM_JSON.get(str(document.get("type")), document.get("type"))
         if type_ not in _TYPES and type_ != ANY:
-            raise ValueError(f"expected a Connect type, found {found.get('type')!r}")
-        fields = tuple(Field(str(field.get("field")), cls.from_json(field)) for field in found.get("fields") or ())
-        keys = found.get("keys")
-        values = found.get("items") if type_ == "array" else found.get("values")
-        parameters = found.get("parameters") or {}
+            raise ValueError(f"expected a Connect type, found {document.get('type')!r}")
+        fields = tuple(Field(str(field.get("field")), cls.from_json(field)) for field in document.get("fields") or ())
+        keys = document.get("keys")
+        values = document.get("items") if type_ == "array" else document.get("values")
+        parameters = document.get("parameters") or {}
         bare = cls(
             str(type_),
-            optional=bool(found.get("optional", False)),
-            name=found.get("name"),
-            version=found.get("version"),
-            doc=found.get("doc"),
+            optional=bool(document.get("optional", False)),
+            name=document.get("name"),
+            version=document.get("version"),
+            doc=document.get("doc"),
             parameters=tuple((str(name), str(value)) for name, value in parameters.items()),
             fields=fields,
             keys=cls.from_json(keys) if keys else None,
             values=cls.from_json(values) if values else None,
         )
-        default = found.get("default")
+        default = document.get("default")
         return bare if default is None else bare.with_(default=_default_from_json(bare, default))
 
 
@@ -218,9 +220,9 @@ def _default_from_json(schema: Schema, value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
     if schema.type == "bytes":
-        found = _from_base64(value)
-        number = Decimal(int.from_bytes(found, "big", signed=True))
-        return number.scaleb(-schema.scale, _EXACT) if schema.logical else found
+        raw = _from_base64(value)
+        number = Decimal(int.from_bytes(raw, "big", signed=True))
+        return number.scaleb(-schema.scale, _EXACT) if schema.logical else raw
     return value
 
 

@@ -30,10 +30,12 @@ class Connector:
     Attributes:
         properties: all of them, as text.
         file: where they stand; None if in the route itself.
+        name: the connector's, where the file says it.
     """
 
     properties: Mapping[str, str | None]
     file: Path | None = None
+    name: str | None = None
 
     @classmethod
     def in_place(cls, block: Mapping[Any, Any]) -> Connector:
@@ -42,10 +44,26 @@ class Connector:
 
     @classmethod
     def read(cls, file: Path) -> Connector:
-        """The properties of a ``.json`` or a ``.properties`` file.
+        """The properties of a ``.json`` or a ``.properties`` file that a route takes its transforms from.
 
         Raises:
             ConfigError: the file is neither, a name stands in it twice, or it has no transforms.
+            OSError: it cannot be read.
+        """
+        connector = cls.load(file)
+        if not connector.aliases("transforms"):
+            near = nearest("transforms", connector.properties, _ALIKE)
+            hint = f'; did you mean "transforms" by {near!r}?' if near and near != "transforms" else ""
+            problem = f"{file} defines no transforms: expected a list of aliases under the name 'transforms'{hint}"
+            raise ConfigError([Mistake("", problem)])
+        return connector
+
+    @classmethod
+    def load(cls, file: Path) -> Connector:
+        """The properties of a file, with transforms or without.
+
+        Raises:
+            ConfigError: the file is neither JSON nor properties, or a name stands in it twice.
             OSError: it cannot be read.
         """
         try:
@@ -53,14 +71,11 @@ class Connector:
         except UnicodeDecodeError as failure:
             problem = f"{file}: found the byte 0x{failure.object[failure.start]:02x}, expected text in UTF-8"
             raise ConfigError([Mistake("", problem)]) from None
-        config = _of_json(text, file) if file.suffix == ".json" else _of_properties(text, file)
-        found = cls({str(name): option_text(value) for name, value in config.items()}, file)
-        if not found.aliases("transforms"):
-            near = nearest("transforms", found.properties, _ALIKE)
-            hint = f'; did you mean "transforms" by {near!r}?' if near and near != "transforms" else ""
-            problem = f"{file} defines no transforms: expected a list of aliases under the name 'transforms'{hint}"
-            raise ConfigError([Mistake("", problem)])
-        return found
+        if file.suffix != ".json":
+            entries = _of_properties(text, file)
+            return cls(dict(entries), file, entries.get("name"))
+        config, name = _of_json(text, file)
+        return cls({str(key): option_text(value) for key, value in config.items()}, file, name)
 
     def aliases(self, kind: str) -> list[str]:
         """The names listed in ``transforms`` or ``predicates``."""
@@ -98,8 +113,11 @@ class Connector:
         return (kind, alias) if kind in _LISTS and dot else ("", "")
 
 
-def _of_json(text: str, file: Path) -> Mapping[str, Any]:
-    """A connector's JSON: ``{"name": …, "config": {…}}`` as Connect's REST interface takes it, or its config alone."""
+def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
+    """A connector's properties and its name.
+
+    They stand in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, or alone.
+    """
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -118,7 +136,7 @@ def _of_json(text: str, file: Path) -> Mapping[str, Any]:
         raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} is there twice") for name in twice])
-    return config
+    return config, option_text(loaded.get("name"))
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:

@@ -101,9 +101,26 @@ class TriggerPart(Part):
 
 
 class RouteDocument(Part):
-    """One route file, top to bottom. `transforms`, `mappings`, `key` and `value` are checked by their own packages."""
+    """One route file, top to bottom. `transforms`, `mappings`, `key` and `value` are checked by their own packages.
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="letters, digits, '_', '.', '-'")
+    Attributes:
+        name: letters, digits, '_', '.', '-'; the checkpoint lies under this name.
+        source: where records come from.
+        cluster: the cluster whose mappings apply.
+        subscriptions: who wants what; without it every record goes to the sink under its own topic.
+        unmatched: what becomes of a record that no subscription wants: ``drop`` (the default), ``pass`` or
+            ``deadLetter``.
+        sink: where messages go.
+        sinks: name → sink; a destination ``name:topic`` chooses one, others go to the first.
+        dead_letter: where records go that fail.
+        errors: what a failing record does to the run.
+        trigger: when micro-batches start; as soon as there are records if not given.
+        checkpoint: the folder of the run's progress, or its URL; ``.turnout/<name>/checkpoint`` beside the file if not
+            given.
+        spark: more Spark properties.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     source: Source
     key: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})
     value: dict[str, Any] = Field(default_factory=lambda: {"format": "raw"})

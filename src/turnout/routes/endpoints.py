@@ -41,7 +41,11 @@ class Part(BaseModel):
 
 
 class Endpoint(Part):
-    """A source or a sink. Its fields are options of the Spark format of the same name, under the same name."""
+    """A source or a sink. Its fields are options of the Spark format of the same name, under the same name.
+
+    Attributes:
+        format: what is at the other end.
+    """
 
     format: str
 
@@ -56,7 +60,7 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
 
@@ -66,6 +70,9 @@ class _Sink(Endpoint):
 
     allow: list[Annotated[str, AfterValidator(check_pattern)]] | None = Field(
         None, description="patterns of the destinations that may be reached; null for all that are not protected"
+    )
+    lineage: bool | None = Field(
+        None, description="true: messages say by headers which route, revision and record they were made from"
     )
 
 
@@ -78,7 +85,25 @@ def _option(value: object) -> str:
 
 
 class _Nats(Endpoint):
-    """How to reach a nats-server; see docs/nats.md for each option."""
+    """How to reach a nats-server; see docs/nats.md for each option.
+
+    Attributes:
+        user: one way to log in, with a password.
+        password: of the user.
+        token: one way to log in.
+        nkey_seed: one way to log in: the seed itself; better is the name of its file.
+        nkey_seed_file: one way to log in: a file with the seed.
+        tls: whether the connection is encrypted; a server that asks for it gets it in any case.
+        tls_first: begin with TLS, for servers with handshake_first.
+        tls_cert: a file with the client's own certificate.
+        tls_key: the file with its key.
+        tls_hostname: the name that the server's certificate must have, where it is not the host's.
+        tls_insecure: do not check the server's certificate.
+        api_prefix: what stands before the API's subjects, for a JetStream of another account (ADR-19): $JS.API.
+        domain: the JetStream domain; stands for the prefix $JS.<domain>.API.
+        inbox_prefix: what answers come back on; an account import may ask for one of its own.
+        client_name: what the server shows of this connection.
+    """
 
     format: Literal["nats"]
     servers: NatsServers = Field(description="nats://host:port, or a list of them")
@@ -120,7 +145,14 @@ _WAYS_IN = ("user", "token", "nkey_seed", "nkey_seed_file", "credentials")
 
 
 class NatsSource(_Nats):
-    """A JetStream stream, read in sequence order."""
+    """A JetStream stream, read in sequence order.
+
+    Attributes:
+        filter_subject: only these subjects, wildcards allowed.
+        max_records_per_trigger: the most sequences in a micro-batch, over all streams.
+        max_bytes_per_trigger: the same in bytes, by the mean size of the stream's messages.
+        fail_on_data_loss: fail when messages that were to be read are gone (the default), or warn and go on.
+    """
 
     stream: StreamNames = Field(description="the name of the stream, or a list of names")
     start: StreamStart = Field(
@@ -168,7 +200,11 @@ class NatsSink(_Nats, _Sink):
 
 
 class _Kafka(Endpoint):
-    """How to reach a Kafka cluster; anything the client knows goes under ``options`` as ``kafka.…``."""
+    """How to reach a Kafka cluster; anything the client knows goes under ``options`` as ``kafka.…``.
+
+    Attributes:
+        options_: more options of Spark's connector; those of Kafka's client begin with kafka.
+    """
 
     format: Literal["kafka"]
     servers: Brokers = Field(description="host:port, or a list of them")
@@ -178,7 +214,13 @@ class _Kafka(Endpoint):
 
 
 class KafkaSource(_Kafka):
-    """Kafka topics, through Spark's own connector."""
+    """Kafka topics, through Spark's own connector.
+
+    Attributes:
+        end: where to stop, for a route that does all there is: latest, or offsets by topic and partition.
+        max_records_per_trigger: the most offsets in a micro-batch.
+        fail_on_data_loss: fail when records that were to be read are gone (the default), or warn and go on.
+    """
 
     topics: KafkaTopics = Field(None, description="topics to read")
     topic_pattern: JavaPattern = Field(None, description="or a Java regular expression of topics")
@@ -208,7 +250,12 @@ class KafkaSink(_Kafka, _Sink):
 
 
 class _Files(Endpoint):
-    """A folder of files that hold the record's columns."""
+    """A folder of files that hold the record's columns.
+
+    Attributes:
+        path: the folder, as Spark takes it.
+        options_: more options of Spark's format.
+    """
 
     format: Literal["json", "parquet", "csv"]
     path: str
@@ -216,7 +263,12 @@ class _Files(Endpoint):
 
 
 class FileSource(_Files):
-    """Files, read once; with ``stream: true`` new files as they come."""
+    """Files, read once; with ``stream: true`` new files as they come.
+
+    Attributes:
+        stream: whether new files are read as they come.
+        max_files_per_trigger: the most files in a micro-batch.
+    """
 
     stream: bool = False
     max_files_per_trigger: int | None = Field(None, gt=0)
@@ -227,7 +279,11 @@ class FileSource(_Files):
 
 
 class FileSink(_Files, _Sink):
-    """Files, appended to; a micro-batch that is done again writes its rows again."""
+    """Files, appended to; a micro-batch that is done again writes its rows again.
+
+    Attributes:
+        partition_by: the columns that make folders.
+    """
 
     partition_by: Names | None = None
 
@@ -239,7 +295,7 @@ class FileSink(_Files, _Sink):
 FORMATS = ("nats", "kafka", "json", "parquet", "csv")
 
 
-def _kind(given: Any) -> str | None:
+def kind_of(given: Any) -> str | None:
     """Which family a block belongs to, for pydantic to choose the model."""
     name = given.get("format") if isinstance(given, dict) else getattr(given, "format", None)
     return {"json": "files", "parquet": "files", "csv": "files"}.get(name, name) if isinstance(name, str) else None
@@ -247,11 +303,11 @@ def _kind(given: Any) -> str | None:
 
 Source = Annotated[
     Annotated[NatsSource, Tag("nats")] | Annotated[KafkaSource, Tag("kafka")] | Annotated[FileSource, Tag("files")],
-    Discriminator(_kind),
+    Discriminator(kind_of),
 ]
 Sink = Annotated[
     Annotated[NatsSink, Tag("nats")] | Annotated[KafkaSink, Tag("kafka")] | Annotated[FileSink, Tag("files")],
-    Discriminator(_kind),
+    Discriminator(kind_of),
 ]
 TAGS = ("nats", "kafka", "files")
 """What pydantic puts into an error's place for the chosen family; not part of the author's path."""

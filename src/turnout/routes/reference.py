@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 import types
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import Sink, Source
+from turnout.routes.json_schema.attributes import attribute_texts
 
 __all__ = ["reference"]
 
@@ -26,11 +26,16 @@ Every key that a route file may have, with its type and what it is if it is not 
 [The route file](../routes.md) tells what they are for; [transforms](../transforms.md) and
 [mappings](../subjects.md#mappings) have pages of their own, and so have [tests](../testing.md)."""
 
-_ATTRIBUTES = re.compile(r"^Attributes:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
-_ATTRIBUTE = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
 _NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", Any: "anything"}
 _ANYWHERE = frozenset({"transforms", "mappings"})
 """Keys that their own packages check: the model takes any block for them."""
+
+_ELSEWHERE = {
+    "key": "how keys are [read and written](../transforms.md#how-values-are-read-and-written)",
+    "value": "how values are [read and written](../transforms.md#how-values-are-read-and-written)",
+    "transforms": "Kafka Connect's [transforms](../transforms.md)",
+    "mappings": "nats-server's [mappings](../subjects.md#mappings)",
+}
 
 
 def reference() -> str:
@@ -52,11 +57,11 @@ def _lines() -> Iterator[str]:
 
 
 def _block(title: str, model: type[BaseModel]) -> Iterator[str]:
-    described = _described(model)
+    described = {**attribute_texts(model), **(_ELSEWHERE if model is RouteDocument else {})}
     yield from ("", f"## {title}", "", _first_paragraph(model))
     yield from ("", "| key | type | if not given | |", "| --- | --- | --- | --- |")
     for name, field in model.model_fields.items():
-        text = field.description or described.get(name) or _of_block(field)
+        text = field.description or described.get(name, _of_block(field))
         yield f"| `{field.alias or name}` | {_type(name, field)} | {_default(field)} | {_cell(text)} |"
 
 
@@ -67,17 +72,8 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return list(dict.fromkeys(model for part in get_args(annotation) for model in _models(part)))
 
 
-def _described(model: type[BaseModel]) -> dict[str, str]:
-    """What the docstrings of a model and its bases say of its attributes."""
-    texts: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        section = _ATTRIBUTES.search(inspect.cleandoc(base.__doc__ or "") + "\n")
-        texts.update(_ATTRIBUTE.findall(section[1]) if section else ())
-    return texts
-
-
 def _first_paragraph(model: type[BaseModel]) -> str:
-    return _cell(inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0])
+    return " ".join(inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0].replace("``", "`").split())
 
 
 def _of_block(field: FieldInfo) -> str:
@@ -88,7 +84,7 @@ def _of_block(field: FieldInfo) -> str:
 
 def _cell(text: str) -> str:
     """A text for one line of a table: docstrings mark code by two backquotes, Markdown by one."""
-    return " ".join(text.replace("``", "`").split()).replace("|", "\\|")
+    return " ".join(text.replace("``", "`").split()).removesuffix(".").replace("|", "\\|")
 
 
 def _type(name: str, field: FieldInfo) -> str:

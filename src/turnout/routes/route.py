@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,12 @@ from turnout.secrets import masked_url
 from turnout.subjects import MappingTable
 from turnout.transforms import Chain, ErrorPolicy
 
-__all__ = ["DEFAULT_SINK", "Route"]
+__all__ = ["DEFAULT_SINK", "Route", "digest_of"]
+
+
+def digest_of(text: str) -> str:
+    """What tells one text of a route file from another: the first half of its SHA-256; variables are as written."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class Route:
         spark: more Spark properties for the session.
         file: where the route was read from, None for text.
         notes: what a connector's file asks for and has no effect here, a sentence for each.
+        digest: of the text that the route was read from; "" for one that was made in Python.
         reads: sink name → patterns of the subjects there that the route itself reads; known once servers are asked.
     """
 
@@ -62,6 +69,7 @@ class Route:
     spark: Mapping[str, str] = field(default_factory=dict)
     file: FilePath | None = None
     notes: tuple[str, ...] = ()
+    digest: str = field(default="", compare=False)
     reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -107,7 +115,7 @@ class Route:
         if route is None or reader.mistakes:
             mistakes = [replace(one, problem=values.masked(masked_url(one.problem))) for one in reader.mistakes]
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=what)
-        return replace(route, file=file)
+        return replace(route, file=file, digest=digest_of(text))
 
     def summary(self) -> str:
         """What the route does, in a line."""

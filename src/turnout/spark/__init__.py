@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
     from turnout.spark.formats.nats.source import register
-    from turnout.spark.frames import Applied, apply_chain, match
+    from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
+    from turnout.spark.history.diff import DiffResult, diff
     from turnout.spark.running.job import Progress, RunResult, run
     from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
@@ -19,22 +20,26 @@ if TYPE_CHECKING:
 __all__ = [
     "Applied",
     "Counts",
+    "DiffResult",
     "Progress",
     "RunResult",
     "apply_chain",
     "build_session",
+    "diff",
     "map_subject",
     "map_subjects",
     "match",
     "register",
     "run",
     "subject_matches",
+    "subscriptions_table",
     "transform_subject",
 ]
 
 _HOMES = {
     "turnout.engine.counts": ("Counts",),
-    "turnout.spark.frames": ("Applied", "apply_chain", "match"),
+    "turnout.spark.frames": ("Applied", "apply_chain", "match", "subscriptions_table"),
+    "turnout.spark.history.diff": ("DiffResult", "diff"),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
     "turnout.spark.session.build": ("build_session",),
     "turnout.spark.formats.nats.source": ("register",),

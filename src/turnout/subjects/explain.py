@@ -72,21 +72,24 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ex
         outcomes.append(Outcome("", None, lost))
     group = cluster if cluster and cluster in taken.groups else ""
     skipped = tuple(
-        (given.destination, f"it is for the cluster {given.cluster!r}" if given.cluster else _ONLY_DEFAULT)
-        for given in taken.destinations
-        if given.cluster != group
+        (
+            destination.destination,
+            f"it is for the cluster {destination.cluster!r}" if destination.cluster else _ONLY_DEFAULT,
+        )
+        for destination in taken.destinations
+        if destination.cluster != group
     )
     return Explanation(subject, taken, group, tuple(outcomes), skipped, others)
 
 
 def why_not(source: str, subject: str) -> str:
     """What keeps a mapping's source from matching a subject; empty where it matches."""
-    tokens, wanted = subject.split("."), source.split(".")
-    if source == subject or covers_tokens(tokens, wanted):
+    tokens, pattern = subject.split("."), source.split(".")
+    if source == subject or covers_tokens(tokens, pattern):
         return ""
-    for index, want in enumerate(wanted):
+    for index, want in enumerate(pattern):
         if index >= len(tokens):
-            least = f"at least {len(wanted)}" if wanted[-1] == FULL else str(len(wanted))
+            least = f"at least {len(pattern)}" if pattern[-1] == FULL else str(len(pattern))
             return f"it needs {least} tokens, the subject has {len(tokens)}"
         token = tokens[index]
         if want == FULL:
@@ -95,4 +98,4 @@ def why_not(source: str, subject: str) -> str:
             return f"token {index + 1} is {token!r}, not {want!r}"
         if not token or token in (FULL, PARTIAL):
             return f"token {index + 1} is {token!r}, which no published subject has"
-    return f"it needs {len(wanted)} tokens, the subject has {len(tokens)}"
+    return f"it needs {len(pattern)} tokens, the subject has {len(tokens)}"

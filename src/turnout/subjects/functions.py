@@ -75,10 +75,10 @@ def _buckets(text: str) -> int:
     return (value + 2**31) % 2**32 - 2**31
 
 
-def _count(arguments: list[str], wanted: int) -> None:
-    if len(arguments) < wanted:
+def _count(arguments: list[str], expected: int) -> None:
+    if len(arguments) < expected:
         raise _ArgumentError(NotEnoughArgumentsError)
-    if len(arguments) > wanted:
+    if len(arguments) > expected:
         raise _ArgumentError(TooManyArgumentsError)
 
 
@@ -237,10 +237,10 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
         return None
     text = token if destination is None else destination
     for function, pattern in _PATTERNS:
-        found = pattern.search(token)
-        if found is not None:
+        match = pattern.search(token)
+        if match is not None:
             try:
-                return function.arguments(function.name, _COMMA.split(found[1]))
+                return function.arguments(function.name, _COMMA.split(match[1]))
             except _ArgumentError as failure:
                 raise failure.kind(text, token, position, detail=failure.detail) from None
     raise UnknownFunctionError(text, token, position)

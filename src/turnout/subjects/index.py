@@ -1,7 +1,7 @@
 """Sources of mappings, indexed: thousands of them cost one look-up per shape, not one comparison each.
 
 The *shape* of a source says how many tokens it has and which of them are fixed. All sources of one shape
-are told apart by their fixed tokens alone, so they are one dictionary, and a subject is looked up once in
+differ in their fixed tokens alone, so they are one dictionary, and a subject is looked up once in
 each. The Spark form (``turnout.spark.subjects``) uses the same shapes.
 """
 
@@ -103,22 +103,22 @@ class SourceIndex:
 
     def first(self, subject: str, tokens: Sequence[str]) -> int | None:
         """The number of the first source that matches; None where none does."""
-        found = self.literals.get(subject)
+        lowest = self.literals.get(subject)
         literal: bool | None = None
         by_count = self._probes
         count = len(tokens)
         for smallest, pick, numbers in by_count[count] if count < len(by_count) else by_count[-1]:
-            if found is not None and found < smallest:
-                return found
+            if lowest is not None and lowest < smallest:
+                return lowest
             number = numbers.get(pick(tokens))
-            if number is None or (found is not None and found < number):
+            if number is None or (lowest is not None and lowest < number):
                 continue
             if literal is None:
                 literal = "" not in tokens and PARTIAL not in tokens and FULL not in tokens
             # The fixed tokens are equal; only a subject that is not literal can still fail at a wildcard.
             if literal or covers_tokens(tokens, self.sources[number].split(".")):
-                found = number
-        return found
+                lowest = number
+        return lowest
 
 
 def _probe(sources: tuple[str, ...], shape: Shape, numbers: dict[str, int]) -> _Probe:

@@ -95,8 +95,10 @@ class SubjectMapping:
             raise BadSourceError(str(failure), cause=failure, source=source) from failure
         groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
         seen: set[str] = set()
-        for entry, given in enumerate(destinations):
-            groups.setdefault(given.cluster, []).append((_checked(source, entry, given, seen, groups), given.weight))
+        for entry, destination in enumerate(destinations):
+            groups.setdefault(destination.cluster, []).append(
+                (_checked(source, entry, destination, seen, groups), destination.weight)
+            )
         completes = source not in seen
         shares = {name: _shares(source, chosen, completes=completes) for name, chosen in groups.items()}
         return cls(source, tuple(destinations), shares)
@@ -123,26 +125,29 @@ class SubjectMapping:
 def _checked(
     source: str,
     entry: int,
-    given: Destination,
+    destination: Destination,
     seen: set[str],
     groups: Mapping[str, Sequence[tuple[SubjectTransform, int]]],
 ) -> SubjectTransform:
     """The transform of one destination, after the server's checks in the server's order."""
-    if given.destination in seen:
-        raise DuplicateDestinationError(f"{given.destination!r} is there twice", source=source, entry=entry)
-    seen.add(given.destination)
-    if not 0 <= given.weight <= _WHOLE:
+    if destination.destination in seen:
+        raise DuplicateDestinationError(f"{destination.destination!r} is there twice", source=source, entry=entry)
+    seen.add(destination.destination)
+    if not 0 <= destination.weight <= _WHOLE:
         raise InvalidWeightError(
-            f"a weight is from 0 to 100, found {given.weight}", source=source, entry=entry, text=str(given.weight)
+            f"a weight is from 0 to 100, found {destination.weight}",
+            source=source,
+            entry=entry,
+            text=str(destination.weight),
         )
-    total = given.weight + sum(weight for _, weight in groups.get(given.cluster, ()))
+    total = destination.weight + sum(weight for _, weight in groups.get(destination.cluster, ()))
     if total > _WHOLE:
-        where = f" for the cluster {given.cluster!r}" if given.cluster else ""
+        where = f" for the cluster {destination.cluster!r}" if destination.cluster else ""
         raise TotalOver100Error(f"the weights{where} add up to {total}, at most 100", source=source, entry=entry)
-    if not given.destination:
+    if not destination.destination:
         raise MissingDestinationError("a destination is missing or empty", source=source, entry=entry)
     try:
-        return check_mapping(source, given.destination)
+        return check_mapping(source, destination.destination)
     except SubjectError as failure:
         raise BadDestinationError(str(failure), cause=failure, source=source, entry=entry) from failure
 

@@ -43,12 +43,28 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
 
 def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
     """Where mappings were looked for in vain, and where there are some."""
-    accounts = _accounts(config)
-    holders = [name for name, holder in accounts.items() if isinstance(holder, Mapping) and _blocks(holder, "")]
+    holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"
     here = "at its top" if account in (None, GLOBAL) else f"in the account {account!r}"
     return f"{here}; these accounts have some: {', '.join(holders)}"
+
+
+def accounts_with_mappings(config: Mapping[str, Any]) -> list[str]:
+    """The accounts of a parsed configuration that have mappings, ``$G`` among them where they stand at its top.
+
+    Raises:
+        ConfigError: when a block of mappings is none.
+    """
+    top = [GLOBAL] if _blocks(config, "") else []
+    holders = {name: account_of(config, name) for name in _accounts(config)}
+    return [*top, *(name for name, holder in holders.items() if _blocks(holder, f"accounts.{name}."))]
+
+
+def account_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a parsed configuration says of an account; nothing where there is no block of that name."""
+    holder = _accounts(config).get(name)
+    return holder if isinstance(holder, Mapping) else {}
 
 
 def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[str, Any]:
@@ -68,18 +84,18 @@ def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[s
 
 
 def _accounts(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = next((value for key, value in config.items() if key.lower() == "accounts"), {})
-    return found if isinstance(found, Mapping) else {}
+    accounts: Any = next((value for key, value in config.items() if key.lower() == "accounts"), {})
+    return accounts if isinstance(accounts, Mapping) else {}
 
 
 def _blocks(holder: Mapping[str, Any], path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in holder.items():
         if key.lower() in _BLOCKS:
             if not isinstance(value, Mapping):
                 raise ConfigError([Mistake(path + key, f"expected a block of mappings, found {value!r}")])
-            found.update(value)
-    return found
+            members.update(value)
+    return members
 
 
 def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,18 +108,21 @@ def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: when the claim has another form.
     """
     inner = claim.get("nats", claim)
-    found = inner.get("mappings") if isinstance(inner, Mapping) else None
-    if found is None:
+    mappings = inner.get("mappings") if isinstance(inner, Mapping) else None
+    if mappings is None:
         return {}
-    if not isinstance(found, Mapping):
-        raise ConfigError([Mistake("nats.mappings", f"expected an object, found {found!r}")])
-    return {source: [_from_claim(source, entry) for entry in _list(source, given)] for source, given in found.items()}
+    if not isinstance(mappings, Mapping):
+        raise ConfigError([Mistake("nats.mappings", f"expected an object, found {mappings!r}")])
+    return {
+        source: [_from_claim(source, entry) for entry in _list(source, destinations)]
+        for source, destinations in mappings.items()
+    }
 
 
-def _list(source: str, given: object) -> list[Any]:
-    if not isinstance(given, list):
-        raise ConfigError([Mistake(f'nats.mappings."{source}"', f"expected a list of destinations, found {given!r}")])
-    return given
+def _list(source: str, value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ConfigError([Mistake(f'nats.mappings."{source}"', f"expected a list of destinations, found {value!r}")])
+    return value
 
 
 def _from_claim(source: str, entry: object) -> dict[str, Any]:
@@ -145,10 +164,10 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
     config = _object("config", config.get("config", config))
     errors: list[MappingEntryError] = []
 
-    def one(path: str, given: object) -> SubjectTransform | None:
-        if given is None:
+    def one(path: str, value: object) -> SubjectTransform | None:
+        if value is None:
             return None
-        holder = _object(path, given, "an object with src and dest")
+        holder = _object(path, value, "an object with src and dest")
         source = _text(f"{path}.src", holder.get("src")) or FULL
         destination = _text(f"{path}.dest", holder.get("dest")) or with_placeholders(source)
         try:
@@ -163,18 +182,18 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
             return None
 
     def several(path: str, holder: Mapping[str, Any]) -> tuple[SubjectTransform, ...]:
-        given = _items(f"{path}.subject_transforms", holder.get("subject_transforms"))
-        if not given and holder.get("filter_subject"):
-            given = [{"src": holder["filter_subject"]}]
-        items = [one(f"{path}.subject_transforms[{n}]", item) for n, item in enumerate(given)]
-        return tuple(item for item in items if item is not None)
+        entries = _items(f"{path}.subject_transforms", holder.get("subject_transforms"))
+        if not entries and holder.get("filter_subject"):
+            entries = [{"src": holder["filter_subject"]}]
+        transforms = [one(f"{path}.subject_transforms[{n}]", entry) for n, entry in enumerate(entries)]
+        return tuple(transform for transform in transforms if transform is not None)
 
     subject_transform = one("subject_transform", config.get("subject_transform"))
     republish = one("republish", config.get("republish"))
     mirror = several("mirror", _object("mirror", config.get("mirror") or {}))
     sources: dict[str, tuple[SubjectTransform, ...]] = {}
-    for number, given in enumerate(_items("sources", config.get("sources"))):
-        source = _object(f"sources[{number}]", given)
+    for number, entry in enumerate(_items("sources", config.get("sources"))):
+        source = _object(f"sources[{number}]", entry)
         name = _text(f"sources[{number}].name", source.get("name"))
         # A stream may be a source several times, each with filters of its own.
         sources[name] = sources.get(name, ()) + several(f"sources[{number}]", source)
@@ -183,19 +202,19 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
     return StreamTransforms(subject_transform, republish, mirror, sources)
 
 
-def _object(path: str, given: object, expected: str = "an object") -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigError([Mistake(path, f"expected {expected}, found {given!r}")])
-    return given
+def _object(path: str, value: object, expected: str = "an object") -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError([Mistake(path, f"expected {expected}, found {value!r}")])
+    return value
 
 
-def _items(path: str, given: object) -> list[Any]:
-    if not isinstance(given, list | tuple | None):
-        raise ConfigError([Mistake(path, f"expected a list, found {given!r}")])
-    return list(given or ())
+def _items(path: str, value: object) -> list[Any]:
+    if not isinstance(value, list | tuple | None):
+        raise ConfigError([Mistake(path, f"expected a list, found {value!r}")])
+    return list(value or ())
 
 
-def _text(path: str, given: object) -> str:
-    if not isinstance(given, str | None):
-        raise ConfigError([Mistake(path, f"expected a text, found {given!r}")])
-    return given or ""
+def _text(path: str, value: object) -> str:
+    if not isinstance(value, str | None):
+        raise ConfigError([Mistake(path, f"expected a text, found {value!r}")])
+    return value or ""

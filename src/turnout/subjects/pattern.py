@@ -18,28 +18,28 @@ def matches(pattern: str, subject: str) -> bool:
 
     ``*foo`` is a plain token here. A pattern or a subject with an empty token matches nothing.
     """
-    wanted = pattern.split(".")
+    pattern_tokens = pattern.split(".")
     tokens = subject.split(".")
-    if "" in tokens or "" in wanted:
+    if "" in tokens or "" in pattern_tokens:
         return False
-    if wanted[-1] == FULL:
-        wanted.pop()
-        if len(tokens) <= len(wanted):
+    if pattern_tokens[-1] == FULL:
+        pattern_tokens.pop()
+        if len(tokens) <= len(pattern_tokens):
             return False
-    elif len(tokens) != len(wanted):
+    elif len(tokens) != len(pattern_tokens):
         return False
-    if FULL in wanted:
+    if FULL in pattern_tokens:
         return False
-    return all(want in (PARTIAL, token) for want, token in zip(wanted, tokens, strict=False))
+    return all(want in (PARTIAL, token) for want, token in zip(pattern_tokens, tokens, strict=False))
 
 
-def covers_tokens(tokens: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether every subject of the filter *tokens* is also one of the filter *wanted*, both cut into tokens.
+def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether every subject of the filter *tokens* is also one of the filter *pattern*, both cut into tokens.
 
-    This is how the server matches the source of a transform or mapping, with its quirk: a token of *wanted*
+    This is how the server matches the source of a transform or mapping, with its quirk: a token of *pattern*
     that starts with ``*`` matches any one token, even when more follows the star.
     """
-    for index, want in enumerate(wanted):
+    for index, want in enumerate(pattern):
         if index >= len(tokens) or not want:
             return False
         if want == FULL:
@@ -52,7 +52,7 @@ def covers_tokens(tokens: Sequence[str], wanted: Sequence[str]) -> bool:
                 return False
         elif want[0] != PARTIAL and token != want:
             return False
-    return len(tokens) == len(wanted)
+    return len(tokens) == len(pattern)
 
 
 def is_subset(subject: str, of: str) -> bool:

@@ -51,16 +51,16 @@ def tokens_needed(steps: Sequence[Step]) -> int:
     return max((index + 1 for step in steps for index in step.tokens), default=0)
 
 
-def matcher(wanted: Sequence[str]) -> Matches:
+def matcher(pattern: Sequence[str]) -> Matches:
     """Whether a literal subject's tokens match; the common cases compare all literal tokens at once."""
-    if any(token != PARTIAL and token.startswith(PARTIAL) for token in wanted):
-        return lambda tokens: covers_tokens(tokens, wanted)
-    full = wanted[-1] == FULL
-    fixed = [index for index, token in enumerate(wanted) if token not in (PARTIAL, FULL)]
-    count = len(wanted)
+    if any(token != PARTIAL and token.startswith(PARTIAL) for token in pattern):
+        return lambda tokens: covers_tokens(tokens, pattern)
+    full = pattern[-1] == FULL
+    fixed = [index for index, token in enumerate(pattern) if token not in (PARTIAL, FULL)]
+    count = len(pattern)
     if not fixed:
         return (lambda tokens: len(tokens) >= count) if full else (lambda tokens: len(tokens) == count)
-    values = wanted[fixed[0]] if len(fixed) == 1 else tuple(wanted[index] for index in fixed)
+    values = pattern[fixed[0]] if len(fixed) == 1 else tuple(pattern[index] for index in fixed)
     pick = itemgetter(*fixed)
     if full:
         return lambda tokens: len(tokens) >= count and pick(tokens) == values

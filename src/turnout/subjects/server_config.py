@@ -90,16 +90,16 @@ class _Parser:
         braced = self.peek() == "{"
         if braced:
             self.at += 1
-        found = self.members(closing="}" if braced else "")
+        mapping = self.members(closing="}" if braced else "")
         self.skip_space_and_comments()
         if self.at < len(self.text):
             raise self.wrong(f"expected the end of the file, found {self.peek()!r}")
-        return found
+        return mapping
 
     def members(self, closing: str) -> dict[str, Any]:
         """Keys and values up to *closing*, which is consumed."""
-        found: dict[str, Any] = {}
-        self.nest(found)
+        mapping: dict[str, Any] = {}
+        self.nest(mapping)
         while True:
             self.skip_space_and_comments(also=",;")
             head = self.peek()
@@ -112,21 +112,21 @@ class _Parser:
                 raise self.wrong(f"expected a key, found {head!r}")
             key, bare = self.key()
             if bare and key.lower() == "include" and self.peek() in _SPACE + _ENDS_LINE:
-                found.update(self.include())
+                mapping.update(self.include())
                 continue
             self.skip_space_and_comments()
             if self.peek() and self.peek() in _SEPARATORS:
                 self.at += 1
                 self.skip_space_and_comments()
-            found[key] = self.value()
+            mapping[key] = self.value()
             self.end_of_value(closing)
         self.maps.pop()
-        return found
+        return mapping
 
-    def nest(self, found: dict[str, Any]) -> None:
+    def nest(self, mapping: dict[str, Any]) -> None:
         if len(self.maps) >= _DEEPEST:
             raise self.wrong(f"more than {_DEEPEST} blocks inside one another")
-        self.maps.append(found)
+        self.maps.append(mapping)
 
     def key(self) -> tuple[str, bool]:
         """A key and whether it stood without quotes."""
@@ -144,9 +144,9 @@ class _Parser:
         end = self.text.find(quote, self.at)
         if end < 0:
             raise self.wrong(f"the file ends before the closing {quote}")
-        found = self.text[self.at : end]
+        text = self.text[self.at : end]
         self.at = end + 1
-        return found
+        return text
 
     def end_of_value(self, closing: str) -> None:
         """After a value only a separator, a line's end, a comment or the block's end may follow."""
@@ -178,19 +178,19 @@ class _Parser:
         return self.bare()
 
     def array(self) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.wrong(f"more than {_DEEPEST} arrays inside one another")
         while True:
-            self.skip_space_and_comments(also="," if found else "")
+            self.skip_space_and_comments(also="," if items else "")
             if self.peek() == "]":
                 self.at += 1
                 self.depth -= 1
-                return found
+                return items
             if not self.peek():
                 raise self.wrong("the file ends inside an array")
-            found.append(self.value())
+            items.append(self.value())
             self.end_of_value("]")
 
     def block(self) -> str:
@@ -198,9 +198,9 @@ class _Parser:
         end = re.compile(r"\n\)[ \t]*(?=\r?\n|\Z)").search(self.text, self.at)
         if end is None:
             raise self.wrong("the file ends before the ')' on a line of its own")
-        found = self.text[self.at + 1 : end.start() + 1]
+        text = self.text[self.at + 1 : end.start() + 1]
         self.at = end.end()
-        return found
+        return text
 
     def escaped(self, closing: str) -> str:
         """A string with escapes, up to *closing*, which is consumed."""
@@ -311,9 +311,9 @@ class _Parser:
 
 def _number(word: str) -> Any:
     """A bare word as a number where it is one (``8K``, ``64MB``, ``1.5``), else the word itself (``40%``)."""
-    found = _INTEGER.fullmatch(word)
-    if found:
-        digits, unit, suffix = found.groups()
+    match = _INTEGER.fullmatch(word)
+    if match:
+        digits, unit, suffix = match.groups()
         if not unit:
             return int(digits)
         base = 1024 if suffix else 1000

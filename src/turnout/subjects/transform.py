@@ -65,22 +65,22 @@ class SubjectTransform:
         source = source or FULL
         if not destination:
             return cls(source, destination, strict)
-        wanted = check_subject(source, blanks=False)
+        source_tokens = check_subject(source, blanks=False)
         tokens = check_subject(destination, blanks=False)
         if PARTIAL in tokens:
             position = position_of(tokens, tokens.index(PARTIAL))
             raise InvalidSubjectError("'*' in a destination", text=destination, position=position, token=PARTIAL)
-        full = wanted[-1] == FULL
+        full = source_tokens[-1] == FULL
         if full != (tokens[-1] == FULL):
             text, side, place = (
-                (source, "source", position_of(wanted, len(wanted) - 1))
+                (source, "source", position_of(source_tokens, len(source_tokens) - 1))
                 if full
                 else (destination, "destination", position_of(tokens, len(tokens) - 1))
             )
             raise InvalidSubjectError(f"'>' ends the {side} only", text=text, position=place, token=FULL)
-        steps = _steps(wanted, destination, tokens[:-1] if full else tokens, strict=strict)
-        tail = len(wanted) - 1 if full else None
-        return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(wanted))
+        steps = _steps(source_tokens, destination, tokens[:-1] if full else tokens, strict=strict)
+        tail = len(source_tokens) - 1 if full else None
+        return cls(source, destination, strict, steps, tail, renderer(steps, tail), matcher(source_tokens))
 
     def apply(self, subject: str, draw: float | None = None) -> str:
         """What the transform makes of a published subject.
@@ -183,10 +183,10 @@ def _strict_or_none(source: str, destination: str) -> SubjectTransform | None:
         return None
 
 
-def _steps(wanted: list[str], destination: str, tokens: list[str], *, strict: bool) -> tuple[Step, ...]:
+def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, strict: bool) -> tuple[Step, ...]:
     """The destination's tokens, checked against the source's, in the server's order of checks."""
-    places = [index for index, token in enumerate(wanted) if token == PARTIAL]
-    literal_source = not places and wanted[-1] != FULL
+    places = [index for index, token in enumerate(source_tokens) if token == PARTIAL]
+    literal_source = not places and source_tokens[-1] != FULL
     steps: list[Step] = []
     used = 0
     for index, token in enumerate(tokens):

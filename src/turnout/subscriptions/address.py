@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -12,7 +12,7 @@ from turnout.guesses import did_you_mean
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 
-__all__ = ["beside", "existing", "store_url", "url_problem"]
+__all__ = ["beside", "existing", "resolved", "store_url", "url_problem", "with_retention"]
 
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
@@ -58,19 +58,25 @@ def beside(url: str, folder: Path) -> str:
     >>> beside("grpc://host:1?ca=ca.pem&timeout=5", Path("/routes"))
     'grpc://host:1?ca=/routes/ca.pem&timeout=5'
     """
+    return _with_files(url, lambda path: (folder / path).absolute())
+
+
+def resolved(url: str) -> str:
+    """The URL with the names of its files as they are behind every symbolic link: two names of one store are equal."""
+    return _with_files(url, Path.resolve)
+
+
+def _with_files(url: str, change: Callable[[Path], Path]) -> str:
+    def changed(path: str) -> str:
+        return quote(str(change(Path(unquote(path)))))
+
     if url.startswith(_SQLITE):
         path, mark, query = url.removeprefix(_SQLITE).partition("?")
-        return f"{_SQLITE}{_whole(path, folder)}{mark}{query}"
+        return f"{_SQLITE}{changed(path)}{mark}{query}"
     place, mark, query = url.partition("?")
     fields = [field.partition("=") for field in query.split("&")]
-    named = [
-        f"{name}{sign}{_whole(value, folder) if name in _FILES and value else value}" for name, sign, value in fields
-    ]
+    named = [f"{name}{sign}{changed(value) if name in _FILES and value else value}" for name, sign, value in fields]
     return f"{place}{mark}{'&'.join(named)}"
-
-
-def _whole(path: str, folder: Path) -> str:
-    return quote(str((folder / unquote(path)).absolute()))
 
 
 def existing(url: str) -> str:
@@ -84,3 +90,14 @@ def existing(url: str) -> str:
     _, mark, query = url.partition("?")
     names = [field.partition("=")[0] for field in query.split("&")]
     return url if "mode" in names else f"{url}{'&' if mark else '?'}mode=rw"
+
+
+def with_retention(url: str, retention: str) -> str:
+    """The URL of a store that remembers for so long what was deleted; one that is in the URL gives way.
+
+    >>> with_retention("sqlite:///subscriptions.db?retention=1h&timeout=5", "30d")
+    'sqlite:///subscriptions.db?timeout=5&retention=30d'
+    """
+    place, _, query = url.partition("?")
+    others = [field for field in query.split("&") if field and not field.startswith("retention=")]
+    return f"{place}?{'&'.join((*others, f'retention={quote(retention)}'))}"

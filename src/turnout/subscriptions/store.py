@@ -7,9 +7,10 @@ from importlib.metadata import entry_points
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, HistoryForgottenError, Mistake
 from turnout.subscriptions.address import url_problem
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.past import Birth, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 
 __all__ = ["MAX_LIMIT", "Store", "StoreBase", "open_store"]
@@ -95,6 +96,19 @@ class Store(Closeable, Protocol):
         """Everything, in the order of ids, with the revision it belongs to."""
         ...
 
+    def as_of(self, moment: Moment) -> PastStore:
+        """What the store held at a revision, or at a time; it cannot be changed.
+
+        Raises:
+            HistoryForgottenError: the store does not remember so far back, keeps no history, or was never at the
+                revision.
+        """
+        ...
+
+    def births(self) -> Mapping[str, Birth]:
+        """Id → with which revision, and when, each subscription that is there now came to be; empty if unknown."""
+        ...
+
     def for_tenant(self, name: str) -> Store:
         """The store as one tenant sees it, with nothing of others in it; see `turnout.subscriptions.tenants`.
 
@@ -114,6 +128,14 @@ class StoreBase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def as_of(self, moment: Moment) -> PastStore:
+        """See `Store.as_of`: a store that keeps no history."""
+        raise HistoryForgottenError(f"this store keeps no history: what it held at {moment} is not known")
+
+    def births(self) -> Mapping[str, Birth]:
+        """See `Store.births`: nothing is known."""
+        return {}
 
     def close(self) -> None:
         """Let go of files and connections; nothing to do unless a store says otherwise."""

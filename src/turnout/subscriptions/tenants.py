@@ -15,6 +15,7 @@ from typing import Protocol
 
 from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
+from turnout.subscriptions.past import Birth, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store, StoreBase
 
@@ -82,6 +83,14 @@ class RangedStore(Store, Protocol):
 
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`."""
+        ...
+
+    def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
+        """See `Store.as_of`."""
+        ...
+
+    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+        """See `Store.births`."""
         ...
 
 
@@ -165,6 +174,14 @@ class TenantStore(StoreBase):
         """See `Store.snapshot`."""
         snapshot = self._store.snapshot(self._prefix)
         return Snapshot(tuple(map(self._known, snapshot.subscriptions)), snapshot.revision)
+
+    def as_of(self, moment: Moment) -> PastStore:
+        """See `Store.as_of`."""
+        return self._store.as_of(moment, self._prefix)
+
+    def births(self) -> Mapping[str, Birth]:
+        """See `Store.births`."""
+        return {self._bare(id_): birth for id_, birth in self._store.births(self._prefix).items()}
 
     def _bare(self, id_: str) -> str:
         return id_.removeprefix(self._prefix)

@@ -35,7 +35,7 @@ _Cast = Callable[[Any], Any]
 def caster(schema: Schema | None, target: str) -> Memo:
     """A function that makes a value of *schema* (None: schemaless) one of the primitive type *target*.
 
-    It raises `RecordError` for what cannot be cast. A schemaless result tells its width.
+    It raises `RecordError` for what cannot be cast. A schemaless result carries its width.
     """
     if schema is None or schema.type == "variant":
         return _schemaless(target)

@@ -192,15 +192,15 @@ class _Builder:
             self.mistakes.append(ChainMistake(spec.type_path, "is missing: expected the class of a transform"))
             return None
         try:
-            found = find_transform(spec.type, strict=self.strict)
+            registered = find_transform(spec.type, strict=self.strict)
         except UnknownNameError as error:
             self.mistakes.append(ChainMistake(spec.type_path, str(error)))
             return None
-        values = self._values(spec, found.kind.options, _OF_A_STAGE)
+        values = self._values(spec, registered.kind.options, _OF_A_STAGE)
         if values is None:
             return None
         try:
-            transform = found.kind.from_options(values, found.side)
+            transform = registered.kind.from_options(values, registered.side)
         except OptionError as mistake:
             self._note(spec.prefix, [mistake])
             return None
@@ -211,7 +211,7 @@ class _Builder:
     def _values(
         self, spec: StageSpec | PredicateSpec, options: Sequence[Option], more: Sequence[str]
     ) -> dict[str, Any] | None:
-        """The parsed options; None where one is wrong. One that nobody knows is, but to a Connect worker."""
+        """The parsed options; None where one is wrong. With *strict*, as in Connect, unknown ones are not."""
         values, wrong = parse_options(options, spec.options)
         if not self.strict:
             wrong += unknown_options(options, spec.options, more)

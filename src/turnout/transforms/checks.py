@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from turnout.transforms.java_regex import JavaRegexError, check_java_regex
 
-__all__ = ["java_regex", "non_empty", "non_empty_list", "non_null", "one_of"]
+__all__ = ["OneOf", "java_regex", "non_empty", "non_empty_list", "non_null", "one_of"]
 
 
 def non_empty_list(value: Sequence[str] | None) -> str | None:
@@ -36,12 +37,25 @@ def java_regex(value: str | None) -> str | None:
     return None
 
 
-def one_of(*valid: str, any_case: bool = False) -> Callable[[str | None], str | None]:
-    """A check that refuses everything but the given words."""
-    words = frozenset(word.lower() for word in valid) if any_case else frozenset(valid)
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A check that refuses everything but the given words.
 
-    def check(value: str | None) -> str | None:
-        found = value.lower() if any_case and value is not None else value
-        return None if found in words else f"expected one of {', '.join(valid)}"
+    Attributes:
+        words: as they are written.
+        any_case: whether they may be written otherwise.
+    """
 
-    return check
+    words: tuple[str, ...]
+    any_case: bool = False
+
+    def __call__(self, value: str | None) -> str | None:
+        """What is wrong with a value."""
+        known = [word.lower() for word in self.words] if self.any_case else self.words
+        given = value.lower() if self.any_case and value is not None else value
+        return None if given in known else f"expected one of {', '.join(self.words)}"
+
+
+def one_of(*words: str, any_case: bool = False) -> OneOf:
+    """The check that refuses everything but these words."""
+    return OneOf(words, any_case)

@@ -30,13 +30,13 @@ def _is_true(text: str | None) -> bool:
 
 def inline_spec(alias: str, prefix: str, options: RawOptions) -> list[PredicateSpec]:
     """The predicate of the ``?`` properties of one transform, if it has any."""
-    given = _below(options, "?")
-    if not given:
+    inline = _below(options, "?")
+    if not inline:
         return []
-    type_ = given.pop("type", None)
-    negate = _is_true(given.pop("negate", None))
+    type_ = inline.pop("type", None)
+    negate = _is_true(inline.pop("negate", None))
     return [
-        PredicateSpec(alias, f"{prefix}?type", f"{prefix}?", type_ and type_.strip(), _renamed(given), negate=negate)
+        PredicateSpec(alias, f"{prefix}?type", f"{prefix}?", type_ and type_.strip(), _renamed(inline), negate=negate)
     ]
 
 
@@ -46,8 +46,8 @@ def condition_spec(alias: str, prefix: str, options: RawOptions) -> list[Predica
         return []
     type_ = options["condition"]
     path = f"{prefix}condition"
-    given = _renamed(_below(options, "condition."))
-    return [PredicateSpec(alias, path, f"{path}.", type_ and type_.strip(), given)]
+    settings = _renamed(_below(options, "condition."))
+    return [PredicateSpec(alias, path, f"{path}.", type_ and type_.strip(), settings)]
 
 
 def without_predicates(options: RawOptions) -> dict[str, str | None]:

@@ -91,16 +91,16 @@ class ExtractField(Transform):
             raise RecordError(f"Cannot look up fields on non-struct type: {schema.type}")
         fields = self._fields(schema)
         *parents, last = fields
-        found = None if last.schema.type == ANY else last.schema
+        field_schema = None if last.schema.type == ANY else last.schema
 
         def run(block: Block, _where: object, _batch: Batch, _errors: Errors) -> Block | list[Block]:
             if block.kind == "null":
-                return block.nulls(found)
+                return block.nulls(field_schema)
             # Parents are read with their defaults whatever the option says.
             column = read(block, fields[0], defaults=bool(parents) or self.replace_null_with_default)
             for field in fields[1:]:
                 column = _fields_of(column, field, defaults=field is not last or self.replace_null_with_default)
-            return _in_place(block, found, column)
+            return _in_place(block, field_schema, column)
 
         return Step(run)
 

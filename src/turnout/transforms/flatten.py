@@ -43,10 +43,10 @@ class Flatten(Transform):
             return Step(self._maps)
         leaves = _Leaves(self.delimiter)
         leaves.collect(shape.schema, "", (), optional=shape.schema.optional, default=shape.schema.default)
-        schema = shape.schema.basics(tuple(leaf.made for leaf in leaves.leaves))
+        schema = shape.schema.basics(tuple(leaf.target for leaf in leaves.leaves))
 
         def run(block: Block, _where: object, _batch: object, errors: Errors) -> Block:
-            columns = {leaf.made.name: leaf.read(block, errors) for leaf in leaves.leaves}
+            columns = {leaf.target.name: leaf.read(block, errors) for leaf in leaves.leaves}
             return block.with_columns(schema, columns, checked=block.checked)
 
         return Step(run)
@@ -114,7 +114,7 @@ class _Leaf:
     """One field of the flat struct: where it comes from, and what it is."""
 
     path: tuple[Field, ...]
-    made: Field
+    target: Field
 
     def read(self, block: Block, errors: Errors) -> Sequence[Any]:
         """Its column. A null struct leaves its leaves null, which nothing checks; defaults are for what is inside."""
@@ -129,7 +129,7 @@ class _Leaf:
         if default is not None and None in column:
             column = [default if value is None and place not in absent else value for place, value in enumerate(column)]
         wrong: Errors = {}
-        store(self.made, column, wrong, checked=block.checked)
+        store(self.target, column, wrong, checked=block.checked)
         for place, error in wrong.items():
             if place not in absent:
                 errors.setdefault(place, error)
@@ -161,5 +161,5 @@ class _Leaves:
             if not name or name in self._names:
                 raise RecordError(f'Cannot create field because of field name duplication "{name}"', _BUILDER)
             self._names.add(name)
-            made = Field(name, inner.with_(optional=loose, default=fallback))
-            self.leaves.append(_Leaf((*path, field), made))
+            target = Field(name, inner.with_(optional=loose, default=fallback))
+            self.leaves.append(_Leaf((*path, field), target))

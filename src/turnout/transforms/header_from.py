@@ -79,10 +79,10 @@ class HeaderFrom(Transform):
         """The header, the name and the field of each entry; no field without a schema."""
         sources: list[tuple[str, str, Field | None]] = []
         for name, header in zip(self.fields, self.headers, strict=True):
-            found = None if schema is None else schema.field(name)
-            if schema is not None and found is None:
+            field_schema = None if schema is None else schema.field(name)
+            if schema is not None and field_schema is None:
                 raise RecordError(f"no field {name!r}", NULL_POINTER)
-            sources.append((header, name, None if found is None else Field(name, found)))
+            sources.append((header, name, None if field_schema is None else Field(name, field_schema)))
         return sources
 
     def _column(

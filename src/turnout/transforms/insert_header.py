@@ -22,11 +22,13 @@ class InsertHeader(Transform):
         literal: the value with the schema that its text gave it.
     """
 
-    summary: ClassVar[str] = "Appends one header with a fixed value, whose type is told by its text."
+    summary: ClassVar[str] = "Appends one header with a fixed value, whose type follows from its text."
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
         Option("header", "STRING", "The header's name; may be empty.", check=non_null),
-        Option("value.literal", "STRING", "The value's text: a number, a date, JSON, or words.", check=non_null),
+        Option(
+            "value.literal", "STRING", "The value's text: a number, a date, JSON, or words.", check=non_null, block=True
+        ),
     )
 
     header: str = ""

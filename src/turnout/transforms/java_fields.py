@@ -180,6 +180,6 @@ def _by_week_year(fields: Mapping[str, int], *, before_christ: bool) -> _Day:
     first = _Day({"G": 0 if before_christ else 1, "y": fields["Y"], "w": 1, "E": _SUNDAY}, "w").days()
     # The calendar holds it as milliseconds meanwhile.
     first = wrapped(first * DAY, 64) // DAY
-    # The date is told by its name, and what the time of day adds is counted from there.
+    # Named fields and not a number of days: the time of day is added to that date.
     date = date_of(first + wrapped(weekday - _SUNDAY + 7 * (week - 1), 32))
     return _Day({"y": date.year, "M": date.month - 1, "d": date.day}, "d")

@@ -79,11 +79,11 @@ class JavaRegex:
         Raises:
             RecordError: when it takes too long, or Java cannot use the replacement with this pattern.
         """
-        found = self._bounded(self._compiled.search, text)
-        if found is None:
+        match = self._bounded(self._compiled.search, text)
+        if match is None:
             return text
-        parts = [part if isinstance(part, str) else found.group(part) or "" for part in self._parts(replacement)]
-        return "".join([text[: found.start()], *parts, text[found.end() :]])
+        parts = [part if isinstance(part, str) else match.group(part) or "" for part in self._parts(replacement)]
+        return "".join([text[: match.start()], *parts, text[match.end() :]])
 
     def check_replacement(self, replacement: str) -> None:
         """Do nothing if `replaced` can use the replacement.

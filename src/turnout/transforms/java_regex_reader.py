@@ -111,17 +111,17 @@ class JavaRegexReader:
 
     def _quantifier(self, *, dangling: bool) -> str:
         """The quantifier as it is; one with a number repeats nothing, and is nothing, where nothing is before it."""
-        found = _QUANTIFIER.match(self.text, self.at)
-        if found is None:
+        match = _QUANTIFIER.match(self.text, self.at)
+        if match is None:
             raise self._error("illegal repetition")
-        text = found.group()
+        text = match.group()
         if dangling and not text.startswith("{"):
             raise self._error(f"dangling meta character {text!r}")
         if text.startswith("{"):
             low, _, high = text[1:-1].partition(",")
             if int(low) >= _LARGEST or (high and not int(low) <= int(high) < _LARGEST):
                 raise self._error("illegal repetition range")
-        self.at = found.end()
+        self.at = match.end()
         self._skip_comments()
         if (mode := self._peek()) and mode in "?+":
             self.at += 1
@@ -214,14 +214,14 @@ class JavaRegexReader:
         return "(?:"
 
     def _name(self) -> None:
-        found = _NAME.match(self.text, self.at)
-        if found is None or not self.text.startswith(">", found.end()):
+        match = _NAME.match(self.text, self.at)
+        if match is None or not self.text.startswith(">", match.end()):
             raise self._error("bad group name")
-        if found.group() in self.names:
-            raise self._error(f"the group name {found.group()!r} is used twice")
+        if match.group() in self.names:
+            raise self._error(f"the group name {match.group()!r} is used twice")
         self.groups += 1
-        self.names[found.group()] = self.groups
-        self.at = found.end() + 1
+        self.names[match.group()] = self.groups
+        self.at = match.end() + 1
 
     # --- escapes ------------------------------------------------------------------------------------------------------
 
@@ -242,11 +242,11 @@ class JavaRegexReader:
         if char == "X":
             return r"\X"
         if char == "k":
-            found = _REFERENCE.match(self.text, self.at)
-            if found is None or found.group(1) not in self.names:
+            match = _REFERENCE.match(self.text, self.at)
+            if match is None or match.group(1) not in self.names:
                 raise self._error("a reference to a group that is not defined")
-            self.at = found.end()
-            return self._back_reference(self.names[found.group(1)])
+            self.at = match.end()
+            return self._back_reference(self.names[match.group(1)])
         if char.isdigit():
             return self._numbered(int(char))
         return (_UNIX_ANCHORS if "d" in self._flags else _ANCHORS)[char]
@@ -304,17 +304,17 @@ class JavaRegexReader:
             raise self._error(f"illegal escape \\{char}")
         return None, ord(char)
 
-    def _need(self, wanted: re.Pattern[str], reason: str) -> re.Match[str]:
-        found = wanted.match(self.text, self.at)
-        if found is None:
+    def _need(self, pattern: re.Pattern[str], reason: str) -> re.Match[str]:
+        match = pattern.match(self.text, self.at)
+        if match is None:
             raise self._error(reason)
-        self.at = found.end()
-        return found
+        self.at = match.end()
+        return match
 
     def _code(self, char: str) -> int:
-        wanted, reason, base = _CODES[char]
-        found = self._need(wanted, reason)
-        point = int(found[1] or found[2], base)
+        pattern, reason, base = _CODES[char]
+        match = self._need(pattern, reason)
+        point = int(match[1] or match[2], base)
         if point > 0x10FFFF:
             raise self._error(reason)
         low = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})").match(self.text, self.at)
@@ -331,8 +331,8 @@ class JavaRegexReader:
             raise self._error(f"unknown character name {name!r}") from None
 
     def _property(self, *, negated: bool) -> str:
-        found = self._need(_PROPERTY, "bad character property")
-        name = found[1] or found[2]
+        match = self._need(_PROPERTY, "bad character property")
+        name = match[1] or match[2]
         members = set_of_property(name, any_case="i" in self._flags, unicode="U" in self._flags)
         if members is None:
             raise self._error(f"unknown character property {name!r}")

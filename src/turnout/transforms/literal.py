@@ -21,7 +21,7 @@ __all__ = ["Literal", "parse_literal"]
 class Literal:
     """A value and the schema that goes with it, None for neither.
 
-    What is in an array or a map without a common schema tells its own width (`turnout.records.scalars`).
+    Elements of an array or a map without a common schema carry their own width (`turnout.records.scalars`).
     """
 
     schema: Schema | None

@@ -40,7 +40,7 @@ def merged(schemas: Sequence[Schema | None]) -> Schema | None:
 
 
 def aligned(schema: Schema, value: Any) -> Any:
-    """The element under the common schema, its width told by its class.
+    """The element converted to the common schema; its class carries its width.
 
     Raises:
         Misfit: it cannot be.

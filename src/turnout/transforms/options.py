@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 from turnout.guesses import did_you_mean
 
 __all__ = [
+    "RANGES",
     "REQUIRED",
     "Kind",
     "Option",
@@ -36,7 +37,8 @@ class _Required:
 REQUIRED: Final = _Required()
 """The default of an option that has none."""
 
-_RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
+RANGES = {"SHORT": 15, "INT": 31, "LONG": 63}
+"""How many bits a whole number has beside its sign."""
 
 
 @dataclass(eq=False)
@@ -61,6 +63,7 @@ class Option:
     Attributes:
         check: gives what is wrong with a parsed value, None if nothing.
         valid: what the documentation says about valid values.
+        block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Option:
     default: Any = REQUIRED
     check: Callable[[Any], str | None] | None = None
     valid: str = ""
+    block: bool = False
 
     def parse(self, text: str | None) -> Any:
         """The value that a property's text stands for.
@@ -94,7 +98,7 @@ class Option:
         return self._integer(text)
 
     def _integer(self, text: str) -> int:
-        bits = _RANGES[self.kind]
+        bits = RANGES[self.kind]
         digits = text[1:] if text[:1] in ("+", "-") else text
         number = int(text) if digits.isdecimal() else None
         if number is None or not -(1 << bits) <= number < 1 << bits:
@@ -119,7 +123,7 @@ def option_text(value: Any) -> str | None:
     return str(value)
 
 
-def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:
+def parse_options(options: Sequence[Option], raw: RawOptions) -> tuple[dict[str, Any], list[OptionError]]:
     """The values of all options, defaults filled in, and everything that is wrong with them.
 
     Names that no option has are left alone, as Connect does.
@@ -127,33 +131,33 @@ def parse_options(options: Sequence[Option], given: RawOptions) -> tuple[dict[st
     values: dict[str, Any] = {}
     mistakes: list[OptionError] = []
     for option in options:
-        if option.name not in given:
+        if option.name not in raw:
             if option.default is REQUIRED:
                 mistakes.append(OptionError(option.name, f"is missing, and it is required ({option.doc})"))
             else:
                 values[option.name] = option.default
             continue
         try:
-            values[option.name] = option.parse(given[option.name])
+            values[option.name] = option.parse(raw[option.name])
         except OptionError as mistake:
             mistakes.append(mistake)
     return values, mistakes
 
 
-def unknown_options(options: Sequence[Option], given: RawOptions, more: Sequence[str]) -> list[OptionError]:
+def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[str]) -> list[OptionError]:
     """A mistake for each name that no option has.
 
     A Connect worker leaves such names alone, so that a transform with a mistyped option does less than it was meant to.
 
     Args:
         options: those that there are.
-        given: what was written, ``type`` among it or not.
+        raw: what was written, ``type`` among it or not.
         more: names that are read before the options are.
     """
     names = [option.name for option in options]
     listed = ", ".join(names) or "no options"
     return [
         OptionError(name, f"unknown option{did_you_mean(name, [*names, *more])} (known here: {listed})")
-        for name in given
+        for name in raw
         if name not in names and name != "type"
     ]

@@ -47,21 +47,21 @@ class ErrorPolicy:
 
     def notes(self) -> tuple[str, ...]:
         """What was asked for and has no effect here, a sentence for each."""
-        found: list[str] = []
+        messages: list[str] = []
         if self.retry_timeout != 0:
-            found.append(
+            messages.append(
                 f"errors.retry.timeout={self.retry_timeout} has no effect: Connect retries only what fails for a "
                 "passing reason, and no transform, predicate or converter here does; a sink that cannot be reached "
                 "fails the micro-batch, which is done again from the checkpoint"
             )
         if self.log_messages and not self.log:
-            found.append("errors.log.include.messages=true has no effect without errors.log.enable=true")
+            messages.append("errors.log.include.messages=true has no effect without errors.log.enable=true")
         if self.dead_letter_replication != _REPLICATION:
-            found.append(
+            messages.append(
                 f"errors.deadletterqueue.topic.replication.factor={self.dead_letter_replication} has no effect: "
                 "the dead letter topic is not created here"
             )
-        return tuple(found)
+        return tuple(messages)
 
 
 OPTIONS: tuple[Option, ...] = (

@@ -134,7 +134,7 @@ class Condition(Predicate):
 
     summary: ClassVar[str] = "True where a condition over topic, headers, key and value fields holds."
     options: ClassVar[tuple[Option, ...]] = (
-        Option("when", "STRING", "The condition, in the language of subscriptions, as JSON or YAML."),
+        Option("when", "STRING", "The condition, in the language of subscriptions, as JSON or YAML.", block=True),
     )
 
     tree: ConditionTree
@@ -188,14 +188,14 @@ def _holds(condition: ConditionTree, texts: Mapping[str, Sequence[str | None]]) 
     if not isinstance(condition, Group):
         check = check_of(condition)
         return _passing(check, texts[check.key])
-    found = [_holds(child, texts) for child in condition.children]
+    masks = [_holds(child, texts) for child in condition.children]
     match condition.logic:
         case Logic.AND:
-            holds: Mask = np.logical_and.reduce(found)
+            holds: Mask = np.logical_and.reduce(masks)
         case Logic.OR:
-            holds = np.logical_or.reduce(found)
+            holds = np.logical_or.reduce(masks)
         case Logic.XOR:
-            holds = np.sum(found, axis=0) == 1
+            holds = np.sum(masks, axis=0) == 1
     return ~holds if condition.negated else holds
 
 
@@ -241,37 +241,37 @@ def decode_condition(text: str | None) -> ConditionTree:
         ConditionError: when it is neither.
     """
     try:
-        found = yaml.safe_load(text or "")
+        document = yaml.safe_load(text or "")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         raise ConditionError(f"neither JSON nor YAML: {problem}", text=text or "") from None
-    return decode(_long_form(found))
+    return decode(_long_form(document))
 
 
-def _long_form(found: Any) -> dict[str, Any]:
+def _long_form(document: Any) -> dict[str, Any]:
     """The JSON that the condition package reads, of a condition in the short form; the long form passes."""
-    if not isinstance(found, dict):
-        raise ConditionError(f"expected a mapping, found {json.dumps(found, default=str)}")
+    if not isinstance(document, dict):
+        raise ConditionError(f"expected a mapping, found {json.dumps(document, default=str)}")
     for short, logic in _SHORT_GROUPS.items():
-        if short in found:
-            _only(found, short)
-            return {"groupCondition": {"logic": logic, "group": [_long_form(child) for child in found[short]]}}
-    if "not" in found and "key" not in found:
-        _only(found, "not")
-        inner = _long_form(found["not"])
+        if short in document:
+            _only(document, short)
+            return {"groupCondition": {"logic": logic, "group": [_long_form(child) for child in document[short]]}}
+    if "not" in document and "key" not in document:
+        _only(document, "not")
+        inner = _long_form(document["not"])
         (kind, body), *_rest = inner.items()
         return {kind: {**body, "not": not body.get("not", False)}}
-    return _long_leaf(found) if "key" in found else found
+    return _long_leaf(document) if "key" in document else document
 
 
-def _only(found: dict[str, Any], name: str) -> None:
-    if len(found) != 1:
-        raise ConditionError(f"expected {name!r} to stand alone, found {', '.join(map(str, found))}")
+def _only(document: dict[str, Any], name: str) -> None:
+    if len(document) != 1:
+        raise ConditionError(f"expected {name!r} to stand alone, found {', '.join(map(str, document))}")
 
 
-def _long_leaf(found: dict[str, Any]) -> dict[str, Any]:
-    common = {"key": found["key"], **({"not": True} if found.get("not") is True else {})}
-    rest = {name: value for name, value in found.items() if name not in ("key", "not")}
+def _long_leaf(document: dict[str, Any]) -> dict[str, Any]:
+    common = {"key": document["key"], **({"not": True} if document.get("not") is True else {})}
+    rest = {name: value for name, value in document.items() if name not in ("key", "not")}
     operator = next((name for name in rest if name in _OPERATORS), None)
     if operator is not None:
         return {"compareCondition": {**common, "op": operator, "number": rest[operator]}}

@@ -32,8 +32,8 @@ def read_properties(config: RawOptions, *, strict: bool) -> tuple[Specs, list[Op
 def connector_properties(config: Mapping[str, Any]) -> dict[str, str | None]:
     """The properties of a connector, also of its JSON form ``{"name": …, "config": {…}}``, all values as text."""
     inner = config.get("config")
-    found = inner if isinstance(inner, Mapping) else config
-    return {str(name): option_text(value) for name, value in found.items()}
+    properties = inner if isinstance(inner, Mapping) else config
+    return {str(name): option_text(value) for name, value in properties.items()}
 
 
 def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:
@@ -46,8 +46,8 @@ def sink_mistakes(config: RawOptions) -> Iterator[OptionError]:
     topics = [topic.strip() for topic in (config.get("topics") or "").split(",") if topic.strip()]
     pattern = (config.get("topics.regex") or "").strip()
     if bool(topics) == bool(pattern):
-        found = "both" if topics else "neither"
-        yield OptionError("topics", f"expected either topics or topics.regex, found {found}")
+        present = "both" if topics else "neither"
+        yield OptionError("topics", f"expected either topics or topics.regex, found {present}")
     dead = (config.get("errors.deadletterqueue.topic.name") or "").strip()
     if dead and dead in topics:
         yield OptionError("errors.deadletterqueue.topic.name", f"the sink consumes {dead!r} itself")
@@ -103,7 +103,7 @@ class _Properties:
         inline = bool(spec.predicates)
         if named is not None:
             aliases = [named] if self.strict else [alias.strip() for alias in named.split(",")]
-            spec.predicates += [found for alias in aliases if (found := self._named(spec, alias))]
+            spec.predicates += [predicate for alias in aliases if (predicate := self._named(spec, alias))]
         if "negate" not in spec.options:
             return
         text = spec.options.pop("negate") or ""

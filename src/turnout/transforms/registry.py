@@ -38,12 +38,17 @@ from turnout.transforms.value_to_key import ValueToKey
 
 __all__ = [
     "ENTRY_POINT",
+    "PACKAGE",
     "PREDICATES",
+    "PREDICATE_PACKAGES",
     "RELEASED",
     "Found",
     "UnknownNameError",
     "find_predicate",
     "find_transform",
+    "predicate_names",
+    "predicates",
+    "transform_names",
     "transforms",
 ]
 
@@ -83,7 +88,7 @@ PREDICATES: Mapping[str, type[Predicate]] = MappingProxyType(
 
 _OWN_PREDICATES = frozenset(("SubjectMatches", "Condition"))
 _DRAFT_PREDICATES = {"TopicMatches": "TopicNameMatches", "TopicNameMatch": "TopicNameMatches"}
-_PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predicates.")
+PREDICATE_PACKAGES = (PACKAGE + "predicates.", "org.apache.kafka.connect.predicates.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class UnknownNameError(LookupError):
 @cache
 def _plugins() -> Mapping[str, type]:
     """The classes that installed packages offer, by the entry points' names."""
-    return {found.name: found.load() for found in entry_points(group=ENTRY_POINT)}
+    return {entry_point.name: entry_point.load() for entry_point in entry_points(group=ENTRY_POINT)}
 
 
 def transforms() -> Mapping[str, type[Transform]]:
@@ -115,6 +120,18 @@ def predicates() -> Mapping[str, type[Predicate]]:
     """Every predicate there is, by its simple name."""
     offered = {name: kind for name, kind in _plugins().items() if issubclass(kind, Predicate)}
     return {**offered, **PREDICATES}
+
+
+def transform_names(simple: str) -> list[str]:
+    """Everything that may be written for the transform of a simple name: sides, and the package of Kafka's own."""
+    sides = [f"{simple}$Key", f"{simple}$Value"] if transforms()[simple].sided else [simple]
+    return [*sides, *(PACKAGE + name for name in sides)]
+
+
+def predicate_names(simple: str) -> list[str]:
+    """Everything that may be written for the predicate of a simple name: drafts' names and packages, too."""
+    names = [simple, *(draft for draft, released in _DRAFT_PREDICATES.items() if released == simple)]
+    return [*names, *(package + name for package in PREDICATE_PACKAGES for name in names)]
 
 
 def find_transform(name: str, *, strict: bool = False) -> Found:
@@ -148,7 +165,7 @@ def find_predicate(name: str, *, strict: bool = False) -> type[Predicate]:
     Raises:
         UnknownNameError: when there is none of that name.
     """
-    packages = _PREDICATE_PACKAGES[:1] if strict else _PREDICATE_PACKAGES
+    packages = PREDICATE_PACKAGES[:1] if strict else PREDICATE_PACKAGES
     simple = name
     for package in packages:
         simple = simple.removeprefix(package)

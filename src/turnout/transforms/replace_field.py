@@ -115,20 +115,20 @@ class ReplaceField(Transform):
                     raise RecordError(f'Cannot create field because of field name duplication "{new}"', _BUILDER)
                 fields[new] = Field(new, field.schema)
         moves = [(field, self._source(schema, name)) for name, field in fields.items()]
-        made = schema.basics(tuple(fields.values()))
+        result_schema = schema.basics(tuple(fields.values()))
 
         def run(block: Block, _where: object, _batch: object, errors: Errors) -> Block:
             columns = {field.name: self._column(block, field, source, errors) for field, source in moves}
-            return block.with_columns(made, columns, checked=block.checked)
+            return block.with_columns(result_schema, columns, checked=block.checked)
 
         return Step(run)
 
     def _source(self, schema: Schema, new: str) -> Field:
         name = self.source_of(new)
-        found = schema.field(name)
-        if found is None:
+        field_schema = schema.field(name)
+        if field_schema is None:
             raise RecordError(f"{name} is not a valid field name")
-        return Field(name, found)
+        return Field(name, field_schema)
 
     def _column(self, block: Block, field: Field, source: Field, errors: Errors) -> Sequence[Any]:
         column = read(block, source, defaults=self.replace_null_with_default)

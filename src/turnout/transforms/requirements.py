@@ -18,11 +18,11 @@ def require_object(shape: Shape, purpose: str) -> None:
     if shape.kind == "object":
         return
     if shape.schema is None:
-        raise RecordError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_found(shape)}")
-    raise RecordError(f"Only Struct objects supported for [{purpose}], found: {_found(shape)}")
+        raise RecordError(f"Only Map objects supported in absence of schema for [{purpose}], found: {_kind_of(shape)}")
+    raise RecordError(f"Only Struct objects supported for [{purpose}], found: {_kind_of(shape)}")
 
 
-def _found(shape: Shape) -> str:
+def _kind_of(shape: Shape) -> str:
     if shape.kind == "null":
         return "null"
     return "another type" if shape.schema is None else shape.schema.type

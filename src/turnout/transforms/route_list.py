@@ -36,10 +36,10 @@ class _RouteList:
         if isinstance(transforms, (str, Mapping)) or not isinstance(transforms, Sequence):
             self.mistakes.append(Mistake(self.path, f"expected a list of transforms, found {transforms!r}"))
             return Specs()
-        stages = [found for at, item in enumerate(transforms) if (found := self._stage(at, item))]
+        stages = [stage for at, item in enumerate(transforms) if (stage := self._stage(at, item))]
         unused = [
-            self._predicate(name, f"predicates.{name}", given)
-            for name, given in self.named.items()
+            self._predicate(name, f"predicates.{name}", predicate)
+            for name, predicate in self.named.items()
             if name not in self.used
         ]
         return Specs(stages, [spec for spec in unused if spec])
@@ -53,10 +53,10 @@ class _RouteList:
         label = str(item.get("name") or f"{at + 1}-{str(type_).rpartition('.')[2]}")
         options = {str(n): option_text(v) for n, v in item.items() if n not in _OF_THE_STAGE}
         spec = StageSpec(label, f"{place}.type", f"{place}.", option_text(type_), options)
-        wanted = item.get("predicate")
-        several = wanted if isinstance(wanted, list) else [] if wanted is None else [wanted]
+        predicate = item.get("predicate")
+        several = predicate if isinstance(predicate, list) else [] if predicate is None else [predicate]
         for number, one in enumerate(several):
-            where = f"{place}.predicate[{number}]" if isinstance(wanted, list) else f"{place}.predicate"
+            where = f"{place}.predicate[{number}]" if isinstance(predicate, list) else f"{place}.predicate"
             guard = self._guard(label, where, one)
             if guard:
                 spec.predicates.append(guard)
@@ -65,27 +65,27 @@ class _RouteList:
             self.mistakes.append(Mistake(f"{place}.negate", "means nothing without a predicate"))
         return spec
 
-    def _guard(self, label: str, place: str, given: Any) -> PredicateSpec | None:
-        if isinstance(given, str):
-            if given in self.named:
-                self.used.add(given)
-                return self._predicate(given, f"predicates.{given}", self.named[given])
+    def _guard(self, label: str, place: str, reference: Any) -> PredicateSpec | None:
+        if isinstance(reference, str):
+            if reference in self.named:
+                self.used.add(reference)
+                return self._predicate(reference, f"predicates.{reference}", self.named[reference])
             known = ", ".join(self.named) or "none"
-            self.mistakes.append(Mistake(place, f"no predicate is named {given!r}; there are {known}"))
+            self.mistakes.append(Mistake(place, f"no predicate is named {reference!r}; there are {known}"))
             return None
-        return self._predicate(label, place, given)
+        return self._predicate(label, place, reference)
 
-    def _predicate(self, alias: str, place: str, given: Any) -> PredicateSpec | None:
-        if not isinstance(given, Mapping):
-            self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {given!r}"))
+    def _predicate(self, alias: str, place: str, definition: Any) -> PredicateSpec | None:
+        if not isinstance(definition, Mapping):
+            self.mistakes.append(Mistake(place, f"expected a mapping with a type, found {definition!r}"))
             return None
-        type_ = given.get("type", "Condition" if "when" in given else None)
-        options = {str(n): option_text(v) for n, v in given.items() if n not in ("type", "negate")}
-        negate = self._boolean(f"{place}.negate", given.get("negate", False))
+        type_ = definition.get("type", "Condition" if "when" in definition else None)
+        options = {str(n): option_text(v) for n, v in definition.items() if n not in ("type", "negate")}
+        negate = self._boolean(f"{place}.negate", definition.get("negate", False))
         return PredicateSpec(alias, f"{place}.type", f"{place}.", option_text(type_), options, negate=negate)
 
-    def _boolean(self, place: str, given: Any) -> bool:
-        if isinstance(given, bool) or (isinstance(given, str) and given.strip().lower() in ("true", "false")):
-            return str(given).strip().lower() == "true"
-        self.mistakes.append(Mistake(place, f"expected true or false, found {given!r}"))
+    def _boolean(self, place: str, value: Any) -> bool:
+        if isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false")):
+            return str(value).strip().lower() == "true"
+        self.mistakes.append(Mistake(place, f"expected true or false, found {value!r}"))
         return False

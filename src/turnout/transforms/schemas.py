@@ -23,7 +23,7 @@ from turnout.transforms.filter import Filter
 __all__ = ["ChainSchemas", "State", "common_schema", "schemas_after", "states_through"]
 
 _MOST = 200
-"""How many pairs of shapes are followed; with more of them than that, anything is thought possible."""
+"""How many pairs of shapes are tracked; beyond that, any output shape is assumed to be possible."""
 
 _ROWS = rows_of(1)
 

@@ -235,14 +235,14 @@ class _Known(dict[Any, Any]):
         return None if value is None else self.function(value)
 
     def __missing__(self, value: Any) -> Any:
-        made = self.of_any(value)
+        converted = self.of_any(value)
         if len(self) >= _MEMO:
             self.clear()
             self.overflows += 1
         # 0.0 and -0.0 are one key, and two values.
         if value != 0.0 or type(value) is not float:
-            self[value] = made
-        return made
+            self[value] = converted
+        return converted
 
 
 def convert(column: Sequence[Any], function: Callable[[Any], Any], errors: Errors) -> list[Any]:

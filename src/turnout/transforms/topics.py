@@ -50,10 +50,10 @@ class ByTopic(Generic[T]):
 
 def route(batch: Batch, rows: Positions, routed: ByTopic[str | None]) -> Errors:
     """Give these records of a batch their new topics; the rows of those whose topic has none."""
-    found = routed.of(batch.by_row(batch.topics, rows))
+    routed_topics = routed.of(batch.by_row(batch.topics, rows))
     errors: Errors = {}
     topics = list(batch.topics)
-    for row, topic in zip(rows.tolist(), found, strict=True):
+    for row, topic in zip(rows.tolist(), routed_topics, strict=True):
         if isinstance(topic, RecordError):
             errors[row] = topic
         else:

@@ -54,10 +54,10 @@ class Messages:
         return len(self.subjects)
 
     def refuse(self, place: int, reason: StreamError) -> None:
-        """Tell that a message will never be stored.
+        """Report a message that will never be stored.
 
         Raises:
-            StreamError: where nobody takes note of it.
+            StreamError: where refusals are not collected.
         """
         if self.refused is None or self.places is None:
             raise reason
@@ -191,10 +191,10 @@ class Numbered:
         return count
 
     def refuse(self, number: int, reason: StreamError) -> None:
-        """Tell that a message that waits for an answer will never be stored, and wait no longer.
+        """Report a pending message that will never be stored, and stop waiting for it.
 
         Raises:
-            StreamError: where nobody takes note of it.
+            StreamError: where refusals are not collected.
         """
         place = number - self._first
         self.messages.refuse(place, reason)

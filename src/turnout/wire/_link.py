@@ -65,7 +65,7 @@ class Link:
             self._start_tls(server)
         self.info = self._greeting()
         if not isinstance(self._socket, ssl.SSLSocket) and begins_tls(
-            self.info, asked=options.asks_for_tls, server=server
+            self.info, requested=options.asks_for_tls, server=server
         ):
             self._start_tls(server)
         self.send(b"CONNECT " + json.dumps(self._introduction(server)).encode() + b"\r\nPING\r\n")
@@ -79,7 +79,7 @@ class Link:
     def _start_tls(self, server: Server) -> None:
         tls = self.options.tls or Tls()
         plain = self._plain()
-        # What came behind the greeting came in the clear: it is nobody's word.
+        # Bytes received after the greeting were not encrypted, so they cannot be trusted.
         self._buffer.clear()
         try:
             self._socket = tls.context().wrap_socket(plain, server_hostname=tls.hostname or server.host)

@@ -31,7 +31,7 @@ _REMEMBERED = 10_000
 def answer_of(payload: bytes) -> dict[str, Any]:
     """What a stream's answer says; nothing where it is none."""
     try:
-        return read_object(payload, asked="PubAck")
+        return read_object(payload, request="PubAck")
     except StreamError:
         return {}
 
@@ -77,14 +77,16 @@ class Refusals:
         if asking is not None:
             asking.close()
 
-    def reason(self, subject: str, number: int, head: bytes, told: dict[str, Any], *, ask: bool) -> StreamError | None:
+    def reason(
+        self, subject: str, number: int, head: bytes, answer: dict[str, Any], *, ask: bool
+    ) -> StreamError | None:
         """Why a message will never be stored; None where it is worth another try.
 
         Args:
             subject: of the message.
             number: of the message.
-            head: the answer's header block.
-            told: the answer.
+            head: the header block of the answer.
+            answer: its JSON object.
             ask: whether the server may be asked if a stream takes the subject and only has no leader now: then a
                 message is given up at once where none does, and otherwise tried for as long as the connection allows.
 
@@ -99,9 +101,9 @@ class Refusals:
             return None
         if code:
             return StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
-        if "error" not in told:
+        if "error" not in answer:
             return StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
-        refusal = api_error(told["error"], asked=f"publishing on {subject!r} was refused")
+        refusal = api_error(answer["error"], request=f"publishing on {subject!r} was refused")
         return None if refusal.err_code in _PASSING or refusal.code == TOO_MANY else refusal
 
     def _nobody(self, subject: str, number: int, *, ask: bool) -> StreamError | None:

@@ -36,9 +36,9 @@ class Acknowledger:
             "headers_only": True,
             **({"filter_subject": filters[0]} if filters else {}),
         }
-        asked = f"consumer {consumer!r}"
-        floor = object_of(create_consumer(connection, stream, config), "ack_floor", asked=asked)
-        self.floor = number_of(floor, "stream_seq", asked=asked) + 1
+        request = f"consumer {consumer!r}"
+        floor = object_of(create_consumer(connection, stream, config), "ack_floor", request=request)
+        self.floor = number_of(floor, "stream_seq", request=request) + 1
 
     def acknowledge(self, end: int) -> int:
         """Acknowledge every message below *end* that is not yet; how many they were.

@@ -64,8 +64,10 @@ class Connection(Link):
             ConnectionLostError: when none does.
             StreamError: when a server refuses the credentials.
         """
-        made = servers if isinstance(servers, ConnectionOptions) else ConnectionOptions.of(servers, **options)
-        connection = cls(made)
+        connection_options = (
+            servers if isinstance(servers, ConnectionOptions) else ConnectionOptions.of(servers, **options)
+        )
+        connection = cls(connection_options)
         connection.connect()
         return connection
 
@@ -249,9 +251,9 @@ class Connection(Link):
         """
         full = f"{self.options.api_prefix}.{subject}"
         answer = self.request(full, json.dumps(body).encode() if body else b"", timeout=timeout)
-        response = read_object(answer.payload or b"{}", asked=subject)
+        response = read_object(answer.payload or b"{}", request=subject)
         if "error" in response:
-            raise api_error(response["error"], asked=subject)
+            raise api_error(response["error"], request=subject)
         return response
 
 

@@ -35,10 +35,10 @@ class DirectReader:
         hole: as with `turnout.wire.pull.PullReader`.
     """
 
-    def __init__(self, connection: Connection, wanted: Range) -> None:
+    def __init__(self, connection: Connection, range_: Range) -> None:
         self._connection = connection
-        self._range = wanted
-        self._next = max(1, wanted.start)
+        self._range = range_
+        self._next = max(1, range_.start)
         self._last = self._next - 1
         self.hole: int | None = None
 
@@ -100,7 +100,7 @@ class DirectReader:
                 ended = self._ended(message)
                 if ended is not None:
                     connection.unsubscribe(number)
-                    # Only now: what a lost connection brought half of is asked for again.
+                    # Advanced only now: a batch that a lost connection cut off is requested again as a whole.
                     self._next = following
                     return rows, ended
                 row = _row(range_.stream, message)

@@ -119,8 +119,8 @@ def _mistake(name: str, problem: str) -> ConfigError:
 
 def _join(parts: list[Any]) -> Any:
     """The parts of each message one behind the other; bytes stand for the same in every message."""
-    made = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
-    return pc.binary_join_element_wise(*made, _scalar(b""))
+    operands = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*operands, _scalar(b""))
 
 
 def _scalar(text: bytes) -> Any:

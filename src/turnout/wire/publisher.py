@@ -320,14 +320,14 @@ class Publisher:
             raise reason
         self._settle(refused)
 
-    def _refusal(self, chunk: Numbered, number: int, head: bytes, told: dict[str, Any]) -> StreamError | None:
+    def _refusal(self, chunk: Numbered, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
         """Why a message will never be stored; None where it is worth another try.
 
         Raises:
             StreamError: the refusal concerns all messages.
         """
         subject = chunk.subject(number)
-        reason = self._refusals.reason(subject, number, head, told, ask=chunk.messages.refused is not None)
+        reason = self._refusals.reason(subject, number, head, answer, ask=chunk.messages.refused is not None)
         if reason is not None and concerns_all(reason):
             raise reason
         if subject in self._refusals.subjects:
@@ -391,15 +391,15 @@ class Publisher:
                 continue
             chunk = self._chunks[place]
             body = bytes(self._memory[line_end + 2 : end])
-            told = answer_of(body[parsed.head :])
-            if "error" not in told and "seq" in told:
+            answer = answer_of(body[parsed.head :])
+            if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
-                known = np.array([bool(told.get("duplicate"))])
+                known = np.array([bool(answer.get("duplicate"))])
                 acknowledged += chunk.acknowledge(np.array([number]), known)
             elif not isinstance(chunk, Numbered):
                 # Which of them it is, only a number of its own tells.
                 self._chunks[place] = self._apart(chunk)
-            elif (reason := self._refusal(chunk, number, body[: parsed.head], told)) is None:
+            elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
                 again.append((chunk, number))
             else:
                 chunk.refuse(number, reason)

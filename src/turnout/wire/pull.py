@@ -84,17 +84,17 @@ class PullReader:
         bytes: how many bytes they were on the wire.
     """
 
-    def __init__(self, connection: Connection, wanted: Range, partition: int = 0) -> None:
+    def __init__(self, connection: Connection, range_: Range, partition: int = 0) -> None:
         self._connection = connection
-        self._range = wanted
+        self._range = range_
         self._partition = partition
-        self._at = _Progress(max(1, wanted.start))
+        self._at = _Progress(max(1, range_.start))
         self._memory = bytearray(_BUFFER)
         self._filled = 0
         self._usual = 0.0
         self._inbox = ""
         self._consumer = ""
-        self._asked = 0
+        self._requested = 0
         self.hole: int | None = None
         self.messages = 0
         self.bytes = 0
@@ -150,12 +150,12 @@ class PullReader:
             config["filter_subject"] = filters[0]
         elif filters:
             config["filter_subjects"] = list(filters)
-        told = create_consumer(connection, self._range.stream, config)
-        self._consumer = told["name"]
+        info = create_consumer(connection, self._range.stream, config)
+        self._consumer = info["name"]
         at.consumer_sequence = 0
         at.requests.clear()
         at.barren = 0
-        at.done = told.get("num_pending", 1) == 0
+        at.done = info.get("num_pending", 1) == 0
         self._filled = 0
         self._inbox = connection.new_inbox()
         connection.subscribe(f"{self._inbox}.*")
@@ -172,12 +172,12 @@ class PullReader:
         frames = []
         while len(at.requests) < _REQUESTS:
             outstanding = sum(request.left for request in at.requests)
-            wanted = min(_MESSAGES, range_.end - at.next - outstanding)
-            if wanted <= 0:
+            count = min(_MESSAGES, range_.end - at.next - outstanding)
+            if count <= 0:
                 break
-            self._asked += 1
-            request = _Request(f"{self._inbox}.{self._asked}", wanted)
-            body = {"batch": wanted, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
+            self._requested += 1
+            request = _Request(f"{self._inbox}.{self._requested}", count)
+            body = {"batch": count, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
             subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
             frames.append(frame(subject, json.dumps(body).encode(), request.inbox))
             at.requests.append(request)
@@ -201,11 +201,11 @@ class PullReader:
                 self._usual = located.consumed / len(located)
                 with self._connection.reading():
                     batch = decode(self._memory, self._filled, located, self._partition)
-                wanted = self._account(batch)
+                count = self._account(batch)
                 self.bytes += located.consumed
                 self._shift(located.consumed)
-                if wanted:
-                    yield _record_batch(batch, wanted)
+                if count:
+                    yield _record_batch(batch, count)
                     # Whoever takes the batches may take their time.
                     heard = time.monotonic()
             else:
@@ -225,7 +225,7 @@ class PullReader:
             before = self._filled
             count = self._connection.receive_into(view[self._filled :], self._patience)
             if count == 0:
-                # Every request ends with a word of the server when it expires, so silence means that it is gone.
+                # The server sends a status when a request expires, so silence means that the server is gone.
                 raise self._silent()
             self._filled += count
             linger = _LINGER if sum(request.left for request in self._at.requests) > _MANY else 0.0
@@ -264,7 +264,7 @@ class PullReader:
         for place, subject, block in batch.statuses:
             self._take(place - seen)
             seen = place
-            self._told(subject, block)
+            self._receive_status(subject, block)
         self._take(count - seen)
         if not count:
             return 0
@@ -276,13 +276,13 @@ class PullReader:
             self._connection.close()
             raise ConnectionLostError("the stream's sequences do not ascend")
         at.consumer_sequence += count
-        wanted = int(np.searchsorted(batch.sequences, self._range.end))
-        if wanted:
-            self.hole = hole(batch.sequences[:wanted], at.next)
-            self.messages += wanted
-            at.next = int(batch.sequences[wanted - 1]) + 1
-        at.done = at.done or wanted < count or batch.pending == 0
-        return wanted
+        in_range = int(np.searchsorted(batch.sequences, self._range.end))
+        if in_range:
+            self.hole = hole(batch.sequences[:in_range], at.next)
+            self.messages += in_range
+            at.next = int(batch.sequences[in_range - 1]) + 1
+        at.done = at.done or in_range < count or batch.pending == 0
+        return in_range
 
     def _take(self, count: int) -> None:
         """Count *count* messages against the requests, the oldest first."""
@@ -296,7 +296,7 @@ class PullReader:
             if requests[0].left == 0:
                 requests.popleft()
 
-    def _told(self, subject: str, block: bytes) -> None:
+    def _receive_status(self, subject: str, block: bytes) -> None:
         """What the server says about the request whose inbox is *subject*."""
         at = self._at
         code, text = read_status(block) or (0, "")
@@ -314,7 +314,7 @@ class PullReader:
         if text.startswith("Exceeded"):
             raise StreamError(f"stream {self._range.stream}: {text}", code=code)
         if known is None:
-            # A request with max_bytes is also told of its end after its last message.
+            # The server ends a request with max_bytes by a status even after its last message.
             return
         at.requests.remove(known)
         at.barren += 1
@@ -336,6 +336,6 @@ def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
     return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
 
 
-def _record_batch(batch: Batch, wanted: int) -> Any:
-    made = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
-    return made if wanted == len(batch.sequences) else made.slice(0, wanted)
+def _record_batch(batch: Batch, count: int) -> Any:
+    record_batch = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+    return record_batch if count == len(batch.sequences) else record_batch.slice(0, count)

@@ -53,7 +53,7 @@ def _ask(connection: Connection, stream: str, places: list[int], subject: str) -
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.subject != inbox:
                 continue
-            answer = read_object(message.payload or b"{}", asked=f"STREAM.MSG.GET.{stream}")
+            answer = read_object(message.payload or b"{}", request=f"STREAM.MSG.GET.{stream}")
             rows += [stored_row(stream, answer)] if "message" in answer else []
             answers += 1
             if answers == len(places):

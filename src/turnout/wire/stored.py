@@ -37,11 +37,11 @@ def stored_row(stream: str, answer: Mapping[str, Any]) -> Row:
     Raises:
         StreamError: there is none, or it cannot be read.
     """
-    asked = f"STREAM.MSG.GET.{stream}"
-    message = object_of(answer, "message", asked=asked)
-    sequence = number_of(message, "seq", asked=asked)
+    request = f"STREAM.MSG.GET.{stream}"
+    message = object_of(answer, "message", request=request)
+    sequence = number_of(message, "seq", request=request)
     try:
         headers, payload = (base64.b64decode(message.get(name) or "") for name in ("hdrs", "data"))
         return row(message["subject"], sequence, payload, parse(headers), message["time"])
     except (KeyError, TypeError, ValueError, AttributeError) as failure:
-        raise StreamError(f"{asked}: message {sequence} cannot be read: {failure!r:.80}") from None
+        raise StreamError(f"{request}: message {sequence} cannot be read: {failure!r:.80}") from None

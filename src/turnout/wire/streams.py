@@ -29,26 +29,26 @@ def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str
     return connection.api(f"STREAM.CREATE.{config['name']}", config)
 
 
-def stream_info(connection: Connection, stream: str, **request: Any) -> dict[str, Any]:
-    """Configuration and state of *stream*; *request* may ask for more (``subjects_filter=">"``).
+def stream_info(connection: Connection, stream: str, **body: Any) -> dict[str, Any]:
+    """Configuration and state of *stream*; *body* may ask for more (``subjects_filter=">"``).
 
     Raises:
         StreamNotFoundError: when there is no such stream.
         StreamError: when the answer is not one about a stream.
     """
-    asked = f"STREAM.INFO.{stream}"
-    info = connection.api(asked, request or None)
-    object_of(info, "config", asked=asked)
-    state = object_of(info, "state", asked=asked)
+    request = f"STREAM.INFO.{stream}"
+    info = connection.api(request, body or None)
+    object_of(info, "config", request=request)
+    state = object_of(info, "state", request=request)
     for name in ("messages", "bytes", "first_seq", "last_seq"):
-        number_of(state, name, asked=asked)
+        number_of(state, name, request=request)
     return info
 
 
 def streams_of(connection: Connection, subject: str) -> list[str]:
     """The names of the streams that take *subject*; also those that are without a leader just now."""
-    told = connection.api("STREAM.NAMES", {"subject": subject})
-    return [str(name) for name in told.get("streams") or ()]
+    response = connection.api("STREAM.NAMES", {"subject": subject})
+    return [str(name) for name in response.get("streams") or ()]
 
 
 def delete_stream(connection: Connection, stream: str) -> None:
@@ -56,10 +56,10 @@ def delete_stream(connection: Connection, stream: str) -> None:
     connection.api(f"STREAM.DELETE.{stream}")
 
 
-def purge_stream(connection: Connection, stream: str, **request: Any) -> int:
-    """Remove messages, all or those that *request* names (``filter``, ``seq``, ``keep``); how many they were."""
-    asked = f"STREAM.PURGE.{stream}"
-    return number_of(connection.api(asked, request or None), "purged", asked=asked)
+def purge_stream(connection: Connection, stream: str, **body: Any) -> int:
+    """Remove messages, all or those that *body* names (``filter``, ``seq``, ``keep``); how many they were."""
+    request = f"STREAM.PURGE.{stream}"
+    return number_of(connection.api(request, body or None), "purged", request=request)
 
 
 def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> dict[str, int]:
@@ -68,12 +68,12 @@ def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> d
     while True:
         known = len(counts)
         info = stream_info(connection, stream, subjects_filter=pattern, offset=known)
-        asked = f"STREAM.INFO.{stream}"
+        request = f"STREAM.INFO.{stream}"
         page = info["state"].get("subjects") or {}
         if not isinstance(page, dict):
-            raise StreamError(f"{asked}: 'subjects' in the answer is no object")
-        counts.update({subject: number_of(page, subject, asked=asked) for subject in page})
-        if len(counts) == known or len(counts) >= number_of(info, "total", asked=asked, default=0):
+            raise StreamError(f"{request}: 'subjects' in the answer is no object")
+        counts.update({subject: number_of(page, subject, request=request) for subject in page})
+        if len(counts) == known or len(counts) >= number_of(info, "total", request=request, default=0):
             return counts
 
 
@@ -86,11 +86,11 @@ def create_consumer(connection: Connection, stream: str, config: Mapping[str, An
     """
     name = config.get("name") or f"turnout-{secrets.token_hex(8)}"
     body = {"stream_name": stream, "config": {**config, "name": name}}
-    asked = f"CONSUMER.CREATE.{stream}.{name}"
-    info = connection.api(asked, body)
+    request = f"CONSUMER.CREATE.{stream}.{name}"
+    info = connection.api(request, body)
     if info.get("name") != name:
-        raise StreamError(f"{asked}: the answer is about {info.get('name')!r:.60}")
-    number_of(info, "num_pending", asked=asked, default=1)
+        raise StreamError(f"{request}: the answer is about {info.get('name')!r:.60}")
+    number_of(info, "num_pending", request=request, default=1)
     return info
 
 

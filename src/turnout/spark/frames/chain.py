@@ -197,12 +197,12 @@ class _Passed:
             return self.written[name].at(rows)
         if name == "topic":
             return pa.array(batch.by_row(batch.topics, rows), pa.string())
-        given = whole(self.arrow.column(name))
-        before = _taken(given, rows)
+        original = whole(self.arrow.column(name))
+        before = _taken(original, rows)
         if name == "headers":
             return self._headers(before, rows)
         if name == "partition" and list(batch.partitions) != self.consumed[0]:
-            return pa.array(batch.by_row(batch.partitions, rows), given.type)
+            return pa.array(batch.by_row(batch.partitions, rows), original.type)
         if name == "timestamp" and list(batch.timestamps) != self.consumed[1]:
             return self._timestamps(before, rows)
         return before

@@ -90,8 +90,8 @@ def refused(schema: T.StructType) -> None:
         if name in schema.names and not isinstance(schema[name].dataType, types):
             mistakes.append(Mistake(name, f"expected {expected}, found {schema[name].dataType.simpleString()}"))
     if not is_headers(schema["headers"].dataType):
-        found = schema["headers"].dataType.simpleString()
-        mistakes.append(Mistake("headers", f"expected {HEADERS.simpleString()}, found {found}"))
+        actual = schema["headers"].dataType.simpleString()
+        mistakes.append(Mistake("headers", f"expected {HEADERS.simpleString()}, found {actual}"))
     for name in ("key", "value"):
         mistakes += [
             Mistake(path, f"is {type_.simpleString()}, which Connect has no type for: cast it first")

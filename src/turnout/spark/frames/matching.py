@@ -36,11 +36,11 @@ _OPEN: Final = 2
 
 
 def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, str] | None = None) -> DataFrame:
-    """One row for each record, subscription that wants it, and destination of that.
+    """One row for each record, matching subscription and destination.
 
-    The record's columns, then ``subscription_id`` and ``destination``; a record that nobody wants has no row. No row is
-    shuffled. A condition sees the record's ``topic`` (alias ``subject``), every header by its name, the record's key as
-    ``key`` and the listed paths, all as text. A listed path wins over a header of the same name.
+    The record's columns, then ``subscription_id`` and ``destination``; a record without a matching subscription has no
+    row. No row is shuffled. A condition sees the record's ``topic`` (alias ``subject``), every header by its name, the
+    record's key as ``key`` and the listed paths, all as text. A listed path wins over a header of the same name.
 
     The subscriptions are those of now, also for a streaming frame. Their index is one file of some 120 bytes for each,
     which Spark brings to every executor once, and which its Python workers map; Spark keeps such files until the
@@ -109,8 +109,8 @@ class _Match:
             if not arrow.num_rows:
                 continue
             matches = index.match(self.reader.columns(arrow), arrow.num_rows)
-            wanted = index.deliveries(matches)
-            if len(wanted.rows):
-                columns = arrow.take(pa.array(wanted.rows)).columns
-                added = [index.subscription_ids(wanted.subscriptions), index.destinations(wanted.destinations)]
+            deliveries = index.deliveries(matches)
+            if len(deliveries.rows):
+                columns = arrow.take(pa.array(deliveries.rows)).columns
+                added = [index.subscription_ids(deliveries.subscriptions), index.destinations(deliveries.destinations)]
                 yield pa.RecordBatch.from_arrays([*columns, *added], names=list(self.names))

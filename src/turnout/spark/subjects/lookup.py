@@ -38,10 +38,10 @@ def number_of(key: Column, numbers: Mapping[str, int]) -> Column:
     depend on how many there are.
     """
     if len(numbers) <= _FEW:
-        found = F.lit(None).cast("int")
+        mapped = F.lit(None).cast("int")
         for text, number in numbers.items():
-            found = F.when(key == literal(text), F.lit(number)).otherwise(found)
-        return found
+            mapped = F.when(key == literal(text), F.lit(number)).otherwise(mapped)
+        return mapped
     count = 1 << (len(numbers) - 1).bit_length()
     buckets: list[dict[str, int]] = [{} for _ in range(count)]
     for text, number in numbers.items():

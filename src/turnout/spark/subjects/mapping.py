@@ -143,9 +143,9 @@ def _chosen(program: Program, rule: Column, bits: Column) -> Column:
 
 def _rule(program: Program, subject: Column, tokens: Column) -> Column:
     """The number of the first rule that matches; 0 where none does."""
-    found = [number_of(subject, program.literals)] if program.literals else []
-    found += [_rule_of(shape, numbers, tokens) for shape, numbers in program.shapes.items()]
-    first = F.least(*found) if len(found) > 1 else found[0]
+    rules = [number_of(subject, program.literals)] if program.literals else []
+    rules += [_rule_of(shape, numbers, tokens) for shape, numbers in program.shapes.items()]
+    first = F.least(*rules) if len(rules) > 1 else rules[0]
     return F.coalesce(first, F.lit(0))
 
 
@@ -171,11 +171,11 @@ def _rule_of(shape: Shape, numbers: dict[str, int], tokens: Column) -> Column:
     parts: list[Column | str] = [F.get(tokens, F.lit(shape.fixed[n])) for n in telling]
     pieces = [literal(piece) if isinstance(piece, str) else piece for piece in join(parts)]
     key = F.concat(*pieces) if len(pieces) > 1 else pieces[0]
-    told = {
+    rules = {
         ".".join(tokens_of[n] for n in telling): number
         for tokens_of, number in zip(keys, numbers.values(), strict=True)
     }
-    return F.when(fits, number_of(key, told))
+    return F.when(fits, number_of(key, rules))
 
 
 @dataclass(frozen=True, slots=True)

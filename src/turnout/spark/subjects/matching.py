@@ -19,21 +19,21 @@ def subject_matches(pattern: str, column: Column | str) -> Column:
     As `turnout.subjects.matches`: a pattern or a subject with an empty token matches nothing.
     """
     subject = F.col(column) if isinstance(column, str) else column
-    wanted = pattern.split(".")
-    if "" in wanted or FULL in wanted[:-1]:
+    pattern_tokens = pattern.split(".")
+    if "" in pattern_tokens or FULL in pattern_tokens[:-1]:
         return F.lit(False) & subject.isNotNull()
-    if PARTIAL not in wanted and FULL not in wanted:
+    if PARTIAL not in pattern_tokens and FULL not in pattern_tokens:
         return F.coalesce(subject == literal(pattern), F.lit(False))
     tokens = split_tokens(subject)
-    fits = tokens_fit(tokens, wanted) & ~F.array_contains(tokens, "")
+    fits = tokens_fit(tokens, pattern_tokens) & ~F.array_contains(tokens, "")
     return F.coalesce(fits, F.lit(False))
 
 
-def tokens_fit(tokens: Column, wanted: Sequence[str]) -> Column:
-    """Whether there are as many tokens as *wanted* asks for, and the fixed ones are equal."""
-    full = wanted[-1] == FULL
-    fits = F.size(tokens) >= len(wanted) if full else F.size(tokens) == len(wanted)
-    for index, want in enumerate(wanted):
+def tokens_fit(tokens: Column, pattern_tokens: Sequence[str]) -> Column:
+    """Whether there are as many tokens as the pattern needs, and the fixed ones are equal."""
+    full = pattern_tokens[-1] == FULL
+    fits = F.size(tokens) >= len(pattern_tokens) if full else F.size(tokens) == len(pattern_tokens)
+    for index, want in enumerate(pattern_tokens):
         if want not in (PARTIAL, FULL):
             fits = fits & (F.get(tokens, F.lit(index)) == literal(want))
     return fits

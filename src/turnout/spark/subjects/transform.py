@@ -62,8 +62,8 @@ def transform_subject(
     else:
         others = [head, *others]
         head = F.when(matches, F.lit(""))
-    found = F.concat(head, *[literal(part) if isinstance(part, str) else part for part in others]) if others else head
-    return found if unmatched is None else F.coalesce(found, F.when(subject.isNotNull(), unmatched))
+    result = F.concat(head, *[literal(part) if isinstance(part, str) else part for part in others]) if others else head
+    return result if unmatched is None else F.coalesce(result, F.when(subject.isNotNull(), unmatched))
 
 
 def _matches(source: str, subject: Column, tokens: Column) -> Column:
@@ -71,12 +71,12 @@ def _matches(source: str, subject: Column, tokens: Column) -> Column:
     if shape_of(source).is_literal:
         return subject == literal(source)
     # A token that only starts with a star matches as a star does (of literal subjects).
-    wanted = [PARTIAL if token.startswith(PARTIAL) else token for token in source.split(".")]
-    fits = tokens_fit(tokens, wanted)
-    if wanted[-1] == FULL:
+    pattern_tokens = [PARTIAL if token.startswith(PARTIAL) else token for token in source.split(".")]
+    fits = tokens_fit(tokens, pattern_tokens)
+    if pattern_tokens[-1] == FULL:
         return fits & is_literal(tokens)
     # What is equal to a token of the source is literal: only the other tokens are left to look at.
-    for index, want in enumerate(wanted):
+    for index, want in enumerate(pattern_tokens):
         if want == PARTIAL:
             fits = fits & ~F.get(tokens, F.lit(index)).isin("", PARTIAL, FULL)
     return fits

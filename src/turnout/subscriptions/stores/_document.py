@@ -17,7 +17,7 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import MAX_NESTING
 
-__all__ = ["document_of", "leaf_token", "pair_token", "subscription_of"]
+__all__ = ["document_of", "leaf_id_of", "leaf_token", "pair_token", "subscription_of"]
 
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})
 """Characters that mean something in the name of a field."""
@@ -38,7 +38,7 @@ def document_of(subscription: Subscription, revision: int) -> dict[str, Any]:
         "revision": revision,
         "metadata": {name.translate(_SPECIAL): value for name, value in metadata.items()},
         "route": {"destinations": list(subscription.destinations), "condition": _tree(condition)},
-        "leaves": sorted({leaf_token(*found) for found in _kiwis(condition)}),
+        "leaves": sorted({leaf_token(*kiwi) for kiwi in _kiwis(condition)}),
         "pairs": sorted(pair_token(*pair) for pair in metadata.items()),
     }
 
@@ -114,3 +114,12 @@ def _condition(node: Mapping[str, Any]) -> Condition:
     if "network" in node:
         return Cidr(key, node["network"], negated, id_)
     return Exists(key, negated, id_)
+
+
+def leaf_id_of(subscription: Subscription, wanted: tuple[str, str, bool]) -> str:
+    """The id of the first leaf with this key, pattern and partial flag."""
+    return next(
+        leaf.id
+        for leaf in leaves(subscription.condition)
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted
+    )

@@ -22,6 +22,7 @@ from turnout.errors import (
 )
 from turnout.scratch import private_file
 from turnout.secrets import masked_url
+from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
@@ -64,9 +65,29 @@ _SCHEMA = (
     ) WITHOUT ROWID;
     CREATE INDEX deleted_died ON deleted (died);
     """,
+    # 2. What is gone stays as it was for a while, with the time of each revision. History begins here: what an older
+    # version deleted is not known.
+    """
+    CREATE TABLE moment (
+        revision INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL
+    );
+    CREATE TABLE past (
+        id TEXT NOT NULL,
+        died INTEGER NOT NULL,
+        born INTEGER NOT NULL,
+        record TEXT NOT NULL,
+        PRIMARY KEY (id, died)
+    ) WITHOUT ROWID;
+    CREATE INDEX past_died ON past (died);
+    ALTER TABLE state ADD COLUMN remembered INTEGER NOT NULL DEFAULT 0;
+    UPDATE state SET remembered = revision;
+    INSERT INTO moment SELECT revision, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) FROM state
+    """,
 )
 """One script for each version of the schema, each a step from the one before; ``user_version`` counts them."""
 
+_OPTIONS = ("mode", "retention", "synchronous", "timeout")
 _MODES = ("rwc", "rw", "ro")
 _SYNCHRONOUS = ("full", "normal", "off")
 
@@ -81,12 +102,14 @@ class SqliteAddress:
         timeout: how many seconds to wait for another process that writes.
         synchronous: ``full`` (default) makes what is acknowledged survive a power loss, ``normal`` only the
             death of the process.
+        retention: for how many seconds it is remembered what was deleted.
     """
 
     path: Path
     mode: str = "rwc"
     timeout: float = 30.0
     synchronous: str = "full"
+    retention: float = DEFAULT_RETENTION
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -116,10 +139,14 @@ class SqliteAddress:
             timeout = float(written)
         except ValueError:
             mistakes.append(f"timeout is a number of seconds, found {written!r}")
-        mistakes += [f"unknown option {name!r}; there are mode, synchronous, timeout" for name in options]
+        retention = retention_of(written := options.pop("retention", f"{DEFAULT_RETENTION:.0f}s"))
+        if retention is None:
+            mistakes.append(f"retention is as 12h, 30d, 0 or forever, found {written!r}")
+        mistakes += [f"unknown option {name!r}; there are {', '.join(_OPTIONS)}" for name in options]
         if mistakes:
             raise ConfigError([Mistake("store", mistake) for mistake in mistakes])
-        return cls(Path(path), mode, timeout, synchronous)
+        assert retention is not None
+        return cls(Path(path), mode, timeout, synchronous, retention)
 
     @property
     def read_only(self) -> bool:

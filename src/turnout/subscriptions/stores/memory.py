@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, takewhile
 from threading import Lock, RLock
+from typing import NamedTuple
+from urllib.parse import parse_qsl
 
 from turnout.conditions import Kiwi, leaves
-from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
+from turnout.errors import ConfigError, Mistake, SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.past import (
+    DEFAULT_RETENTION,
+    Birth,
+    Moment,
+    PastStore,
+    Span,
+    microseconds,
+    now,
+    retention_of,
+)
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
 __all__ = ["MemoryStore"]
+
+
+class _Gone(NamedTuple):
+    """A subscription, and the revisions that it came and went with."""
+
+    subscription: Subscription
+    born: int
+    died: int
+
 
 _named: dict[str, MemoryStore] = {}
 _named_lock = Lock()
@@ -24,23 +46,32 @@ _named_lock = Lock()
 class MemoryStore(StoreBase):
     """Keeps subscriptions in a dict. Searches walk all of them."""
 
-    def __init__(self, subscriptions: Iterable[Subscription] = ()) -> None:
+    def __init__(self, subscriptions: Iterable[Subscription] = (), *, retention: float = DEFAULT_RETENTION) -> None:
         self._lock = RLock()
         self._subscriptions: dict[str, Subscription] = {}
         self._ids: list[str] = []
         self._born: dict[str, int] = {}
         self._died: dict[str, tuple[int, int]] = {}
         self._revision = 0
+        self._retention = retention
+        self._past: deque[_Gone] = deque()
+        # The time of each revision from the oldest that is remembered on.
+        self._times = deque([0])
+        self._remembered = 0
         self.create_many(subscriptions)
 
     @classmethod
     def open(cls, url: str) -> MemoryStore:
         """A new store for ``memory://``, and always the same one of this process for ``memory://name``."""
-        name = url.partition("://")[2]
+        name, _, query = url.partition("://")[2].partition("?")
+        retention = _retention(query)
         if not name:
-            return cls()
+            return cls(retention=retention)
         with _named_lock:
-            return _named.setdefault(name, cls())
+            store = _named.get(name)
+            if store is None:
+                store = _named[name] = cls(retention=retention)
+            return store
 
     def create(self, subscription: Subscription) -> str:
         """See `Store.create`."""
@@ -57,7 +88,7 @@ class MemoryStore(StoreBase):
                 seen.add(subscription.id)
             if not new:
                 return []
-            self._revision += 1
+            self._advance()
             for subscription in new:
                 self._subscriptions[subscription.id] = subscription
                 self._born[subscription.id] = self._revision
@@ -76,10 +107,13 @@ class MemoryStore(StoreBase):
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._lock:
-            if self._subscriptions.pop(id, None) is None:
+            gone = self._subscriptions.pop(id, None)
+            if gone is None:
                 raise SubscriptionNotFoundError(id)
             del self._ids[bisect_right(self._ids, id) - 1]
-            self._revision += 1
+            self._advance()
+            if self._retention:
+                self._past.append(_Gone(gone, self._born[id], self._revision))
             # A name that is used again died for whoever saw its first life.
             born = min(self._born.pop(id), self._died.pop(id, (self._revision, 0))[0])
             self._died[id] = (born, self._revision)
@@ -129,6 +163,49 @@ class MemoryStore(StoreBase):
         with self._lock:
             return Snapshot(tuple(self._after("", prefix)), self._revision)
 
+    def _advance(self) -> None:
+        """Begin the next revision, and forget what was gone before the retention began."""
+        self._revision += 1
+        self._times.append(max(self._times[-1], now()))
+        limit = now() - int(min(self._retention, 1e9) * 1_000_000)
+        while len(self._times) > 1 and self._times[1] <= limit:
+            self._times.popleft()
+            self._remembered += 1
+        while self._past and self._past[0].died <= self._remembered:
+            self._past.popleft()
+
+    def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
+        """See `Store.as_of`."""
+        with self._lock:
+            self._check(moment)
+            if isinstance(moment, int):
+                return PastStore(self, moment, prefix)
+            return PastStore(self, self._remembered + bisect_right(self._times, microseconds(moment)) - 1, prefix)
+
+    def _check(self, moment: Moment) -> None:
+        Span(self._remembered, self._revision, self._times[0]).check(moment)
+
+    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+        """See `turnout.subscriptions.past.Remembering`."""
+        return next((one for one in self.snapshot_at(revision, id) if one.id == id), None)
+
+    def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
+        """See `turnout.subscriptions.past.Remembering`."""
+        with self._lock:
+            self._check(revision)
+            then = [one.subscription for one in self._past if one.born <= revision < one.died]
+            then += [one for one in self._subscriptions.values() if self._born[one.id] <= revision]
+        return tuple(sorted((one for one in then if one.id.startswith(prefix)), key=lambda one: one.id))
+
+    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+        """See `Store.births`."""
+        with self._lock:
+            return {id_: self._birth(born) for id_, born in self._born.items() if id_.startswith(prefix)}
+
+    def _birth(self, revision: int) -> Birth:
+        place = revision - self._remembered
+        return Birth.of(revision, self._times[place] if place >= 0 else None)
+
     def for_tenant(self, name: str) -> Store:
         """See `Store.for_tenant`."""
         return TenantStore(self, name)
@@ -140,6 +217,23 @@ class MemoryStore(StoreBase):
             last = bisect_left(self._ids, prefix_end(prefix)) if prefix else None
             present = [self._subscriptions[id_] for id_ in self._ids[first:last]]
         return iter(present)
+
+
+def _retention(query: str) -> float:
+    """What a URL's query says of the retention.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    written = options.pop("retention", f"{DEFAULT_RETENTION:.0f}s")
+    retention = retention_of(written)
+    mistakes = [Mistake("store", f"unknown option {name!r}; there is retention") for name in options]
+    if retention is None:
+        mistakes.append(Mistake("store", f"retention is as 12h, 30d, 0 or forever, found {written!r}"))
+    if retention is None or mistakes:
+        raise ConfigError(mistakes)
+    return retention
 
 
 def _kiwis(subscription: Subscription, wanted: tuple[str, str, bool]) -> Iterator[Kiwi]:

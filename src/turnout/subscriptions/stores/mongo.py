@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -10,9 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
-from urllib.parse import unquote
 
-from turnout.conditions import Kiwi, leaves
 from turnout.errors import (
     ConfigError,
     MissingExtraError,
@@ -26,9 +25,12 @@ from turnout.errors import (
 from turnout.secrets import masked_url
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.past import Birth, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
-from turnout.subscriptions.stores._document import document_of, leaf_token, pair_token, subscription_of
+from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
+from turnout.subscriptions.stores._mongo_past import MongoPast
+from turnout.subscriptions.stores._mongo_url import split_url, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
@@ -89,20 +91,22 @@ class MongoStore(StoreBase):
     """
 
     def __init__(self, url: str) -> None:
-        uri, table = _split(url)
+        uri, table, retention = split_url(url)
         self._writing = threading.Lock()
         self._deletions = 0
         try:
             if uri.startswith("mongodb://"):
                 # The driver only warns of options that it does not know, and goes on without them.
                 uri_parser.parse_uri(uri, warn=False)
-            self._client: Any = pymongo.MongoClient(uri, appname="turnout", **_waits(uri))
+            self._client: Any = pymongo.MongoClient(uri, appname="turnout", **waits_of(uri))
         except (errors.ConfigurationError, ValueError) as problem:
             raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from None
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]
         self._states = database[f"{table}_state"]
+        gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
+        self._past = MongoPast(gone, moments, self._states, retention)
         try:
             with _translated():
                 self._prepare()
@@ -128,11 +132,11 @@ class MongoStore(StoreBase):
         self._subscriptions.create_index([("revision", 1)])
         self._deleted.create_index([("died", 1)])
         new = {"revision": 0, "horizon": 0}
-        try:
+        # Another process may create them in the same moment.
+        with contextlib.suppress(errors.DuplicateKeyError):
             self._states.update_one({"_id": "state"}, {"$setOnInsert": new}, upsert=True)
-        except errors.DuplicateKeyError:
-            # Another process created it in the same moment.
-            return
+        with contextlib.suppress(errors.DuplicateKeyError):
+            self._past.prepare(self._state().revision)
 
     def create(self, subscription: Subscription) -> str:
         """See `Store.create`."""
@@ -181,10 +185,12 @@ class MongoStore(StoreBase):
             before = self._deleted.find_one({"_id": id})
             # A name that is used again died for whoever saw its first life.
             born = min(found["revision"], before["born"]) if before else found["revision"]
+            self._past.bury(found, turn.revision)
             self._deleted.replace_one({"_id": id}, {"_id": id, "born": born, "died": turn.revision}, upsert=True)
             self._subscriptions.delete_one({"_id": id})
             if self._deletions % _PRUNE_EVERY == 0:
                 self._forget_old_deletions()
+                self._past.forget()
             self._deletions += 1
 
     def search_by_condition(
@@ -194,7 +200,7 @@ class MongoStore(StoreBase):
         wanted = (key, pattern, partial)
         found = self._page({"leaves": leaf_token(*wanted)}, _range(cursor, prefix), limit)
         return Page.of(
-            (ConditionMatch(one.id, _leaf_id(one, wanted), one) for one in found),
+            (ConditionMatch(one.id, leaf_id_of(one, wanted), one) for one in found),
             min(limit, MAX_LIMIT),
             lambda match: match.subscription_id,
         )
@@ -245,6 +251,35 @@ class MongoStore(StoreBase):
                 if self._state().revision == revision:
                     break
             return Snapshot(found, revision)
+
+    def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
+        """See `Store.as_of`."""
+        with _translated():
+            return PastStore(self, self._past.revision_at(moment, self._state().revision), prefix)
+
+    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+        """See `turnout.subscriptions.past.Remembering`."""
+        return next(iter(self._at(revision, id)), None)
+
+    def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
+        """See `turnout.subscriptions.past.Remembering`."""
+        return tuple(sorted(self._at(revision, _range("", prefix)), key=lambda subscription: subscription.id))
+
+    def _at(self, revision: int, ids: dict[str, str] | str) -> list[Subscription]:
+        with _translated():
+            self._past.revision_at(revision, self._state().revision)
+            # What is deleted between the two looks is in both, and what went first is in the second.
+            there = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
+            then = {document["_id"]: document for document in (*there, *self._past.at(revision, ids))}
+            return [subscription_of(document) for document in then.values()]
+
+    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+        """See `Store.births`."""
+        query = {"_id": _range("", prefix), **self._visible()}
+        with _translated():
+            born = {found["_id"]: found["revision"] for found in self._subscriptions.find(query, {"revision": 1})}
+            known = {revision: self._past.birth(revision) for revision in set(born.values())}
+            return {id_: known[revision] for id_, revision in born.items()}
 
     def for_tenant(self, name: str) -> Store:
         """See `Store.for_tenant`."""
@@ -318,6 +353,7 @@ class MongoStore(StoreBase):
             raise StoreUnavailableError(_TOO_SLOW)
 
     def _commit(self, turn: _Turn) -> None:
+        self._past.note_time(turn.revision)
         moved = self._states.update_one(
             {"_id": "state", "revision": turn.revision - 1}, {"$set": {"revision": turn.revision}}
         )
@@ -335,28 +371,6 @@ def _range(cursor: str, prefix: str) -> dict[str, str]:
     """The ids that come after the cursor and begin with the prefix."""
     after = {"$gt": max(cursor, prefix)}
     return {**after, "$lt": prefix_end(prefix)} if prefix else after
-
-
-def _leaf_id(subscription: Subscription, wanted: tuple[str, str, bool]) -> str:
-    return next(
-        leaf.id
-        for leaf in leaves(subscription.condition)
-        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted
-    )
-
-
-def _split(url: str) -> tuple[str, str]:
-    """The URL as the driver takes it, and the table's name, which is our own option in it."""
-    base, _, query = url.partition("?")
-    parts = query.split("&") if query else []
-    ours = [unquote(part.removeprefix("table=")) for part in parts if part.startswith("table=")]
-    rest = [part for part in parts if not part.startswith("table=")]
-    return base + (f"?{'&'.join(rest)}" if rest else ""), (ours or ["subscriptions"])[-1]
-
-
-def _waits(uri: str) -> dict[str, Any]:
-    # The driver would wait half a minute for a server that is not there; what the URL says counts more.
-    return {} if "serverselectiontimeoutms" in uri.lower() else {"serverSelectionTimeoutMS": 5_000}
 
 
 @contextmanager

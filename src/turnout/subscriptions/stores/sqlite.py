@@ -11,8 +11,10 @@ from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions._collection import no_collection
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
+from turnout.subscriptions.past import Birth, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
+from turnout.subscriptions.stores import _sqlite_past as past
 from turnout.subscriptions.stores._record import decode_record, decode_records, encode_record, id_maker
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
 from turnout.subscriptions.tenants import TenantStore, prefix_end
@@ -89,7 +91,8 @@ class SqliteStore(StoreBase):
             found = connection.execute("SELECT revision, record FROM subscription WHERE id = ?", (id,)).fetchone()
             if found is None:
                 raise SubscriptionNotFoundError(id)
-            born, gone = found[0], decode_record(id, found[1])
+            born, record = found
+            gone = decode_record(id, record)
             connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
             connection.executemany(
                 "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, gone)
@@ -102,8 +105,11 @@ class SqliteStore(StoreBase):
                 " ON CONFLICT (id) DO UPDATE SET born = min(born, excluded.born), died = excluded.died",
                 (id, born, revision),
             )
+            if self._file.address.retention:
+                past.bury(connection, id, born, revision, record)
             if self._deletions % _PRUNE_EVERY == 0:
                 _forget_old_deletions(connection)
+                past.forget(connection, self._file.address.retention)
             self._deletions += 1
 
     def search_by_condition(
@@ -172,6 +178,31 @@ class SqliteStore(StoreBase):
         with self._file.reading() as connection:
             return Snapshot(_everything(connection, prefix), _state(connection)[0])
 
+    def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
+        """See `Store.as_of`."""
+        with self._file.reading() as connection:
+            return PastStore(self, past.revision_at(connection, moment), prefix)
+
+    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+        """See `turnout.subscriptions.past.Remembering`."""
+        with self._file.reading() as connection:
+            past.revision_at(connection, revision)
+            record = past.record_at(connection, revision, id)
+        return None if record is None else decode_record(id, record)
+
+    def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
+        """See `turnout.subscriptions.past.Remembering`."""
+        with self._file.reading() as connection:
+            past.revision_at(connection, revision)
+            then = _decoded(past.records_at(connection, revision, _range("", prefix)))
+        then.sort(key=lambda subscription: subscription.id)
+        return tuple(then)
+
+    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+        """See `Store.births`."""
+        with self._file.reading() as connection:
+            return past.births(connection, _range("", prefix))
+
     def for_tenant(self, name: str) -> Store:
         """See `Store.for_tenant`."""
         return TenantStore(self, name)
@@ -190,7 +221,9 @@ def _state(connection: sqlite3.Connection) -> tuple[int, int]:
 
 def _next_revision(connection: sqlite3.Connection) -> int:
     connection.execute("UPDATE state SET revision = revision + 1")
-    return _state(connection)[0]
+    revision = _state(connection)[0]
+    past.note_time(connection, revision)
+    return revision
 
 
 def _leaf_rows(id_: str, subscription: Subscription) -> set[tuple[str, str, bool, str]]:

@@ -1,0 +1,17 @@
+"""The files that lie beside the package in a checkout, and inside it in a wheel: examples and benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["bundled"]
+
+
+def bundled(name: str) -> Path:
+    """The folder ``examples`` or ``benchmarks``.
+
+    A checkout goes before the copy in a wheel, so that who edits an example runs what was edited.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    is_checkout = (checkout / "pyproject.toml").exists() and (checkout / name).is_dir()
+    return checkout / name if is_checkout else Path(__file__).with_name("_bundle") / name

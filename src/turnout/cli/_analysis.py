@@ -1,0 +1,92 @@
+"""An analysis of subscriptions as text, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.analysis import Access, Analysis, Equal, Traffic
+
+__all__ = ["analysis_lines"]
+
+_SHOWN = 20
+"""How many findings of one kind are shown, and how many ids of one finding."""
+
+
+def analysis_lines(analysis: Analysis) -> Iterator[str]:
+    """The whole analysis, a line each."""
+    counted = _count(analysis.subscriptions, "subscription")
+    yield f"{counted} at revision {analysis.revision}, in {analysis.forms:,} forms"
+    yield from _part("equivalent", map(_equal, analysis.equal), len(analysis.equal))
+    yield from _part(
+        "subsumed",
+        (
+            f"{one.id} by {one.by}{', which has its destinations' if one.covered else ''}: "
+            f"{one.condition} is within {one.by_condition}"
+            for one in analysis.subsumed
+        ),
+        len(analysis.subsumed),
+    )
+    impossible = analysis.impossible
+    yield from _part("never true", (f"{_ids(one.ids)}: {one.clash}" for one in impossible), len(impossible))
+    yield from _part("always true", analysis.always_true, len(analysis.always_true))
+    yield from _access(analysis.access)
+    if analysis.traffic is not None:
+        yield from _traffic(analysis.traffic)
+    if analysis.unread is not None:
+        lines = (f"{one.destination}, of {_ids(one.ids)}" for one in analysis.unread)
+        yield from _part("no stream takes", lines, len(analysis.unread))
+    yield from _bounds(analysis)
+
+
+def _part(title: str, lines: Iterable[str], count: int) -> Iterator[str]:
+    """A title with a count, and the first lines under it; nothing where there are none."""
+    if not count:
+        return
+    yield f"{title}  {count:,}"
+    yield from (f"    {line}" for line in islice(lines, _SHOWN))
+    if count > _SHOWN:
+        yield f"    … {count - _SHOWN:,} more; --json has all of them"
+
+
+def _ids(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
+    return f"{', '.join(ids[:_SHOWN])}{more}"
+
+
+def _equal(equal: Equal) -> str:
+    kind = "duplicates" if equal.duplicates else "other destinations"
+    return f"{_ids(equal.ids)} ({kind}): {equal.condition}"
+
+
+def _access(access: Access) -> Iterator[str]:
+    yield f"looked up by {_count(access.anchors, 'anchor')} for {_count(access.terms, 'term')}; the hottest:"
+    for one in access.hottest:
+        seen = "" if one.messages is None else f"; {one.messages:,} records had it, {one.in_vain:,} verified in vain"
+        yield f"    {one.anchor}: {_count(one.terms, 'term')}{seen}"
+    yield from _part("verified for every record", access.always, len(access.always))
+
+
+def _traffic(traffic: Traffic) -> Iterator[str]:
+    yield f"{_count(traffic.records, 'record')} made {traffic.matches:,} matches"
+    yield from _part("never matched", traffic.never, len(traffic.never))
+    lines = (f"{one.destination} loses {one.only:,} of {one.deliveries:,} without {one.id}" for one in traffic.losses)
+    yield from _part("delivered by one alone", lines, len(traffic.losses))
+
+
+def _bounds(analysis: Analysis) -> Iterator[str]:
+    """What was not looked at, and what could not be decided."""
+    undecided = analysis.undecided
+    yield from _part("unknown whether subsumed", (f"{id_} by {by}" for id_, by in undecided), len(undecided))
+    if analysis.too_large:
+        yield f"{_count(len(analysis.too_large), 'condition')} too large, compared by their words alone"
+    for anchor, count in list(analysis.crowded.items())[:_SHOWN]:
+        yield f"not compared for subsumption: {count:,} under {anchor}"
+    if analysis.cut:
+        yield f"{_count(analysis.cut, 'subscription')} compared with some candidates only"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,39 @@
+"""What git knows of a file's past."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from turnout.errors import ConfigError, Mistake
+
+__all__ = ["versions_of"]
+
+_SECONDS = 30
+"""How long one question to git may take."""
+
+
+def versions_of(file: Path) -> Iterator[tuple[str, bytes]]:
+    """The commits that changed a file, the latest first, and what each has in it.
+
+    Raises:
+        ConfigError: there is no git, or the file is in no repository.
+    """
+    git = shutil.which("git")
+    if git is None:
+        raise ConfigError([Mistake("--git", "there is no program git")])
+    name = f"./{file.name}"
+    log = _asked(git, file.parent, "log", "--format=%H", "--", name)
+    if log is None:
+        raise ConfigError([Mistake("--git", f"{str(file)!r} is in no git repository")])
+    for commit in log.decode().split():
+        content = _asked(git, file.parent, "show", f"{commit}:{name}")
+        if content is not None:
+            yield commit, content
+
+
+def _asked(git: str, folder: Path, *arguments: str) -> bytes | None:
+    answer = subprocess.run([git, *arguments], cwd=folder, capture_output=True, timeout=_SECONDS, check=False)
+    return answer.stdout if answer.returncode == 0 else None

@@ -1,0 +1,89 @@
+"""``turnout subscriptions analyze``: what subscriptions mean beside each other, what they cost, and what they did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli._store import StoreUrl, opened_store
+from turnout.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from turnout.routes import Route
+    from turnout.subscriptions import Snapshot
+    from turnout.subscriptions.analysis import Analysis
+
+__all__ = ["analyze"]
+
+
+def analyze(
+    against: Annotated[
+        Path | None, typer.Option(help="A route whose NATS source's records are matched.", dir_okay=False)
+    ] = None,
+    begin: Annotated[str, typer.Option("--from", help="Where to begin: a sequence or a time.")] = "earliest",
+    end: Annotated[str | None, typer.Option("--to", help="Where to end, not included; default: the end.")] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="A nats-server to ask which destinations no stream takes.")
+    ] = None,
+    hottest: Annotated[int, typer.Option(min=0, help="How many anchors to name.")] = 10,
+    store: StoreUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+) -> None:
+    """Find duplicates, subsumed and impossible subscriptions, and with --against those that do nothing."""
+    from turnout.cli._analysis import analysis_lines
+    from turnout.routes import Route
+
+    route = None if against is None else Route.load(against)
+    snapshot = _snapshot(store, route)
+    analysis = _analysis(snapshot, route, begin, end, server, hottest)
+    if as_json:
+        typer.echo(json.dumps(analysis.as_dict(), indent=1, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(analysis_lines(analysis)))
+
+
+def _snapshot(store: str | None, route: Route | None) -> Snapshot:
+    """What the store holds: the one that was named, or the route's."""
+    if store is None and route is not None:
+        if route.subscriptions is None:
+            raise ConfigError([Mistake("--against", "the route has no subscriptions")])
+        store = route.subscriptions.store
+    with opened_store(store) as opened:
+        return opened.snapshot()
+
+
+def _analysis(
+    snapshot: Snapshot, route: Route | None, begin: str, end: str | None, server: str | None, hottest: int
+) -> Analysis:
+    from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of
+
+    catalogue = Catalogue(snapshot)
+    if route is None:
+        unread = _unread(snapshot, None, server)
+        return analysis_of(catalogue, revision=snapshot.revision, hottest=hottest, unread=unread)
+    from turnout.cli._source_range import records_between
+    from turnout.engine import Program
+    from turnout.history.traffic import traffic_of
+    from turnout.subscriptions.index import Index
+
+    anchors = AnchorTraffic(catalogue.terms())
+    batches = records_between(route, begin, end)
+    ids = [one.id for one in snapshot]
+    traffic = traffic_of(Program.of(route), batches, Index.of(snapshot), ids, anchors)
+    unread = _unread(snapshot, route, server)
+    return analysis_of(
+        catalogue, revision=snapshot.revision, hottest=hottest, anchors=anchors, traffic=traffic, unread=unread
+    )
+
+
+def _unread(snapshot: Snapshot, route: Route | None, server: str | None) -> Mapping[str, Sequence[str]] | None:
+    """The destinations that no stream takes; None where there is nobody to ask."""
+    from turnout.cli._unread import unread_at, unread_of
+
+    if server is not None:
+        return unread_at(server, snapshot)
+    return None if route is None else unread_of(route, snapshot)

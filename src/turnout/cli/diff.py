@@ -1,0 +1,133 @@
+"""``turnout diff OLD NEW``: what a new version of a route does otherwise with the records that are stored."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnout.cli.exits import FAILED
+from turnout.errors import ConfigError, MissingExtraError, Mistake
+
+if TYPE_CHECKING:
+    from turnout.history.report import Report
+    from turnout.history.threshold import Threshold
+    from turnout.history.versions import Version
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("diff")
+    def diff(
+        versions: Annotated[
+            list[str], typer.Argument(metavar="OLD NEW", help="Route files, or REV:path as git writes it.")
+        ],
+        start: Annotated[
+            str, typer.Option("--from", metavar="TIME|SEQ", help="The first record: a time, a sequence, earliest.")
+        ] = "earliest",
+        end: Annotated[
+            str, typer.Option("--to", metavar="TIME|SEQ", help="The record to stop before: likewise, or latest.")
+        ] = "latest",
+        git: Annotated[
+            str | None, typer.Option(metavar="REV1..REV2", help="Two revisions of the one file that is named.")
+        ] = None,
+        old_subscriptions: Annotated[
+            str | None, typer.Option(metavar="URL|FILE", help="The old version's: a store, or exported lines.")
+        ] = None,
+        new_subscriptions: Annotated[
+            str | None, typer.Option(metavar="URL|FILE", help="The new version's, likewise.")
+        ] = None,
+        fail_on: Annotated[
+            str | None, typer.Option(metavar="CONDITION", help="Exit with 1 where it holds: 'lost > 0 or moved > 9'.")
+        ] = None,
+        examples: Annotated[int, typer.Option(min=0, help="How many are shown of each kind.")] = 5,
+        html: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the report as a page to this file.", dir_okay=False)
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+        master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+        spark_log: Annotated[Path | None, typer.Option(help="Where Spark's own messages go.")] = None,
+    ) -> None:
+        """Compare two versions of a route over the same stored records; nothing is published."""
+        threshold = _threshold(fail_on)
+        with ExitStack() as resources:
+            old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources)
+            report = _compared(old, new, start, end, examples=examples, master=master, log=spark_log)
+        _tell(report, html, as_json=as_json)
+        if threshold is not None and threshold.holds(report.differences.totals):
+            typer.echo(f"turnout: {threshold.text} holds", err=True)
+            raise typer.Exit(FAILED)
+
+
+def _threshold(text: str | None) -> Threshold | None:
+    """Read before anything else: a mistyped name should not be noticed after an hour."""
+    if text is None:
+        return None
+    from turnout.history.differences import TOTALS
+    from turnout.history.threshold import Threshold
+
+    return Threshold.parse(text, TOTALS)
+
+
+def _versions(
+    written: list[str], git: str | None, subscriptions: tuple[str | None, str | None], resources: ExitStack
+) -> tuple[Version, Version]:
+    from turnout.history.versions import load_versions
+
+    if len(written) == 1 and git is None and subscriptions == (None, None):
+        problem = "one version alone: name another, or give --git or --old-subscriptions and --new-subscriptions"
+        raise ConfigError([Mistake(written[0], problem)])
+    old, new = load_versions(written, git, resources)
+    return _with_subscriptions(old, subscriptions[0], resources), _with_subscriptions(new, subscriptions[1], resources)
+
+
+def _with_subscriptions(version: Version, given: str | None, resources: ExitStack) -> Version:
+    """A version with the subscriptions of a store, or of lines as ``turnout subscriptions export`` writes them."""
+    if given is None:
+        return version
+    from turnout.history.versions import snapshot_store
+
+    return version.with_subscriptions(snapshot_store(given, resources))
+
+
+def _compared(
+    old: Version, new: Version, start: str, end: str, *, examples: int, master: str, log: Path | None
+) -> Report:
+    try:
+        from turnout.cli.run import log_beside
+        from turnout.records.without_pandas import spare_pandas
+        from turnout.spark.history.diff import diff
+        from turnout.spark.history.recorded import Span, ask, same_source
+        from turnout.spark.session.build import route_session
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
+            raise
+        raise MissingExtraError("spark", missing.name or "pyspark") from missing
+
+    spare_pandas()
+    # Before Spark is started, which takes seconds.
+    span = Span.parse(start, end)
+    same_source(old.route.source, new.route.source)
+    ask(new.route)
+    with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
+        names = old.name, new.name
+        found = diff(old.route, new.route, spark, start=span.start, end=span.end, examples=examples, names=names)
+        return found.report
+
+
+def _tell(report: Report, html: Path | None, *, as_json: bool) -> None:
+    from turnout.history.page import page
+    from turnout.history.report import report_json, report_lines
+
+    if html is not None:
+        html.write_text(page(report), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(report_json(report), indent=1))
+    else:
+        typer.echo("\n".join(report_lines(report)))

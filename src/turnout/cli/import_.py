@@ -1,0 +1,133 @@
+"""``turnout import connect FILE`` and ``turnout import nats FILE``: a route of what somebody has already."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.exits import DONE, FAILED
+from turnout.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from turnout.routes.drafts import Draft
+
+__all__ = ["register", "write_new"]
+
+File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
+Name = Annotated[str | None, typer.Option(help="What the route is called.")]
+From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Where records come from.")]
+To = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the route here.", dir_okay=False)]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, what was taken, what was left.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Make a route of what you have already.", no_args_is_help=True)
+    app.add_typer(group, name="import")
+
+    @group.command("connect")
+    def connect(
+        file: File,
+        name: Name = None,
+        source: From = None,
+        to: To = None,
+        output: Output = None,
+        force: Force = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """A connector of Kafka Connect, as its .json or .properties file has it.
+
+        turnout import connect orders.json --to nats://127.0.0.1:4222 --output orders.yaml
+        """
+        from turnout.routes.drafts import draft_of_connector
+
+        written = _Written(file, output, force=force, as_json=as_json)
+        raise typer.Exit(written.write(lambda ends: draft_of_connector(file, name=name, **ends), source, to))
+
+    @group.command("nats")
+    def nats(
+        file: File,
+        account: Annotated[str | None, typer.Option(help="Whose mappings.")] = None,
+        name: Name = None,
+        source: From = None,
+        to: To = None,
+        output: Output = None,
+        force: Force = False,
+        as_json: AsJson = False,
+    ) -> None:
+        """The mappings of a nats-server's configuration.
+
+        turnout import nats nats-server.conf --account ORDERS --from nats://127.0.0.1:4222/ORDERS
+        """
+        from turnout.routes.drafts import draft_of_server
+
+        written = _Written(file, output, force=force, as_json=as_json)
+        raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Where a draft goes."""
+
+    file: Path
+    output: Path | None
+    force: bool
+    as_json: bool
+
+    def write(self, drafted: Callable[[dict[str, Any]], Draft], source: str | None, to: str | None) -> int:
+        """Make the draft, write it, and say what it is made of; 1 where ``turnout check`` would not take it."""
+        from turnout.routes.drafts import sink_of, source_of
+
+        ends = {"source": source_of(source) if source else None, "sink": sink_of(to) if to else None}
+        draft = drafted(ends)
+        text = draft.text(self.file.name)
+        mistakes = draft.mistakes(text, self.output)
+        if self.output is not None:
+            write_new({self.output: text}, force=self.force)
+        if self.as_json:
+            typer.echo(json.dumps(_json(draft, text, mistakes), indent=1, ensure_ascii=False))
+        else:
+            if self.output is None:
+                typer.echo(text, nl=False)
+            _tell(draft, mistakes)
+        return FAILED if mistakes else DONE
+
+
+def write_new(files: dict[Path, str], *, force: bool) -> None:
+    """Write files, all or none.
+
+    Raises:
+        ConfigError: one is there already, and is not to be written over.
+    """
+    there = [file for file in files if file.exists()]
+    if there and not force:
+        raise ConfigError([Mistake(str(file), "is there already: --force writes over it") for file in there])
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def _tell(draft: Draft, mistakes: tuple[Mistake, ...]) -> None:
+    lines = [f"taken  {name} → {place}" for name, place in draft.taken]
+    lines += [f"left   {name}: {why}" for name, why in draft.left]
+    lines += [f"wrong  {mistake}" for mistake in mistakes]
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, Any]:
+    return {
+        "route": text,
+        "document": draft.document,
+        "taken": [item._asdict() for item in draft.taken],
+        "left": [item._asdict() for item in draft.left],
+        "variables": draft.variables,
+        "mistakes": [{"path": one.path, "problem": one.problem, "line": one.line} for one in mistakes],
+    }

@@ -1,0 +1,131 @@
+"""``turnout new``: a route to begin with, its tests, and servers to try it on."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnout.cli.exits import FAILED
+from turnout.cli.import_ import write_new
+from turnout.errors import TurnoutError
+from turnout.secrets import masked_url
+
+if TYPE_CHECKING:
+    from turnout.history import Report
+    from turnout.routes.drafts import Seen, Starter
+
+__all__ = ["register"]
+
+_FROM = "nats://127.0.0.1:4222/ORDERS"
+_SECONDS = 5.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("new")
+    def new(
+        name: Annotated[str | None, typer.Argument(help="What the route is called.")] = None,
+        named: Annotated[str | None, typer.Option("--name", help="The same as an option.")] = None,
+        source: Annotated[
+            str | None, typer.Option("--from", metavar="ADDRESS", help=f"Where records come from: {_FROM}.")
+        ] = None,
+        to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
+        folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
+        sample: Annotated[int, typer.Option(min=0, help="Look at so many records of the stream.")] = 100,
+        yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be proposed.")] = False,
+        force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
+    ) -> None:
+        """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
+
+        Of a stream of NATS the latest records say what the values are.
+
+        turnout new orders --from nats://127.0.0.1:4222/ORDERS --to nats://127.0.0.1:4222 --yes
+        """
+        answers = _Answers(silent=yes or as_json)
+        starter = answers.starter(name or named, source, to, sample)
+        files = {
+            folder / f"{starter.name}.yaml": starter.route(),
+            folder / f"{starter.name}.test.yaml": starter.tests(),
+            folder / "compose.yaml": starter.compose(),
+        }
+        write_new(files, force=force)
+        report = _tried(folder / f"{starter.name}.yaml", starter)
+        passed = len(report.results) - len(report.failed)
+        if as_json:
+            told = {"files": [str(file) for file in files], "notes": answers.notes, "tests": passed}
+            typer.echo(json.dumps(told, indent=1))
+        else:
+            typer.echo("\n".join([*map(str, files), f"{passed} of {len(report.results)} tests pass"]))
+        if report.failed:
+            raise typer.Exit(FAILED)
+
+
+class _Answers:
+    """What the author says, and what the servers say.
+
+    Attributes:
+        notes: what could not be looked at, for people.
+    """
+
+    def __init__(self, *, silent: bool) -> None:
+        self.silent = silent
+        self.notes: list[str] = []
+
+    def starter(self, name: str | None, source: str | None, to: str | None, sample: int) -> Starter:
+        """Everything that the files are made of.
+
+        Raises:
+            ConfigError: an address is none.
+        """
+        from turnout.routes.drafts import Seen, Starter, route_name, sink_of, source_of
+
+        reading = source_of(self._asked(source, "Where records come from", _FROM))
+        seen = self._look(reading, sample) if reading["format"] == "nats" else Seen()
+        near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
+        writing = sink_of(self._asked(to, "Where messages go", near))
+        taken = self._look(writing, 0).subjects if "stream" in writing else ()
+        proposed = str(reading.get("stream", "route")).lower()
+        called = route_name(self._asked(name, "What the route is called", proposed))
+        return Starter(called, reading, writing, seen, taken)
+
+    def _asked(self, given: str | None, question: str, proposed: str) -> str:
+        if given is not None or self.silent:
+            return proposed if given is None else given
+        shown = masked_url(proposed) == proposed
+        return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
+
+    def _look(self, end: dict[str, Any], sample: int) -> Seen:
+        from turnout.cli._nats_probes import NatsProbe
+        from turnout.routes.drafts import Message, Seen
+        from turnout.routes.endpoints import NatsSource
+
+        asked = NatsProbe(NatsSource.model_validate({**end, "format": "nats"}), _SECONDS)
+        try:
+            asked.reach()
+            batches = asked.latest(end["stream"], sample)[0] if sample else []
+            subjects = tuple(asked.subjects(end["stream"]))
+        except TurnoutError as failure:
+            note = f"the stream {end['stream']} was not looked at: {failure}"
+            self.notes.append(note)
+            typer.echo(f"note: {note}", err=True)
+            return Seen()
+        finally:
+            asked.close()
+        rows = [row for batch in batches for row in batch.select(["topic", "value"]).to_pylist()]
+        return Seen(subjects, tuple(Message(row["topic"], row["value"] or b"") for row in rows))
+
+
+def _tried(route_file: Path, starter: Starter) -> Report:
+    """The tests of the new route, run as ``turnout test`` does; with its variables as they are meant to be."""
+    from turnout.history import load_suites, run_cases
+    from turnout.routes import Route
+
+    servers = {"NATS_URL": str(starter.source.get("servers")), "SINK_URL": str(starter.sink.get("servers"))}
+    route = Route.load(route_file, {**servers, **os.environ})
+    return run_cases(route, [case for suite in load_suites(route_file, route) for case in suite.cases])

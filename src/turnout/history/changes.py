@@ -1,0 +1,171 @@
+"""Records that both versions deliver, side by side: which keys, values and headers are not the same, and where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.engine.trace import Trace
+from turnout.history.comparison import ABSENT, Difference, compared
+from turnout.history.ending import read_back
+from turnout.history.moves import Sent
+from turnout.records.text import text_of
+
+__all__ = ["ENCODING", "Delivered", "header_changes", "value_changes"]
+
+ENCODING: Final = "(encoding)"
+"""What a change of bytes is called that mean the same JSON: blanks, or the order of fields."""
+
+Rows = NDArray[np.int64]
+Change = tuple[str, Any, Any]
+"""A path or a name, with the old value and the new one."""
+
+_PLACE = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The records that both versions deliver, as each sends them.
+
+    Attributes:
+        rows: of the batch.
+        old: their places among the old version's outgoing records.
+        new: their places among the new one's.
+    """
+
+    rows: Rows
+    old: Rows
+    new: Rows
+    traces: tuple[Trace, Trace]
+
+    @classmethod
+    def of(cls, traces: tuple[Trace, Trace], sent: tuple[Sent, Sent]) -> Delivered:
+        """Those of two traces of one batch."""
+        old, new = (_outgoing(trace, some) for trace, some in zip(traces, sent, strict=True))
+        rows = np.flatnonzero((old >= 0) & (new >= 0))
+        return cls(rows, old[rows], new[rows], traces)
+
+    def column(self, name: str) -> tuple[Any, Any]:
+        """A column of both versions, an item for each of the rows."""
+        old, new = self.traces
+        return _taken(old, name, self.old), _taken(new, name, self.new)
+
+    def other(self, name: str) -> Rows:
+        """The places in `rows` at which a column of bytes is not the same."""
+        old, new = self.column(name)
+        if old.equals(new):
+            return np.zeros(0, np.int64)
+        both = pc.fill_null(pc.not_equal(old, new), False)
+        one = pc.xor(pc.is_null(old), pc.is_null(new))
+        return np.flatnonzero(pc.or_(both, one).to_numpy(zero_copy_only=False))
+
+
+def _outgoing(trace: Trace, sent: Sent) -> Rows:
+    """By row the place of what is sent of it; -1 where nothing is."""
+    places = np.full(len(trace), -1, np.int64)
+    places[sent.rows] = trace.messages.rows[sent.places]
+    return places
+
+
+def _taken(trace: Trace, name: str, places: Rows) -> Any:
+    column = trace.messages.records.column(name)
+    if len(places) == len(column) and bool((places == np.arange(len(places))).all()):
+        return column
+    return column.take(pa.array(places))
+
+
+def value_changes(old: bytes | None, new: bytes | None) -> list[Change]:
+    """What is not the same in two values that have not the same bytes: a change for each field.
+
+    A path begins behind the value itself, which is "", and says nothing of the places in lists.
+
+    >>> value_changes(b'{"a": {"b": 1}, "c": [1, 2]}', b'{"a": {"b": 2}, "c": [1, 3]}')
+    [('a.b', 1, 2), ('c[]', 2, 3)]
+    >>> value_changes(b'{"a": 1}', b'{"a":1}')
+    [('(encoding)', '{"a": 1}', '{"a":1}')]
+    """
+    if old is None or new is None:
+        return [("", ABSENT if old is None else read_back(old), ABSENT if new is None else read_back(new))]
+    changes: dict[str, Change] = {}
+    for one in _differences(old, new):
+        path = _PLACE.sub("[]", one.path).removeprefix(".")
+        changes.setdefault(path, (path, one.expected, one.actual))
+    return list(changes.values()) or [(ENCODING, _shown(old), _shown(new))]
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def _differences(old: bytes, new: bytes) -> Iterator[Difference]:
+    """What is not the same in two values; of objects only the fields are read whose texts are not the same."""
+    try:
+        before, after = _fields(old), _fields(new)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        yield from compared("", read_back(old), read_back(new), exact=True)
+        return
+    for name in dict.fromkeys((*before, *after)):
+        one, other = before.get(name), after.get(name)
+        if one != other:
+            yield from compared(f".{name}", _read(one), _read(other), exact=True)
+
+
+def _read(raw: msgspec.Raw | None) -> Any:
+    return ABSENT if raw is None else read_back(bytes(raw))
+
+
+def _shown(raw: bytes) -> Any:
+    text = text_of(raw)
+    return raw if text is None else text
+
+
+def header_changes(delivered: Delivered) -> Iterator[tuple[int, list[Change]]]:
+    """The places in the rows at which headers are not the same, by name; the values of one name in their order."""
+    old, new = delivered.column("headers")
+    for at in _other_lists(old, new).tolist():
+        before, after = _by_name(old[at].as_py()), _by_name(new[at].as_py())
+        changes = [
+            (name, _one_or_all(before.get(name)), _one_or_all(after.get(name)))
+            for name in dict.fromkeys((*before, *after))
+            if before.get(name) != after.get(name)
+        ]
+        if changes:
+            yield at, changes
+
+
+def _other_lists(old: Any, new: Any) -> Rows:
+    """The places at which two columns of headers are not the same."""
+    if old.equals(new):
+        return np.zeros(0, np.int64)
+    sizes = [pc.fill_null(pc.list_value_length(side), 0).to_numpy(zero_copy_only=False) for side in (old, new)]
+    other = sizes[0] != sizes[1]
+    same = pa.array(np.flatnonzero(~other))
+    lists = old.take(same), new.take(same)
+    pairs = [pc.list_flatten(side) for side in lists]
+    owners = same.to_numpy()[pc.list_parent_indices(lists[0]).to_numpy()]
+    for part in (0, 1):
+        one, two = (pc.struct_field(side, [part]) for side in pairs)
+        unlike = pc.or_(pc.fill_null(pc.not_equal(one, two), False), pc.xor(pc.is_null(one), pc.is_null(two)))
+        other[owners[unlike.to_numpy(zero_copy_only=False)]] = True
+    return np.flatnonzero(other)
+
+
+def _by_name(pairs: list[dict[str, Any]] | None) -> dict[str, list[bytes | None]]:
+    by_name: dict[str, list[bytes | None]] = {}
+    for pair in pairs or ():
+        by_name.setdefault(pair["key"], []).append(pair["value"])
+    return by_name
+
+
+def _one_or_all(values: list[bytes | None] | None) -> Any:
+    if values is None:
+        return ABSENT
+    texts = [None if raw is None else _shown(raw) for raw in values]
+    return texts[0] if len(texts) == 1 else [text if isinstance(text, str | None) else repr(text) for text in texts]

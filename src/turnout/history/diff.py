@@ -1,0 +1,276 @@
+"""Two versions of a route over the same records: what becomes of each with the one, and what with the other."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.engine import Program
+from turnout.engine.trace import Trace
+from turnout.history.changes import Change, Delivered, header_changes, value_changes
+from turnout.history.comparison import ABSENT
+from turnout.history.differences import Cost, Differences
+from turnout.history.ended import Ends, EndWatch
+from turnout.history.ending import read_back
+from turnout.history.examples import Example, Examples, Places, text_of
+from turnout.history.matrix import Matrix
+from turnout.history.moves import Changed, Sent, changed, sink_labels
+from turnout.history.tally import Tally
+from turnout.routes import Route
+from turnout.subscriptions.index import Index
+
+__all__ = ["Diff", "Traced", "compare"]
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What one version makes of a batch.
+
+    Attributes:
+        trace: of the batch.
+        watch: has watched it.
+        labels: what the version's sinks are called in addresses.
+        letters_to: the topic of its dead letters; None where it has none.
+        cost: of the batch.
+    """
+
+    trace: Trace
+    watch: EndWatch
+    labels: tuple[str, ...] = ("",)
+    letters_to: str | None = None
+    cost: Cost = field(default_factory=Cost)
+
+
+def compare(old: Traced, new: Traced, batch: Any, *, examples: int = 5) -> Differences:
+    """What two versions do otherwise with the records of a batch.
+
+    Args:
+        old: what the old version makes of it.
+        new: what the new one does.
+        batch: the records as they were read.
+        examples: how many are kept of each kind.
+    """
+    assert len(old.trace) == len(new.trace) == batch.num_rows, "both versions have the same records"
+    return _Comparison(old, new, batch, examples).differences()
+
+
+class Diff:
+    """Two versions of a route, one batch after the other; it keeps what their programs learn between batches.
+
+    Args:
+        old: the old version.
+        new: the new one.
+        examples: how many are kept of each kind.
+    """
+
+    def __init__(self, old: Route, new: Route, *, examples: int = 5) -> None:
+        old_labels, new_labels = sink_labels(old, new)
+        self._old, self._new = _Version(old, tuple(old_labels)), _Version(new, tuple(new_labels))
+        self._examples = examples
+        self._new_first = False
+
+    def of(self, batch: Any, old_index: Index | None = None, new_index: Index | None = None) -> Differences:
+        """What the versions do otherwise with a batch.
+
+        Args:
+            batch: as for `Program.run`.
+            old_index: the old version's subscriptions; None for a route without.
+            new_index: likewise of the new one.
+        """
+        # What comes first finds the records in no cache: the versions take turns, so that their costs can be compared.
+        self._new_first = not self._new_first
+        if self._new_first:
+            new = self._new.traced(batch, new_index)
+            old = self._old.traced(batch, old_index)
+        else:
+            old = self._old.traced(batch, old_index)
+            new = self._new.traced(batch, new_index)
+        return compare(old, new, batch, examples=self._examples)
+
+
+class _Version:
+    """A version's program, with a watch.
+
+    Args:
+        route: the version.
+        labels: of its sinks.
+    """
+
+    def __init__(self, route: Route, labels: tuple[str, ...]) -> None:
+        self._program = Program.of(route)
+        self._labels = labels
+        self._letters_to = None if route.dead_letter is None else route.dead_letter.topic
+
+    def traced(self, batch: Any, index: Index | None) -> Traced:
+        """What becomes of a batch, and what it costs."""
+        watch = EndWatch()
+        begun = time.thread_time_ns()
+        trace = self._program.trace(batch, index, watch)
+        cost = Cost(time.thread_time_ns() - begun)
+        return Traced(trace, watch, self._labels, self._letters_to, cost)
+
+
+class _Comparison:
+    """One batch, compared: the parts note what they find.
+
+    Args:
+        old: what the old version makes of it.
+        new: what the new one does.
+        batch: the records as they were read.
+        limit: how many examples are kept of each kind.
+    """
+
+    def __init__(self, old: Traced, new: Traced, batch: Any, limit: int) -> None:
+        self._old, self._new = old, new
+        self._places = Places(batch)
+        self._limit = limit
+        self._otherwise = np.zeros(batch.num_rows, np.bool_)
+        self._changed = np.zeros(batch.num_rows, np.bool_)
+        self._examples: dict[tuple[str, str], list[Example]] = defaultdict(list)
+
+    def differences(self) -> Differences:
+        """What there is to tell."""
+        old, new = self._old.trace, self._new.trace
+        sent = Sent.of(old, self._old.labels), Sent.of(new, self._new.labels)
+        matrix = self._endings()
+        gained, lost, moved = changed(*sent)
+        for kind, some in (("gained", gained), ("lost", lost), ("moved", moved)):
+            self._deliveries(kind, some)
+        delivered = Delivered.of((old, new), sent)
+        values, fields = self._values(delivered)
+        keys = self._keys(delivered)
+        headers, names = self._changes("header", delivered.rows, header_changes(delivered))
+        failures = self._failures()
+        return Differences(
+            records=len(old),
+            changed=int(self._changed.sum()),
+            matrix=matrix,
+            gained=len(gained),
+            lost=len(lost),
+            moved=len(moved),
+            values=values,
+            keys=keys,
+            headers=headers,
+            failures=failures,
+            fields=fields,
+            header_names=names,
+            losers=_subscriptions(lost),
+            gainers=_subscriptions(gained),
+            movers=_subscriptions(moved),
+            old_cost=self._old.cost,
+            new_cost=self._new.cost,
+            examples=Examples.of(self._limit, self._examples),
+        )
+
+    def _endings(self) -> Matrix:
+        old, new = self._old, self._new
+        matrix, self._otherwise, pairs = Matrix.of(Ends(old.trace, old.watch), Ends(new.trace, new.watch))
+        self._changed |= self._otherwise
+        rows = np.flatnonzero(self._otherwise)
+        by_pair: dict[str, list[int]] = defaultdict(list)
+        for row, (before, after) in zip(rows.tolist(), pairs, strict=True):
+            by_pair[f"{before} → {after}"].append(row)
+        for pair, some in by_pair.items():
+            for row in self._first(np.array(some, np.int64)):
+                self._show("outcome", pair, row, self._reason(old, row), self._reason(new, row))
+        return matrix
+
+    def _reason(self, version: Traced, row: int) -> Any:
+        failure = version.trace.failures.get(row)
+        return ABSENT if failure is None else f"{failure.stage}: {failure.message}"
+
+    def _deliveries(self, kind: str, some: Changed) -> None:
+        self._changed[some.rows] = True
+        for at in self._places.first(some.rows, self._limit):
+            row, whose = int(some.rows[at]), some.subscriptions[at]
+            self._show(kind, "", row, _delivery(whose, some.old[at]), _delivery(whose, some.new[at]))
+
+    def _values(self, delivered: Delivered) -> tuple[int, Tally]:
+        places = delivered.other("value")
+        old, new = (side.take(places).to_pylist() for side in delivered.column("value"))
+        found = (
+            (at, value_changes(*pair)) for at, pair in zip(places.tolist(), zip(old, new, strict=True), strict=True)
+        )
+        return self._changes("value", delivered.rows, found)
+
+    def _keys(self, delivered: Delivered) -> int:
+        places = delivered.other("key")
+        rows = delivered.rows[places]
+        self._changed[rows] = True
+        old, new = delivered.column("key")
+        for at in self._places.first(rows, self._limit):
+            place = int(places[at])
+            self._show("key", "", int(rows[at]), _content(old[place].as_py()), _content(new[place].as_py()))
+        return len(places)
+
+    def _changes(self, kind: str, rows: Rows, found: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
+        """Note changes by name; how many records have some, and each name how often."""
+        by_name: dict[str, list[tuple[int, Any, Any]]] = defaultdict(list)
+        counts: dict[str, int] = defaultdict(int)
+        number = 0
+        for at, changes in found:
+            number += 1
+            row = int(rows[at])
+            self._changed[row] = True
+            for name, old, new in changes:
+                counts[name] += 1
+                by_name[name].append((row, old, new))
+        for name, some in by_name.items():
+            for at in self._places.first(np.array([row for row, _, _ in some], np.int64), self._limit):
+                self._show(kind, name, *some[at])
+        return number, Tally() + Tally(counts)
+
+    def _failures(self) -> int:
+        """Note records that fail with both in another way, or that end alike and have failed deliveries with one."""
+        old, new = self._old, self._new
+        elsewhere = old.letters_to != new.letters_to
+        both = old.trace.failures.keys() & new.trace.failures.keys()
+        failed = {row for row in both if elsewhere or self._reason(old, row) != self._reason(new, row)}
+        one = old.trace.failures.keys() ^ new.trace.failures.keys()
+        more = np.flatnonzero(_letters(old.trace) != _letters(new.trace)).tolist()
+        failed.update(row for row in (*one, *more) if not self._otherwise[row])
+        rows = sorted(failed)
+        self._changed[rows] = True
+        for row in self._first(np.array(rows, np.int64)):
+            before, after = (_letter(one, self._reason(one, row), to=elsewhere) for one in (old, new))
+            self._show("failure", "", row, before, after)
+        return len(rows)
+
+    def _first(self, rows: Rows) -> Iterator[int]:
+        return (int(rows[at]) for at in self._places.first(rows, self._limit))
+
+    def _show(self, kind: str, what: str, row: int, old: Any, new: Any) -> None:
+        example = Example(self._places.of(row), self._places.topic(row), text_of(old), text_of(new))
+        self._examples[kind, what].append(example)
+
+
+def _delivery(subscription: str | None, address: str | None) -> Any:
+    if address is None:
+        return ABSENT
+    return {"to": address} if subscription is None else {"subscription": subscription, "to": address}
+
+
+def _content(raw: bytes | None) -> Any:
+    return ABSENT if raw is None else read_back(raw)
+
+
+def _letters(trace: Trace) -> Rows:
+    """By row the number of dead letters: one for a record that fails, one for each delivery that nobody can take."""
+    letters: Rows = np.bincount(trace.rows[len(trace.rows) - trace.letters :], minlength=len(trace))
+    return letters
+
+
+def _letter(version: Traced, reason: Any, *, to: bool) -> Any:
+    return {"reason": reason, "to": version.letters_to} if to else reason
+
+
+def _subscriptions(some: Changed) -> Tally:
+    return Tally.of(one for one in some.subscriptions if one is not None)

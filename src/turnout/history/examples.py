@@ -1,0 +1,142 @@
+"""Examples of differences: of each kind the first few by sequence, however the records were split among tasks."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.history.comparison import ABSENT
+from turnout.history.shown import plain
+
+__all__ = ["Example", "Examples", "Place", "Places", "text_of"]
+
+_LONGEST = 300
+"""How many characters of a value are shown."""
+
+Rows = NDArray[np.int64]
+
+
+class Place(NamedTuple):
+    """Where a record is stored; places sort by sequence.
+
+    Attributes:
+        offset: the sequence in a stream, or the offset in a partition; -1 where it is not known.
+        stream: the stream, or Kafka's topic.
+        partition: 0 for streams.
+    """
+
+    offset: int
+    stream: str
+    partition: int
+
+
+class Example(NamedTuple):
+    """One record that shows a difference.
+
+    Attributes:
+        place: where it is stored.
+        topic: under which it came.
+        old: the old version's side, as text; None for nothing.
+        new: likewise.
+    """
+
+    place: Place
+    topic: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Examples by what they show.
+
+    Attributes:
+        limit: how many of each kind are kept.
+        by_kind: (kind, what of it: a field, a header …) → the first by sequence.
+    """
+
+    limit: int = 5
+    by_kind: Mapping[tuple[str, str], tuple[Example, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, limit: int, by_kind: Mapping[tuple[str, str], Sequence[Example]]) -> Examples:
+        """The first of these."""
+        return cls(limit, {kind: _first(some, limit) for kind, some in by_kind.items()})
+
+    def __add__(self, others: Examples) -> Examples:
+        limit = max(self.limit, others.limit)
+        together = dict(self.by_kind)
+        for kind, examples in others.by_kind.items():
+            before = together.get(kind)
+            together[kind] = examples if before is None else _first((*before, *examples), limit)
+        return Examples(limit, together)
+
+
+def _first(examples: Sequence[Example], limit: int) -> tuple[Example, ...]:
+    return tuple(heapq.nsmallest(limit, examples, key=_order))
+
+
+def _order(example: Example) -> tuple[Place, str, str]:
+    return example.place, example.old or "", example.new or ""
+
+
+class Places:
+    """Where the records of a batch are stored; columns are looked at where a record has something to show.
+
+    Args:
+        batch: as it was read.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        names = batch.schema.names
+        self._batch = batch
+        self._named = "stream" if "stream" in names else "topic"
+        self._offsets = _numbers(batch, "offset", -1)
+        self._partitions = _numbers(batch, "partition", 0)
+        self._columns: dict[str, list[str | None]] = {}
+
+    def of(self, row: int) -> Place:
+        """The place of one record."""
+        return Place(int(self._offsets[row]), self._texts(self._named)[row] or "", int(self._partitions[row]))
+
+    def topic(self, row: int) -> str:
+        """The topic that one record came under."""
+        return self._texts("topic")[row] or ""
+
+    def _texts(self, name: str) -> list[str | None]:
+        texts = self._columns.get(name)
+        if texts is None:
+            texts = self._columns[name] = self._batch.column(name).to_pylist()
+        return texts
+
+    def first(self, rows: Rows, limit: int) -> list[int]:
+        """The places in *rows* of so many as are the first by sequence; those of one record stay in their order."""
+        if len(rows) <= limit or not limit:
+            return list(range(len(rows)))[:limit]
+        offsets = self._offsets[rows]
+        # All that share the last offset are looked at: records of several topics may have it.
+        near = np.flatnonzero(offsets <= np.partition(offsets, limit - 1)[limit - 1]).tolist()
+        return sorted(near, key=lambda at: (self.of(int(rows[at])), at))[:limit]
+
+
+def _numbers(batch: Any, name: str, unknown: int) -> Rows:
+    if name not in batch.schema.names:
+        return np.full(batch.num_rows, unknown, np.int64)
+    column = batch.column(name).cast(pa.int64())
+    numbers: Rows = column.fill_null(unknown).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def text_of(value: Any) -> str | None:
+    """A value as JSON, not endlessly long; None for what is not there."""
+    if value is ABSENT:
+        return None
+    text = json.dumps(plain(value), ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

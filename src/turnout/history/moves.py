@@ -1,0 +1,192 @@
+"""Deliveries of two versions side by side: which are gained, which are lost, and which go elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.engine.trace import Outcome, Trace
+from turnout.routes import Route
+
+__all__ = ["Changed", "Sent", "changed", "sink_labels"]
+
+Rows = NDArray[np.int64]
+
+
+def sink_labels(old: Route, new: Route) -> tuple[list[str], list[str]]:
+    """What the sinks of two versions are called in addresses.
+
+    Where one of them has a single sink, the first sinks of both are taken for the same.
+    """
+    both = list(old.sinks), list(new.sinks)
+    if min(map(len, both)) == 1:
+        return ["", *both[0][1:]], ["", *both[1][1:]]
+    return both
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The deliveries of a batch; dead letters are none, and neither is what a run would not come to send.
+
+    Attributes:
+        places: of the messages in the trace.
+        rows: of their records.
+        subscriptions: their ids; null for a record under its own topic.
+        addresses: the topics, with the sink's label before them where it has one.
+    """
+
+    places: Rows
+    rows: Rows
+    subscriptions: Any
+    addresses: Any
+
+    @classmethod
+    def of(cls, trace: Trace, labels: Sequence[str]) -> Sent:
+        """Those of a trace."""
+        count = len(trace.rows) - trace.letters
+        places, rows = np.arange(count), trace.rows[:count]
+        messages = trace.messages
+        whose, where = trace.subscriptions.slice(0, count), messages.topics.slice(0, count)
+        if len(labels) > 1 or labels[0]:
+            leads = pa.array([f"{label}:" if label else "" for label in labels], pa.string())
+            where = pc.binary_join_element_wise(leads.take(pa.array(messages.sinks[:count])), where, "")
+        stopped = trace.outcomes == Outcome.STOPPED
+        if not stopped.any():
+            return cls(places, rows, whose, where)
+        places = np.flatnonzero(~stopped[rows])
+        kept = pa.array(places)
+        return cls(places, rows[places], whose.take(kept), where.take(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Deliveries that only one version makes, sorted by record, subscription and address.
+
+    Attributes:
+        rows: of their records.
+        subscriptions: their ids; None for a record under its own topic.
+        old: the address with the old version; None where it is gained.
+        new: the address with the new one; None where it is lost.
+    """
+
+    rows: Rows
+    subscriptions: Sequence[str | None]
+    old: Sequence[str | None]
+    new: Sequence[str | None]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def changed(old: Sent, new: Sent) -> tuple[Changed, Changed, Changed]:
+    """The deliveries that are gained, lost and moved.
+
+    A delivery has moved where the same subscription, or the same record under its own topic, has another address.
+    """
+    whose, where = _Texts.of(old.subscriptions, new.subscriptions), _Texts.of(old.addresses, new.addresses)
+    if _same(old, new, whose, where):
+        return _NOTHING, _NOTHING, _NOTHING
+    book = _Book(whose.sorted(), where.sorted())
+    before, after = book.keys(old, 0), book.keys(new, len(old.rows))
+    lost, gained = _without(before, after), _without(after, before)
+    lost_moved, gained_moved = _paired(book.owners(lost), book.owners(gained))
+    moved = book.changed(lost[lost_moved], gained[gained_moved])
+    lost, gained = np.delete(lost, lost_moved), np.delete(gained, gained_moved)
+    return book.changed(None, gained), book.changed(lost, None), moved
+
+
+def _without(keys: Rows, others: Rows) -> Rows:
+    """The keys that are not among the others, as often as they are more; sorted."""
+    known, counts = np.unique(keys, return_counts=True)
+    theirs, their_counts = np.unique(others, return_counts=True)
+    at = np.searchsorted(theirs, known)
+    there = at < len(theirs)
+    there[there] = theirs[at[there]] == known[there]
+    counts[there] -= their_counts[at[there]]
+    return np.repeat(known, np.maximum(counts, 0))
+
+
+def _paired(lost: Rows, gained: Rows) -> tuple[Rows, Rows]:
+    """Places of what the same owners have lost and gained: the first with the first, and so on."""
+    ranks = _ranks(lost), _ranks(gained)
+    most = max((int(rank.max()) for rank in ranks if len(rank)), default=0) + 1
+    _, one, other = np.intersect1d(
+        lost * most + ranks[0], gained * most + ranks[1], assume_unique=True, return_indices=True
+    )
+    return one, other
+
+
+def _ranks(owners: Rows) -> Rows:
+    """Of sorted numbers, the how-manieth each is of its like."""
+    return np.arange(len(owners)) - np.searchsorted(owners, owners)
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Texts of both versions, the old one's first, as numbers of those that are different."""
+
+    known: Sequence[str | None]
+    codes: Rows
+
+    @classmethod
+    def of(cls, old: Any, new: Any) -> _Texts:
+        encoded = pa.concat_arrays([old, new]).dictionary_encode(null_encoding="encode")
+        return cls(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
+
+    def sorted(self) -> _Texts:
+        """The same with numbers in the order of the texts, null first: whatever else a batch holds."""
+        order = sorted(range(len(self.known)), key=lambda at: (self.known[at] is not None, self.known[at] or ""))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        return _Texts([self.known[at] for at in order], ranks[self.codes])
+
+
+def _same(old: Sent, new: Sent, whose: _Texts, where: _Texts) -> bool:
+    """Whether the versions make the same deliveries in the same order, which is what they mostly do."""
+    count = len(old.rows)
+    return (
+        count == len(new.rows)
+        and bool((old.rows == new.rows).all())
+        and bool((whose.codes[:count] == whose.codes[count:]).all())
+        and bool((where.codes[:count] == where.codes[count:]).all())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """Gives deliveries numbers that are equal where they are, and in the order of record, subscription and address."""
+
+    whose: _Texts
+    where: _Texts
+
+    def keys(self, sent: Sent, first: int) -> Rows:
+        """The numbers of a version's deliveries, which are the *first* and further ones of both."""
+        some = slice(first, first + len(sent.rows))
+        owners = sent.rows * len(self.whose.known) + self.whose.codes[some]
+        return owners * len(self.where.known) + self.where.codes[some]
+
+    def owners(self, keys: Rows) -> Rows:
+        """Record and subscription, as one number."""
+        return keys // len(self.where.known)
+
+    def changed(self, old: Rows | None, new: Rows | None) -> Changed:
+        """What the numbers stand for."""
+        keys = old if old is not None else new
+        assert keys is not None, "one side has the deliveries"
+        rows, subscriptions = np.divmod(self.owners(keys), len(self.whose.known))
+        whose = [self.whose.known[at] for at in subscriptions.tolist()]
+        return Changed(rows, whose, self._addresses(old, keys), self._addresses(new, keys))
+
+    def _addresses(self, side: Rows | None, keys: Rows) -> Sequence[str | None]:
+        if side is None:
+            return [None] * len(keys)
+        return [self.where.known[at] for at in (side % len(self.where.known)).tolist()]
+
+
+_NOTHING = Changed(np.zeros(0, np.int64), (), (), ())

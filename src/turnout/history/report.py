@@ -1,0 +1,174 @@
+"""What two versions do otherwise, as lines for people and as plain values for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from turnout.history.differences import Differences
+from turnout.history.examples import Example, Place
+from turnout.history.tally import Tally
+
+__all__ = ["TITLES", "Report", "place_text", "report_json", "report_lines"]
+
+TITLES: Final = {
+    "outcome": "end otherwise",
+    "lost": "deliveries lost",
+    "gained": "deliveries gained",
+    "moved": "deliveries moved",
+    "value": "values changed",
+    "key": "keys changed",
+    "header": "headers changed",
+    "failure": "fail otherwise",
+}
+"""What each kind of example is called, in the order in which people look at them."""
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A comparison with what is to be said of it.
+
+    Attributes:
+        old: what the old version is called.
+        new: likewise.
+        range: the records that were read, as a person says it.
+        differences: what was found.
+        seconds: how long it took, reading included.
+    """
+
+    old: str
+    new: str
+    range: str
+    differences: Differences
+    seconds: float
+
+
+def place_text(place: Place) -> str:
+    """A place as people write it: ``FLIGHTS:17``, and with a partition other than 0 ``flights[3]:17``.
+
+    >>> place_text(Place(17, "FLIGHTS", 0)), place_text(Place(17, "flights", 3)), place_text(Place(-1, "flights", 0))
+    ('FLIGHTS:17', 'flights[3]:17', 'flights')
+    """
+    partition = f"[{place.partition}]" if place.partition else ""
+    return f"{place.stream}{partition}" + (f":{place.offset}" if place.offset >= 0 else "")
+
+
+# Lines
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """The report for a terminal."""
+    found = report.differences
+    yield f"old  {report.old}"
+    yield f"new  {report.new}"
+    yield f"{found.records:,} {'record' if found.records == 1 else 'records'} compared ({report.range})"
+    if found.empty:
+        yield "no differences"
+    else:
+        yield f"{found.changed:,} of them with differences"
+        yield from _matrix(found)
+        yield from _numbers(found)
+        yield from _examples(found)
+    old, new = found.old_cost.per_record(found.records), found.new_cost.per_record(found.records)
+    yield f"cost: old {old:.1f} µs, new {new:.1f} µs of a processor's time for each record"
+
+
+def _matrix(found: Differences) -> Iterator[str]:
+    changes = found.matrix.changes
+    for old, new, number in changes[:_SHOWN]:
+        yield f"    {old} → {new}: {number:,}"
+    if len(changes) > _SHOWN:
+        yield f"    and {len(changes) - _SHOWN:,} more pairs; --json has them all"
+
+
+def _numbers(found: Differences) -> Iterator[str]:
+    numbers = (
+        ("lost", found.lost, found.losers),
+        ("gained", found.gained, found.gainers),
+        ("moved", found.moved, found.movers),
+        ("value", found.values, found.fields),
+        ("key", found.keys, Tally()),
+        ("header", found.headers, found.header_names),
+        ("failure", found.failures, Tally()),
+    )
+    for kind, number, names in numbers:
+        if number:
+            yield f"{TITLES[kind]}: {number:,}{_named(names)}"
+
+
+def _named(names: Tally) -> str:
+    largest = names.largest
+    if not largest:
+        return ""
+    told = ", ".join(f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN])
+    return f" ({told}{', …' if len(largest) > _SHOWN else ''})"
+
+
+def _examples(found: Differences) -> Iterator[str]:
+    by_kind = sorted(found.examples.by_kind.items(), key=_order)
+    if by_kind:
+        yield "examples, the first by sequence:"
+    for (kind, what), examples in by_kind[:_SHOWN]:
+        yield f"  {TITLES[kind]}{f', {what}' if what else ''}"
+        yield from (f"    {_line(example)}" for example in examples)
+    if len(by_kind) > _SHOWN:
+        yield f"  and of {len(by_kind) - _SHOWN:,} more kinds; --json has them all"
+
+
+def _order(one: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+    (kind, what), _ = one
+    return tuple(TITLES).index(kind), what
+
+
+def _line(example: Example) -> str:
+    """An example in one line."""
+    place = f"{place_text(example.place)} {example.topic}"
+    if example.old is None and example.new is None:
+        return place
+    return f"{place}: {_side(example.old)} → {_side(example.new)}"
+
+
+def _side(text: str | None) -> str:
+    return "nothing" if text is None else text
+
+
+# JSON
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The report as ``--json`` prints it."""
+    found = report.differences
+    return {
+        "old": report.old,
+        "new": report.new,
+        "range": report.range,
+        "totals": {name: round(number, 3) for name, number in found.totals.items()},
+        "matrix": [
+            {"old": old._asdict(), "new": new._asdict(), "records": number}
+            for (old, new), number in sorted(found.matrix.counts.items())
+        ],
+        "fields": _counted(found.fields),
+        "headers": _counted(found.header_names),
+        "subscriptions": {
+            "lost": _counted(found.losers),
+            "gained": _counted(found.gainers),
+            "moved": _counted(found.movers),
+        },
+        "examples": [
+            {"kind": kind, "what": what, **example.place._asdict(), "topic": example.topic, **_sides(example)}
+            for (kind, what), examples in sorted(found.examples.by_kind.items(), key=_order)
+            for example in examples
+        ],
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _sides(example: Example) -> Mapping[str, str | None]:
+    return {"old": example.old, "new": example.new}
+
+
+def _counted(names: Tally) -> dict[str, int]:
+    return dict(names.largest)

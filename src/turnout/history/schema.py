@@ -1,0 +1,62 @@
+"""Tests of a route as JSON Schema (draft 2020-12), for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnout.engine.given import PARTS
+from turnout.history.document import SuiteDocument
+from turnout.history.suite import STORE
+from turnout.routes.json_schema import DIALECT, model_schema
+
+__all__ = ["suite_schema", "test_file_schema"]
+
+_TEXT = {"type": ["string", "null"]}
+_PARTS: dict[str, dict[str, Any]] = {
+    "topic": {"type": "string", "description": "the subject, or the topic"},
+    "partition": {"type": "integer", "default": 0, "description": "of Kafka"},
+    "offset": {"type": "integer", "default": 0, "description": "or the sequence; weighted mappings draw by it"},
+    "key": {"description": "a text stands for its bytes, anything else for its JSON"},
+    "keyBase64": {**_TEXT, "description": "a key that is no text"},
+    "value": {"description": "a text stands for its bytes, anything else for its JSON"},
+    "valueBase64": {**_TEXT, "description": "a value that is no text"},
+    "headers": {"type": ["object", "array", "null"], "description": "name: text, or a list of texts"},
+    "timestamp": {"type": ["string", "integer", "null"], "description": "ISO 8601, or milliseconds since 1970"},
+    "stream": {**_TEXT, "description": "the JetStream stream that it is from"},
+}
+
+
+def test_file_schema() -> dict[str, Any]:
+    """The schema of ``NAME.test.yaml``."""
+    suite = suite_schema()
+    definitions = suite.pop("$defs")
+    return {"$schema": DIALECT, "title": "Tests of a route of turnout", **suite, "$defs": definitions}
+
+
+def suite_schema() -> dict[str, Any]:
+    """The tests of one file, or those under ``tests`` in a route: a block, or just a list of cases."""
+    suite = model_schema(SuiteDocument)
+    definitions = suite.pop("$defs")
+    subscriptions = suite["properties"]["subscriptions"]
+    subscriptions["anyOf"].append({"const": STORE, "description": "those of the route's store"})
+    definitions["CasePart"]["properties"]["record"] = _record()
+    exact = definitions["ExpectPart"]["properties"]["exact"]
+    description = exact.pop("description")
+    definitions["ExpectPart"]["properties"]["exact"] = {
+        "description": description,
+        "anyOf": [{"type": "boolean"}, exact],
+    }
+    delivery = definitions["DeliveryPart"]
+    definitions["DeliveryPart"] = {"anyOf": [delivery, {"type": "string", "description": "a destination"}]}
+    cases = {"type": "array", "items": {"$ref": "#/$defs/CasePart"}}
+    return {"anyOf": [{"$ref": "#/$defs/Suite"}, cases], "$defs": {**definitions, "Suite": suite}}
+
+
+def _record() -> dict[str, Any]:
+    return {
+        "description": "what comes in",
+        "type": "object",
+        "required": ["topic"],
+        "properties": {part: _PARTS[part] for part in PARTS},
+        "additionalProperties": False,
+    }

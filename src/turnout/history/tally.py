@@ -1,0 +1,47 @@
+"""Counts by name, for names that nobody can foresee: of so many the rest are counted together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["MOST", "OTHERS", "Tally"]
+
+MOST: Final = 1000
+"""How many different names are counted apart. A value may use the ids of people as names of fields."""
+
+OTHERS: Final = "(others)"
+"""What the counts of all further names go under."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How often each name occurred."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Tally:
+        """How often each of these occurs."""
+        return cls() + _counted(names)
+
+    def __add__(self, others: Tally) -> Tally:
+        counts = dict(self.counts)
+        # In the order of names, so that the same tallies give the same sum.
+        for name, number in sorted(others.counts.items()):
+            key = name if name in counts or len(counts) < MOST else OTHERS
+            counts[key] = counts.get(key, 0) + number
+        return Tally(counts)
+
+    @property
+    def largest(self) -> list[tuple[str, int]]:
+        """Names and counts, most first."""
+        return sorted(self.counts.items(), key=lambda one: (-one[1], one[0]))
+
+
+def _counted(names: Iterable[str]) -> Tally:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return Tally(counts)

@@ -1,0 +1,101 @@
+"""What a route's subscriptions did in a range of records: who was never matched, and who alone causes a delivery."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from turnout.engine import Program
+from turnout.engine.metadata import texts_of
+from turnout.engine.trace import Watch
+from turnout.records import Batch
+from turnout.subscriptions.analysis import AnchorTraffic, Loss, Traffic
+from turnout.subscriptions.index import Column, Index, Matches
+
+__all__ = ["traffic_of"]
+
+
+def traffic_of(
+    program: Program, batches: Iterable[Any], index: Index, ids: Iterable[str], anchors: AnchorTraffic
+) -> Traffic:
+    """Take records through a route as far as to be matched, and count; nothing is sent.
+
+    Args:
+        program: the route's.
+        batches: record batches as a source gives them.
+        index: the subscriptions.
+        ids: of all of them.
+        anchors: is told what was looked up, and what of it matched.
+    """
+    watch = _Matched(program, index, anchors)
+    for batch in batches:
+        program.trace(batch, index, watch)
+    never = sorted(id_ for id_ in ids if id_ not in watch.fired)
+    return Traffic(watch.records, sum(watch.fired.values()), tuple(never), watch.losses())
+
+
+class _Matched(Watch):
+    """Counts matches and deliveries of each batch.
+
+    Attributes:
+        records: how many were matched.
+        fired: subscription → the records that it wanted.
+    """
+
+    def __init__(self, program: Program, index: Index, anchors: AnchorTraffic) -> None:
+        self._program = program
+        self._index = index
+        self._anchors = anchors
+        self.records = 0
+        self.fired: Counter[str] = Counter()
+        self._only: Counter[tuple[str, str]] = Counter()
+        self._deliveries: Counter[tuple[str, str]] = Counter()
+
+    def mapped(self, records: Batch) -> None:
+        """Match what is about to be matched, and count who wants it."""
+        rows = records.alive
+        kept = [place for place, row in enumerate(rows.tolist()) if records.topics[row] is not None]
+        rows = rows[np.array(kept, np.intp)]
+        columns = self._program.metadata.columns(records, rows, self._index.keys)
+        self.records += len(rows)
+        self._anchors.add({key: _texts(column) for key, column in columns.items()}, len(rows))
+        matches = self._index.match(columns, len(rows))
+        self._count_matches(matches, columns)
+        self._count_deliveries(matches)
+
+    def _count_matches(self, matches: Matches, columns: Mapping[str, Column]) -> None:
+        ids = self._index.subscription_ids(matches.subscriptions).to_pylist()
+        self.fired.update(ids)
+        row, message = -1, dict[str, str]()
+        for place, id_ in zip(matches.rows.tolist(), ids, strict=True):
+            if place != row:
+                row, message = place, texts_of(columns, place)
+            self._anchors.match(id_, message)
+
+    def _count_deliveries(self, matches: Matches) -> None:
+        """Count who causes what; two that send a record to one destination do not cause it alone."""
+        sent = self._index.deliveries(matches)
+        whose = self._index.subscription_ids(sent.subscriptions).to_pylist()
+        where = self._index.destinations(sent.destinations).to_pylist()
+        # One subscription may name a destination twice.
+        causes = sorted(set(zip(sent.rows.tolist(), where, whose, strict=True)))
+        shared = Counter((row, destination) for row, destination, _ in causes)
+        for row, destination, id_ in causes:
+            self._deliveries[id_, destination] += 1
+            if shared[row, destination] == 1:
+                self._only[id_, destination] += 1
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Who would lose what, the most first."""
+        counted = ((id_, destination, only, self._deliveries[id_, destination])
+                   for (id_, destination), only in self._only.items())  # fmt: skip
+        return tuple(Loss(*one) for one in sorted(counted, key=lambda one: (-one[2], one[0], one[1])))
+
+
+def _texts(column: Column) -> Sequence[str | None]:
+    if column.text is None:
+        return column.values
+    return [None if value is None else column.text(value) for value in column.values]

@@ -1,0 +1,178 @@
+"""Versions of a route file: as it lies in its folder, and as it was at a revision of git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from turnout.errors import ConfigError, Mistake, RouteError
+from turnout.routes import Route
+from turnout.subscriptions import open_store
+from turnout.subscriptions.address import resolved
+from turnout.subscriptions.lines import import_lines
+
+__all__ = ["Version", "load_version", "load_versions", "snapshot_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a route.
+
+    Attributes:
+        name: what it is called.
+        route: the route.
+    """
+
+    name: str
+    route: Route
+
+    def with_subscriptions(self, store: str) -> Version:
+        """The same with the subscriptions of another store.
+
+        Raises:
+            ConfigError: the route has no subscriptions.
+        """
+        part = self.route.subscriptions
+        if part is None:
+            raise ConfigError([Mistake(self.name, "the route has no subscriptions, so there are none to exchange")])
+        return replace(self, route=replace(self.route, subscriptions=part.model_copy(update={"store": store})))
+
+
+def load_versions(written: Sequence[str], revisions: str | None, resources: ExitStack) -> tuple[Version, Version]:
+    """The old version and the new one, as the command line names them.
+
+    Args:
+        written: one or two versions, see `load_version`; one is both.
+        revisions: ``REV1..REV2``, two revisions of the one file that is *written*; an empty one is HEAD.
+        resources: removes at its end what was taken out of git.
+
+    Raises:
+        ConfigError: a revision, or a file in it, does not exist; or there are too many versions.
+        RouteError: a version is no route.
+        FileNotFoundError: a file does not exist.
+    """
+    if revisions is not None:
+        before, dots, after = revisions.partition("..")
+        if not dots or len(written) != 1:
+            raise ConfigError([Mistake("--git", f"expected REV1..REV2 and one file, found {revisions!r}")])
+        file = Path(written[0])
+        old, new = (_of_revision(one or "HEAD", file.name, file.parent, resources) for one in (before, after))
+        return old, new
+    if not 1 <= len(written) <= 2:
+        raise ConfigError([Mistake("versions", f"expected an old and a new one, found {len(written)}")])
+    versions = [load_version(one, resources) for one in written]
+    return versions[0], versions[-1]
+
+
+def load_version(written: str, resources: ExitStack) -> Version:
+    """A version by its name: a file, or ``REV:path`` as git writes it, from the top of the repository or with ``./``.
+
+    Raises:
+        ConfigError: the revision, or the file in it, does not exist.
+        RouteError: the version is no route.
+        FileNotFoundError: the file does not exist.
+    """
+    revision, colon, path = written.partition(":")
+    if not colon or Path(written).exists():
+        return _settled(written, Route.load(written))
+    here = path.startswith(("./", "../"))
+    return _of_revision(revision, path, Path() if here else _top(Path()), resources)
+
+
+def snapshot_store(given: str, resources: ExitStack) -> str:
+    """The URL of a store with the subscriptions that are meant.
+
+    Args:
+        given: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
+        resources: removes at its end what was made of the lines.
+
+    Raises:
+        SubscriptionInvalidError: a line cannot be read.
+        FileNotFoundError: the file does not exist.
+    """
+    if "://" in given:
+        return resolved(given)
+    folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-subscriptions-")))
+    url = f"sqlite:///{quote(str(folder / 'subscriptions.db'))}"
+    # The file goes with the folder: nobody needs it to survive a power loss.
+    store = open_store(f"{url}?synchronous=off")
+    try:
+        with Path(given).open("rb") as lines:
+            import_lines(store, lines)
+    finally:
+        store.close()
+    return url
+
+
+def _settled(name: str, route: Route) -> Version:
+    """A version whose store is named by the file that it is, however it was reached."""
+    version = Version(name, route)
+    return version if route.subscriptions is None else version.with_subscriptions(resolved(route.subscriptions.store))
+
+
+def _of_revision(revision: str, path: str, folder: Path, resources: ExitStack) -> Version:
+    """A route file as it was, among the files of its revision.
+
+    What the revision does not have beside it, as a store of subscriptions or a certificate, is there as it is now.
+    """
+    top = _top(folder)
+    whole = folder.resolve() / path
+    place = Path(os.path.relpath(whole, top))
+    if place.parts[:1] == ("..",):
+        raise ConfigError([Mistake(f"{revision}:{path}", f"lies outside of the repository {top}")])
+    name = f"{revision}:{place.as_posix()}"
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if not commit:
+        raise ConfigError([Mistake(name, f"git knows no revision {revision!r}")])
+    tree = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-version-")))
+    _check_out(top, commit, tree)
+    file = tree / place
+    if not file.is_file():
+        raise ConfigError([Mistake(name, "the revision has no such file")])
+    _link_missing(top / place.parent, file.parent)
+    try:
+        return _settled(name, Route.load(file))
+    except RouteError as wrong:
+        raise RouteError(wrong.mistakes, what=f"{name} cannot be used") from wrong
+
+
+def _top(folder: Path) -> Path:
+    """The top of the repository that a folder lies in."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    if not top:
+        raise ConfigError([Mistake(str(folder), "is in no repository of git")])
+    return Path(top).resolve()
+
+
+def _check_out(top: Path, commit: str, tree: Path) -> None:
+    """Write the files of a commit into a folder; the repository, its index included, stays as it is."""
+    index = {"GIT_INDEX_FILE": str(tree / ".index")}
+    for arguments in (("read-tree", commit), ("checkout-index", "--all", f"--prefix={tree}/")):
+        if _git(top, *arguments, **index) is None:
+            raise ConfigError([Mistake("git", f"cannot check {commit} out of {top}")])
+
+
+def _link_missing(now: Path, then: Path) -> None:
+    if not now.is_dir():
+        return
+    for entry in now.iterdir():
+        if entry.name != ".git" and not os.path.lexists(then / entry.name):
+            (then / entry.name).symlink_to(entry)
+
+
+def _git(folder: Path, *arguments: str, **environment: str) -> str | None:
+    """What git says; None where it fails."""
+    git = shutil.which("git")
+    if git is None:
+        raise ConfigError([Mistake("git", "is not installed, or not on PATH")])
+    done = subprocess.run(
+        [git, *arguments], cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,214 @@
+"""A connector of Kafka Connect as a route: its topics, converters, transforms, predicates and what failures do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnout.codecs import Format, converters_of
+from turnout.routes.connector import Connector
+from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
+from turnout.routes.drafts.ends import SINK, named_after
+from turnout.routes.drafts.stages import stage_of
+from turnout.secrets import is_secret
+from turnout.transforms.policy import OPTIONS as POLICY
+from turnout.transforms.properties import read_properties
+
+__all__ = ["draft_of_connector"]
+
+_KAFKA = {"format": "kafka", "servers": "${KAFKA_SERVERS:-localhost:9092}"}
+_ERRORS = {
+    "errors.tolerance": "tolerance",
+    "errors.log.enable": "log",
+    "errors.log.include.messages": "logMessages",
+    "errors.predicates": "predicates",
+}
+_LETTER = {
+    "errors.deadletterqueue.topic.name": "topic",
+    "errors.deadletterqueue.context.headers.enable": "contextHeaders",
+}
+_REASONS = {
+    "connector.class": "turnout reads and writes NATS, Kafka and files: --from and --to say where",
+    "tasks.max": "Spark decides how many tasks run",
+    "header.converter": "headers stay the bytes that they are",
+    "errors.retry.timeout": "nothing here fails for a passing reason",
+    "errors.retry.delay.max.ms": "nothing here fails for a passing reason",
+    "errors.deadletterqueue.topic.replication.factor": "topics are not created",
+}
+_OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
+"""What Spark's connector sets itself."""
+
+
+def draft_of_connector(
+    file: Path, *, name: str | None = None, source: dict[str, Any] | None = None, sink: dict[str, Any] | None = None
+) -> Draft:
+    """The route that does what a connector did.
+
+    A sink connector's route reads the topics from Kafka, a source connector's route writes to Kafka. The other end,
+    which only the connector knows, is NATS unless it is given.
+
+    Args:
+        file: the connector's ``.json`` or ``.properties``.
+        name: what the route is called; as the connector if not given.
+        source: where records come from, if not from where the file says.
+        sink: where messages go, likewise.
+
+    Raises:
+        ConfigError: the file cannot be read as a connector's.
+        OSError: it cannot be read at all.
+    """
+    return _Drafter(Connector.load(file), file).draft(name, source, sink)
+
+
+class _Drafter:
+    """One reading of one connector."""
+
+    def __init__(self, connector: Connector, file: Path) -> None:
+        self.given = connector.properties
+        self.name = connector.name or named_after(file)
+        self.taken: list[Taken] = []
+        self.left: list[Left] = []
+        self.variables: list[str] = []
+        self.seen: set[str] = set()
+
+    def draft(self, name: str | None, source: dict[str, Any] | None, sink: dict[str, Any] | None) -> Draft:
+        self._take("name", "name")
+        document: dict[str, Any] = {"name": name or route_name(self.name)}
+        reads_kafka = bool(self.given.get("topics") or self.given.get("topics.regex")) or "Sink" in self._class()
+        document["source"] = source or (self._kafka_source() if reads_kafka else self._nats_source())
+        document |= self._codecs()
+        stages = self._stages()
+        document |= {"transforms": stages} if stages else {}
+        document["sink"] = sink or (SINK if reads_kafka else self._kafka_sink())
+        document |= self._failures()
+        self._rest()
+        return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables))
+
+    def _class(self) -> str:
+        return (self.given.get("connector.class") or "").rpartition(".")[2]
+
+    def _take(self, name: str, place: str) -> str | None:
+        """The value of a property that the route says at *place*."""
+        if name not in self.given:
+            return None
+        self.seen.add(name)
+        self.taken.append(Taken(name, place))
+        return self.given[name]
+
+    def _leave(self, name: str, why: str) -> None:
+        self.seen.add(name)
+        self.left.append(Left(name, why))
+
+    # The ends
+
+    def _kafka_source(self) -> dict[str, Any]:
+        source = {**_KAFKA, **self._client("consumer.override.", "source")}
+        topics = [topic.strip() for topic in (self._take("topics", "source.topics") or "").split(",") if topic.strip()]
+        pattern = self._take("topics.regex", "source.topicPattern")
+        if topics:
+            source["topics"] = topics
+        elif pattern:
+            source["topicPattern"] = pattern
+        return source
+
+    def _nats_source(self) -> dict[str, Any]:
+        stream = "".join(char if char.isalnum() or char in "-_" else "_" for char in self.name).upper()
+        self.left.append(Left("source", f"a guess: the stream {stream}; --from says where records come from"))
+        return {**SINK, "stream": stream}
+
+    def _kafka_sink(self) -> dict[str, Any]:
+        return {**_KAFKA, **self._client("producer.override.", "sink")}
+
+    def _client(self, prefix: str, place: str) -> dict[str, Any]:
+        """Servers, start and options of Kafka's client."""
+        end: dict[str, Any] = {}
+        options: dict[str, Any] = {}
+        for name in [name for name in self.given if name.startswith(prefix)]:
+            inner = name.removeprefix(prefix)
+            if inner.endswith(_OF_THE_CLIENT):
+                self._leave(name, "Spark's connector sets it itself")
+            elif inner == "bootstrap.servers":
+                end["servers"] = self._take(name, f"{place}.servers")
+            elif inner == "auto.offset.reset":
+                end["start"] = self._take(name, f"{place}.start")
+            else:
+                options[f"kafka.{inner}"] = self._value(name, f"{place}.options")
+        return {**end, "options": options} if options else end
+
+    def _value(self, name: str, place: str) -> str:
+        """The value of an option; the name of a variable in the place of a secret that stands in the file."""
+        value = self._take(name, place) or ""
+        if not is_secret(name) or value.startswith("${"):
+            return value
+        variable = name.rpartition("override.")[2].upper().replace(".", "_").replace("-", "_")
+        self.variables.append(f"KAFKA_{variable}")
+        self.left.append(Left(name, f"what stands there is a secret: set the variable KAFKA_{variable}"))
+        return f"${{KAFKA_{variable}}}"
+
+    # What happens to a record
+
+    def _codecs(self) -> dict[str, Any]:
+        converters = converters_of(self.given)
+        sides = (("key", converters.key), ("value", converters.value))
+        for mistake in converters.mistakes:
+            self._leave(mistake.path, mistake.problem)
+        for side, format_ in sides:
+            names = [name for name in self.given if name.startswith(f"{side}.converter") and name not in self.seen]
+            for name in names if format_ is not None else ():
+                self._take(name, side)
+        return {side: _codec(format_) for side, format_ in sides if format_ is not None}
+
+    def _stages(self) -> list[dict[str, Any]]:
+        specs, mistakes = read_properties(self.given, strict=False)
+        for mistake in mistakes:
+            self._leave(mistake.option, mistake.problem)
+        for unused in specs.unused:
+            self._leave(f"predicates.{unused.alias}", "no transform uses it")
+        for at, spec in enumerate(specs.stages):
+            self.taken.append(Taken(f"transforms.{spec.alias}", f"transforms[{at}]"))
+            used = [predicate.prefix.removesuffix(".") for predicate in spec.predicates]
+            self.taken += [Taken(prefix, f"transforms[{at}].predicate") for prefix in used if "predicates." in prefix]
+        for kind in ("transforms", "predicates"):
+            aliases = [alias.strip() for alias in (self.given.get(kind) or "").split(",")]
+            read = tuple(f"{kind}.{alias}." for alias in aliases if alias)
+            self.seen |= {kind, *(name for name in self.given if name.startswith(read))}
+        return [stage_of(spec) for spec in specs.stages]
+
+    def _failures(self) -> dict[str, Any]:
+        """``errors`` and ``deadLetter``."""
+        parts: dict[str, Any] = {}
+        errors = self._typed(_ERRORS, "errors")
+        letter = self._typed(_LETTER, "deadLetter")
+        if letter.get("topic"):
+            # Connect's default, which is not a route's.
+            parts["deadLetter"] = {"topic": letter["topic"], "contextHeaders": letter.get("contextHeaders", False)}
+            self.left.append(Left("errors.deadletterqueue.topic.name", "its dead letters go to the sink of the route"))
+        return {**parts, "errors": errors} if errors else parts
+
+    def _typed(self, names: Mapping[str, str], place: str) -> dict[str, Any]:
+        kinds = {option.name: option.kind for option in POLICY}
+        block: dict[str, Any] = {}
+        for name, key in names.items():
+            value = self._take(name, f"{place}.{key}")
+            if value is not None:
+                block[key] = value.lower() == "true" if kinds[name] == "BOOLEAN" else value
+        return block
+
+    def _rest(self) -> None:
+        """A line for everything that nothing of a route stands for."""
+        for name in [name for name in self.given if name not in self.seen]:
+            kind, _, alias = name.partition(".")
+            unlisted = kind in ("transforms", "predicates") and "." in alias
+            why = f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"
+            self._leave(name, _REASONS.get(name, why))
+
+
+def _codec(format_: Format) -> dict[str, Any]:
+    """The block of a route for a converter."""
+    block: dict[str, Any] = {"format": format_.format}
+    if format_.format == "connect-json":
+        block["schemas.enable"] = format_.schemas_enable
+        if not format_.replace_null_with_default:
+            block["replace.null.with.default"] = False
+    return block

@@ -1,0 +1,77 @@
+"""A route that was made of something else: what it says, what was taken for it, and what was left."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from turnout.errors import Mistake, RouteError
+from turnout.routes.route import Route
+
+__all__ = ["Draft", "Left", "Taken", "route_name", "yaml_of"]
+
+
+class Taken(NamedTuple):
+    """Something that the route says now: its name where it came from, and its place in the route."""
+
+    name: str
+    place: str
+
+
+class Left(NamedTuple):
+    """Something that the route does not say: its name where it came from, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A route file that is not written yet.
+
+    Attributes:
+        document: what it says, in the order of its keys.
+        taken: where its parts came from.
+        left: what was left out, or is a guess.
+        variables: those that have to be set where the route runs, as what stood there is a secret.
+    """
+
+    document: Mapping[str, Any]
+    taken: tuple[Taken, ...]
+    left: tuple[Left, ...]
+    variables: tuple[str, ...] = ()
+
+    def text(self, origin: str) -> str:
+        """The file: what was left stands above the route, so that it is not forgotten."""
+        lines = [f"# Made of {origin}."]
+        lines += [f"# left: {name}: {why}" for name, why in self.left]
+        return "\n".join([*lines, yaml_of(self.document)])
+
+    def mistakes(self, text: str, file: Path | None = None) -> tuple[Mistake, ...]:
+        """What ``turnout check`` would say of the file, once the variables are set."""
+        values = {**dict.fromkeys(self.variables, "unknown"), **os.environ}
+        try:
+            Route.parse(text, values, file=file)
+        except RouteError as wrong:
+            return wrong.mistakes
+        return ()
+
+
+def yaml_of(document: Mapping[str, Any]) -> str:
+    """YAML in the order of the document."""
+    return str(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=120))
+
+
+def route_name(text: str) -> str:
+    """The name of a route that is most like a text.
+
+    >>> route_name("orders to lake!")
+    'orders-to-lake'
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-._") or "route"

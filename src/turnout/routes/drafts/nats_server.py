@@ -1,0 +1,177 @@
+"""A nats-server's configuration as a route: an account's mappings, on the streams that it can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
+from turnout.routes.drafts.ends import named_after
+from turnout.subjects import load_config, mappings_in
+from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
+
+__all__ = ["draft_of_server"]
+
+_ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - what a server listens on, not we
+_REASONS = {
+    "leafnodes": "the route connects to one server; a JetStream behind a leaf node is reached by its domain",
+    "gateway": "servers find each other",
+    "websocket": "the route speaks NATS over TCP",
+    "mqtt": "the route speaks NATS",
+    "jetstream": "but for its domain: streams are the server's own",
+    "accounts": "but for the account that the route is of",
+    "cluster": "but for its name: servers find each other",
+    "no_auth_user": "whom the server takes a client for that does not log in",
+}
+_API = "$JS.API.>"
+
+
+def draft_of_server(
+    file: Path,
+    account: str | None = None,
+    *,
+    name: str | None = None,
+    source: dict[str, Any] | None = None,
+    sink: dict[str, Any] | None = None,
+) -> Draft:
+    """The route that maps subjects as one account of a server does.
+
+    Args:
+        file: the configuration.
+        account: whose mappings; the only account that has some, or the server's top level, if not given.
+        name: what the route is called; as the file if not given.
+        source: where records come from, if not from the server itself.
+        sink: where messages go, likewise.
+
+    Raises:
+        ConfigSyntaxError: the file is no configuration.
+        ConfigError: it has no mappings, there is no such account, or several have mappings and none was chosen.
+        OSError: it cannot be read.
+    """
+    config = {key.lower(): value for key, value in load_config(file).items()}
+    return _Drafter(config, _chosen(config, account, file), file).draft(name, source, sink)
+
+
+def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
+    if account is not None:
+        if not mappings_in(config, account):
+            raise ConfigError([Mistake("--account", f"the account {account!r} of {file} has no mappings")])
+        return account
+    holders = accounts_with_mappings(config)
+    if len(holders) == 1:
+        return holders[0]
+    if not holders:
+        raise ConfigError([Mistake("", f"{file} has no mappings")])
+    raise ConfigError([Mistake("--account", f"expected one of {', '.join(holders)}: each of them has mappings")])
+
+
+class _Drafter:
+    """One reading of one configuration."""
+
+    def __init__(self, config: Mapping[str, Any], account: str, file: Path) -> None:
+        self.config = config
+        self.account = account
+        self.file = file
+        self.taken: list[Taken] = []
+        self.left: list[Left] = []
+        self.variables: list[str] = []
+
+    def draft(self, name: str | None, source: dict[str, Any] | None, sink: dict[str, Any] | None) -> Draft:
+        end = self._server()
+        document: dict[str, Any] = {
+            "name": name or route_name(named_after(self.file)),
+            "source": source or {**end, "stream": self._stream()},
+            "mappings": mappings_in(self.config, self.account),
+        }
+        where = "" if self.account == GLOBAL else f"accounts.{self.account}."
+        self.taken.append(Taken(f"{where}mappings", "mappings"))
+        self.left.append(Left(f"{where}mappings", "still the server's: take them out there, or they apply twice"))
+        cluster = self._inner("cluster").get("name")
+        if isinstance(cluster, str):
+            document["cluster"] = cluster
+            self.taken.append(Taken("cluster.name", "cluster"))
+        document["sink"] = sink or end
+        self._rest()
+        return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables))
+
+    def _inner(self, name: str) -> Mapping[str, Any]:
+        block = self.config.get(name)
+        return block if isinstance(block, Mapping) else {}
+
+    def _server(self) -> dict[str, Any]:
+        """How a client of the account reaches the server."""
+        end: dict[str, Any] = {"format": "nats", "servers": f"{self._scheme()}://{self._address()}"}
+        end |= self._login()
+        domain = self._inner("jetstream").get("domain")
+        prefix = self._prefix()
+        if prefix is not None:
+            end["apiPrefix"] = prefix
+            self.taken.append(Taken(f"accounts.{self.account}.imports", "source.apiPrefix"))
+        elif isinstance(domain, str):
+            end["domain"] = domain
+            self.taken.append(Taken("jetstream.domain", "source.domain"))
+        return end
+
+    def _scheme(self) -> str:
+        if not self._inner("tls"):
+            return "nats"
+        self.left.append(Left("tls", "the route speaks TLS; its tlsCa, tlsCert and tlsKey are the client's own files"))
+        return "tls"
+
+    def _address(self) -> str:
+        listen = str(self.config.get("listen", ""))
+        host, colon, port = listen.rpartition(":")
+        if not colon:
+            host, port = ("", listen) if listen.isdecimal() else (listen, "")
+        host = str(self.config.get("host") or self.config.get("net") or host).strip("[]")
+        port = str(self.config.get("port") or port or "4222")
+        for name in ("listen", "host", "net", "port"):
+            if name in self.config:
+                self.taken.append(Taken(name, "source.servers"))
+        reached = "127.0.0.1" if host in _ANYWHERE else f"[{host}]" if ":" in host else host
+        return f"{reached}:{port}"
+
+    def _login(self) -> dict[str, Any]:
+        """The first user of the account; passwords stay where they are."""
+        top = self.account == GLOBAL
+        holder = self._inner("authorization") if top else account_of(self.config, self.account)
+        where = "authorization" if top else f"accounts.{self.account}"
+        users = holder.get("users")
+        user = next((one for one in users if isinstance(one, Mapping)), {}) if isinstance(users, list) else holder
+        if "token" in user:
+            return {"token": self._secret("NATS_TOKEN", f"{where}.token")}
+        if "nkey" in user:
+            return {"nkeySeed": self._secret("NATS_SEED", f"{where}.users")}
+        name = user.get("user", user.get("username"))
+        if not isinstance(name, str):
+            return {}
+        self.taken.append(Taken(f"{where}.users" if users else where, "source.user"))
+        return {"user": name, "password": self._secret("NATS_PASSWORD", f"{where}.users" if users else where)}
+
+    def _secret(self, variable: str, name: str) -> str:
+        self.variables.append(variable)
+        self.left.append(Left(name, f"a secret is not copied: set the variable {variable}"))
+        return f"${{{variable}}}"
+
+    def _prefix(self) -> str | None:
+        """The prefix under which the account imports the JetStream of another one (ADR-19)."""
+        imports = account_of(self.config, self.account).get("imports") if self.account != GLOBAL else None
+        for one in imports if isinstance(imports, list) else ():
+            service = one.get("service") if isinstance(one, Mapping) else None
+            if isinstance(service, Mapping) and service.get("subject") == _API and isinstance(one.get("to"), str):
+                return str(one["to"]).removesuffix(".>")
+        return None
+
+    def _stream(self) -> str:
+        stream = "".join(char if char.isalnum() else "_" for char in named_after(self.file)).upper()
+        self.left.append(Left("source.stream", f"a guess: {stream}; --from says which stream is read"))
+        return stream
+
+    def _rest(self) -> None:
+        """A line for every block and option that nothing of a route stands for."""
+        said = {item.name for item in self.taken} | {item.name for item in self.left}
+        for name in self.config:
+            if name not in said and name not in ("mappings", "maps"):
+                self.left.append(Left(name, _REASONS.get(name, "an option of the server")))

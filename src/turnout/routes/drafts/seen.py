@@ -1,0 +1,60 @@
+"""What was seen of a stream before a route for it is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.routes.drafts.fields import columns_of
+
+__all__ = ["Message", "Seen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a stream."""
+
+    topic: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A stream, and some of what it holds.
+
+    Attributes:
+        subjects: those that the stream takes.
+        messages: its latest.
+    """
+
+    subjects: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()
+
+    def columns(self) -> str:
+        """The DDL of the values, empty where they are no JSON objects."""
+        objects = self._objects()
+        return columns_of(objects) if objects and len(objects) == len(self.messages) else ""
+
+    def is_json(self) -> bool:
+        """Whether the values are JSON, as far as any was seen."""
+        return all(_json(message.value) is not _NO_JSON for message in self.messages)
+
+    def example(self) -> Message | None:
+        """The shortest of the messages, which tests are made of."""
+        return min(self.messages, key=lambda message: len(message.value), default=None)
+
+    def _objects(self) -> Sequence[dict[str, Any]]:
+        values = [_json(message.value) for message in self.messages]
+        return [value for value in values if isinstance(value, dict)]
+
+
+_NO_JSON = object()
+
+
+def _json(value: bytes) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return _NO_JSON

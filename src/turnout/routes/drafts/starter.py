@@ -1,0 +1,204 @@
+"""The files that a new route begins with: the route with a word to each part, its tests, and servers to try it on."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from turnout.routes.drafts.ends import from_environment
+from turnout.routes.drafts.seen import Message, Seen
+from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
+
+__all__ = ["Starter"]
+
+_PREFIX = "routed"
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A route that does nothing but take records from one end to the other, for its author to go on with.
+
+    Attributes:
+        name: of the route and of its files.
+        source: as `source_of` gives it.
+        sink: as `sink_of` gives it.
+        seen: what is known of the source's stream.
+        taken: the subjects of the sink's stream, where they are known.
+    """
+
+    name: str
+    source: dict[str, Any]
+    sink: dict[str, Any]
+    seen: Seen = field(default_factory=Seen)
+    taken: tuple[str, ...] = ()
+
+    def route(self) -> str:
+        """The text of ``NAME.yaml``."""
+        name = self.name
+        return "\n".join(
+            [
+                f"# `turnout check {name}.yaml` names every mistake, and with --connect asks the servers;",
+                f"# `turnout test {name}.yaml` runs {name}.test.yaml; `turnout run {name}.yaml` runs the route.",
+                f"name: {_flow(name)}",
+                "",
+                "# Where records come from.",
+                _block({"source": from_environment(self.source) | self._start()}),
+                *self._value(),
+                "",
+                "# Kafka Connect's transforms, in order, each with a predicate if it is not for every record.",
+                "# transforms:",
+                "#   - {name: private, type: MaskField$Value, fields: card, predicate: {type: HasHeaderKey, name: EU}}",
+                *self._mappings(),
+                "",
+                "# Who wants what: stored subscriptions, and the value paths that their conditions may name.",
+                "# subscriptions: {store: 'sqlite:///subscriptions.db', metadata: {city: value.city}}",
+                "",
+                "# Where messages go.",
+                _block({"sink": from_environment(self.sink, self._sink_variable())}),
+                "",
+                "# What fails goes here, as it came, with the reason in headers. A stream has to take this subject.",
+                _block({"deadLetter": {"topic": f"dead.{name}"}, "errors": {"tolerance": "all"}}),
+                "",
+            ]
+        )
+
+    def tests(self) -> str:
+        """The text of ``NAME.test.yaml``."""
+        message = self.seen.example() or Message(self._topic(), b'{"n": 1}')
+        record = {"topic": message.topic, **_content(message.value)}
+        cases = [{"name": "a record goes its way", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
+        if self._format() == "json":
+            cut = {"topic": message.topic, "value": '{"cut'}
+            expect = {"outcome": "dead_lettered", "stage": "VALUE_CONVERTER"}
+            cases.append({"name": "what is no JSON is set aside", "record": cut, "expect": expect})
+        lines = [
+            f"# What {self.name}.yaml does with single records. `turnout test {self.name}.yaml` runs these without",
+            "# Spark and servers; with --update it accepts what happens now.",
+        ]
+        if self.seen.messages:
+            lines.append("# The first record is one of the stream: make another of it if it is nobody else's business.")
+        return "\n".join([*lines, _block({"cases": cases}), ""])
+
+    def compose(self) -> str:
+        """The text of ``compose.yaml``: a nats-server and the route, in containers."""
+        route = {
+            "image": "turnout",
+            "command": ["run", f"/routes/{self.name}.yaml", "--checkpoint", "/var/lib/turnout/checkpoint"],
+            "environment": dict.fromkeys(self._variables(), "nats://nats:4222"),
+            "volumes": ["./:/routes:ro", "turnout:/var/lib/turnout"],
+            "depends_on": {"nats": {"condition": "service_healthy"}},
+            "restart": "unless-stopped",
+            "stop_grace_period": "1m",
+            "read_only": True,
+            "tmpfs": ["/tmp:exec"],  # noqa: S108 - of the container, for Spark's native libraries
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges:true"],
+        }
+        server = {
+            "image": "nats:2-alpine",
+            "command": ["--jetstream", "--store_dir=/data", "--http_port=8222"],
+            "ports": ["127.0.0.1:4222:4222"],
+            "volumes": ["nats:/data"],
+            "healthcheck": {"test": ["CMD", "wget", "-qO-", "http://127.0.0.1:8222/healthz"], "interval": "5s"},
+        }
+        document = {"services": {"nats": server, "turnout": route}, "volumes": {"nats": {}, "turnout": {}}}
+        lines = [
+            "# A nats-server to try the route on. `make image` in turnout's source builds the image. The streams that",
+            "# the route reads and writes are not made here: see `nats stream add`.",
+        ]
+        return "\n".join([*lines, _block(document), ""])
+
+    # Parts of the route
+
+    def _start(self) -> dict[str, Any]:
+        return {} if self.source["format"] not in ("nats", "kafka") else {"start": "earliest"}
+
+    def _format(self) -> str:
+        return "json" if self.seen.is_json() else "raw"
+
+    def _value(self) -> Iterator[str]:
+        yield ""
+        columns = self.seen.columns()
+        if self._format() == "raw":
+            yield "# How values are decoded: not at all, as not all that were seen are JSON."
+            yield _block({"value": {"format": "raw"}})
+        elif columns:
+            yield f"# What values are, by {len(self.seen.messages):,} of the latest records. A field that is not listed"
+            yield "# is left out: add it; or take the schema away, and every field stays."
+            wrapped = textwrap.wrap(columns, 110, break_long_words=False, break_on_hyphens=False)
+            yield from ["value:", "  format: json", "  schema: >-", *(f"    {line}" for line in wrapped)]
+        else:
+            yield "# What values are: JSON. With a schema (carrier STRING, delay INT) they have the columns of it."
+            yield _block({"value": {"format": "json"}})
+
+    def _mappings(self) -> Iterator[str]:
+        table = self._table()
+        if table:
+            yield ""
+            yield "# nats-server's subject mappings: the first that matches. What a route reads it may not publish to."
+            yield _block({"mappings": table})
+
+    def _table(self) -> dict[str, str]:
+        """A mapping for each subject of the source, to where it does not come back from."""
+        if self.source["format"] != "nats" or self.sink["format"] != "nats":
+            return {}
+        return {subject: f"{self._prefix()}.{with_placeholders(subject)}" for subject in self._subjects()}
+
+    def _subjects(self) -> tuple[str, ...]:
+        return self.seen.subjects or (f"{str(self.source['stream']).lower()}.>",)
+
+    def _prefix(self) -> str:
+        """The first token of what the sink's stream takes, or one that the source's stream does not have."""
+        heads = [subject.removesuffix(".>") for subject in self.taken if subject.endswith(".>")]
+        free = [head for head in (*heads, _PREFIX, f"{_PREFIX}-{self.name}") if self._is_free(head)]
+        return free[0] if free else f"{_PREFIX}-{self.name}"
+
+    def _is_free(self, head: str) -> bool:
+        return not has_wildcard(head) and not any(collide(f"{head}.>", subject) for subject in self._subjects())
+
+    def _sink_variable(self) -> str | None:
+        """Another server is another variable."""
+        same = self.sink.get("servers") == self.source.get("servers")
+        return None if same or self.source["format"] != self.sink["format"] else "SINK_URL"
+
+    def _variables(self) -> list[str]:
+        names = ["NATS_URL"] if "nats" in (self.source["format"], self.sink["format"]) else []
+        return [*names, "SINK_URL"] if self._sink_variable() and self.sink["format"] == "nats" else names
+
+    # Parts of the tests
+
+    def _topic(self) -> str:
+        if self.source["format"] != "nats":
+            topics = self.source.get("topics", "topic")
+            return topics if isinstance(topics, str) else str(topics[0])
+        return self._subjects()[0].replace("*", "a").replace(">", "a")
+
+    def _mapped(self, topic: str) -> str | None:
+        return MappingTable.from_config(self._table()).apply(topic)
+
+
+def _content(value: bytes) -> dict[str, Any]:
+    """A value as a test's record has it."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return {"valueBase64": b64encode(value).decode()}
+    try:
+        loaded = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"value": text}
+    return {"value": loaded if isinstance(loaded, dict | list) else text}
+
+
+def _block(document: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)).rstrip("\n")
+
+
+def _flow(text: str) -> str:
+    return str(yaml.safe_dump(text)).partition("\n")[0]

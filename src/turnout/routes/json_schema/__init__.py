@@ -1,0 +1,6 @@
+"""Route files as JSON Schema (draft 2020-12), for editors: made of the models and registries that read them."""
+
+from turnout.routes.json_schema.models import DIALECT, model_schema
+from turnout.routes.json_schema.route import route_schema
+
+__all__ = ["DIALECT", "model_schema", "route_schema"]

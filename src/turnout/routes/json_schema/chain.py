@@ -1,0 +1,113 @@
+"""A route's ``transforms`` as JSON Schema, made of the registry: Kafka's, turnout's own, and those of plug-ins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnout.routes.json_schema.models import when
+from turnout.routes.json_schema.options import option_schema, options_schema
+from turnout.transforms.policy import OPTIONS as POLICY
+from turnout.transforms.registry import PACKAGE, predicate_names, predicates, transform_names, transforms
+
+__all__ = ["chain_definitions", "chain_schema"]
+
+_OF_THE_STAGE = ("name", "type", "predicate", "negate")
+_OF_THE_PREDICATE = ("type", "negate")
+_SWITCH = {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": r"^\s*(?:[Tt]rue|[Ff]alse|TRUE|FALSE)\s*$"}]}
+
+
+def chain_schema() -> dict[str, Any]:
+    """The three forms: a list of stages, Connect's properties, and the name of a connector's file."""
+    return {
+        "description": "Kafka Connect's transforms with their predicates, in order (KIP-585)",
+        "anyOf": [
+            {"type": "array", "items": {"$ref": "#/$defs/stage"}},
+            {"$ref": "#/$defs/connector"},
+            {"type": "string", "description": "the name of a connector's .json or .properties file"},
+            {"type": "null"},
+        ],
+    }
+
+
+def chain_definitions() -> dict[str, Any]:
+    """What `chain_schema` refers to."""
+    known = sorted(transforms().items())
+    kinds = {
+        f"transform.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_STAGE)}
+        for name, kind in known
+    }
+    guards = {
+        f"predicate.{name}": {"description": kind.summary, **options_schema(kind.options, _OF_THE_PREDICATE)}
+        for name, kind in sorted(predicates().items())
+    }
+    return {"stage": _stage(), "predicate": _predicate(), "connector": _connector(), **kinds, **guards}
+
+
+def _stage() -> dict[str, Any]:
+    one = {"$ref": "#/$defs/predicate"}
+    rules = [
+        when("type", transform_names(name), {"$ref": f"#/$defs/transform.{name}"}) for name in sorted(transforms())
+    ]
+    types = _short_first([name for simple in sorted(transforms()) for name in transform_names(simple)])
+    return {
+        "description": "a transform, with the predicate that says which records it is for",
+        "type": "object",
+        "required": ["type"],
+        "properties": {
+            "name": {"description": "what the stage is called in errors and reports"},
+            "type": {"description": "which transform", "enum": types},
+            "predicate": {
+                "description": "which records the transform is for; of several all have to hold",
+                "anyOf": [one, {"type": "array", "items": one}, {"type": "null"}],
+            },
+            "negate": {"description": "for those records that the predicate is false of", **_SWITCH},
+        },
+        "dependentRequired": {"negate": ["predicate"]},
+        "allOf": rules,
+    }
+
+
+def _predicate() -> dict[str, Any]:
+    rules = [
+        when("type", predicate_names(name), {"$ref": f"#/$defs/predicate.{name}"}) for name in sorted(predicates())
+    ]
+    bare = {"if": {"not": {"required": ["type"]}}, "then": {"$ref": "#/$defs/predicate.Condition"}}
+    types = _short_first([name for simple in sorted(predicates()) for name in predicate_names(simple)])
+    return {
+        "description": "true or false of a record as the stages before have left it",
+        "type": "object",
+        "properties": {
+            "type": {"description": "which predicate; Condition where there is a when", "enum": types},
+            "negate": {"description": "turn the answer around", **_SWITCH},
+        },
+        "allOf": [*rules, bare],
+    }
+
+
+def _connector() -> dict[str, Any]:
+    """Connect's properties in place of a list. Which options an alias takes depends on another property: not said."""
+    aliases = {"type": "string", "description": "aliases, in order, with commas between them"}
+    converter = {"type": "string", "description": "the class of a converter"}
+    converters = dict.fromkeys(("key.converter", "value.converter", "header.converter"), converter)
+    text = {"type": ["string", "number", "boolean", "null", "object", "array"]}
+    return {
+        "description": "the properties of a connector",
+        "type": "object",
+        "required": ["transforms"],
+        "properties": {
+            "transforms": aliases,
+            "predicates": aliases,
+            **converters,
+            **{option.name: option_schema(option) for option in POLICY},
+        },
+        "patternProperties": {
+            r"^(?:transforms|predicates)\..+\..+$": text,
+            r"^(?:key|value|header)\.converter\..+$": text,
+        },
+        "additionalProperties": False,
+    }
+
+
+def _short_first(names: list[str]) -> list[str]:
+    """Simple names before those with a package, as an editor offers them in this order."""
+    return sorted(names, key=lambda name: name.startswith((PACKAGE, "org.")))

@@ -1,0 +1,58 @@
+"""A route's ``key`` and ``value`` as JSON Schema: formats and their settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnout.codecs.format import FORMATS, SETTINGS, plugins
+from turnout.routes.json_schema.models import when
+
+__all__ = ["codec_definitions", "codec_schema"]
+
+_SWITCH = {
+    "default": True,
+    "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}],
+}
+_SCHEMAS = {
+    "json": {"type": ["string", "null"], "description": "the columns of a struct: carrier STRING, delay DOUBLE"},
+    "connect-json": {
+        "type": ["object", "null"],
+        "description": "the schema that every value has, in the JSON of Connect's JsonConverter",
+    },
+}
+_NO_SCHEMA = {"type": "null", "description": "the format has its own"}
+_SWITCHES = {
+    "schemas.enable": "of connect-json: whether each value comes with its schema",
+    "replace.null.with.default": "of connect-json: whether a null that has a default is that default",
+}
+
+
+def codec_schema(side: str) -> dict[str, Any]:
+    """How the *side*, keys or values, is decoded and encoded again."""
+    text = f"how {side}s are decoded, and encoded again; as the bytes that they are if not given"
+    return {"description": text, "anyOf": [{"$ref": "#/$defs/codec"}, {"type": "null"}]}
+
+
+def codec_definitions() -> dict[str, Any]:
+    """What `codec_schema` refers to; the settings of formats of other packages are their own affair."""
+    plain = [name for name in FORMATS if name not in _SCHEMAS]
+    bare = {"if": {"not": {"required": ["format"]}}, "then": _settings(_NO_SCHEMA)}
+    rules = [when("format", [name], _settings(schema)) for name, schema in _SCHEMAS.items()]
+    formats = {"enum": [*FORMATS, *sorted(plugins())], "default": "raw", "description": "what the bytes are"}
+    codec = {
+        "type": "object",
+        "properties": {"format": formats},
+        "allOf": [*rules, when("format", plain, _settings(_NO_SCHEMA)), bare],
+    }
+    return {"codec": codec}
+
+
+def _settings(schema: dict[str, Any]) -> dict[str, Any]:
+    switches = {name: {"description": _switch_text(name), **_SWITCH} for name in SETTINGS if name != "schema"}
+    return {"properties": {"format": True, "schema": schema, **switches}, "additionalProperties": False}
+
+
+def _switch_text(name: str) -> str:
+    """What a switch says, by Connect's name or by ours in camelCase."""
+    simple = {official.replace(".", ""): text for official, text in _SWITCHES.items()}
+    return simple[name.replace(".", "").lower()]

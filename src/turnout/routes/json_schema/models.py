@@ -1,0 +1,92 @@
+"""The pydantic models of a route's blocks as JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from turnout.routes.endpoints import FORMATS, kind_of
+from turnout.routes.json_schema.attributes import attribute_texts, first_sentence
+
+__all__ = ["DIALECT", "model_schema", "when"]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_VARIABLE = r"\$\{"
+_WORDS = r"^\s*(?:[Tt]rue|TRUE|[Ff]alse|FALSE|[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF|[TtFfYyNn01])\s*$"
+
+
+def model_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The schema of a model by the names that files use, with its parts under ``$defs``.
+
+    Numbers and switches may be texts, too: pydantic reads ``"100"``, and ``${NAME}`` stands for what it will be.
+    """
+    schema: dict[str, Any] = _plain(model.model_json_schema(by_alias=True, schema_generator=_Generator))
+    return schema
+
+
+def _plain(schema: Any) -> Any:
+    """A schema without what says nothing: titles that repeat names, defaults that are null."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: {key: _plain(inner) for key, inner in value.items()}
+        if name in ("properties", "$defs", "patternProperties")
+        else _plain(value)
+        for name, value in schema.items()
+        if not (name == "title" and isinstance(value, str)) and not (name == "default" and value is None)
+    }
+
+
+def when(name: str, values: list[str], then: dict[str, Any]) -> dict[str, Any]:
+    """A rule for blocks in which *name* is one of some texts.
+
+    Editors tell more of a rule that applies than of alternatives that all do not.
+    """
+    condition = {"properties": {name: {"enum": values}}, "required": [name]}
+    return {"if": condition, "then": then}
+
+
+class _Generator(GenerateJsonSchema):
+    """Pydantic's own, with what docstrings say, and with what it takes beside a value's own type."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """A block: its docstring, and what that says of the fields that have no description of their own."""
+        kind: type[BaseModel] = schema["cls"]
+        made = super().model_schema(schema)
+        made["description"] = first_sentence(kind)
+        texts = attribute_texts(kind)
+        for name, field in kind.model_fields.items():
+            text = field.description or texts.get(name)
+            if text:
+                made["properties"][field.alias or name]["description"] = text
+        return made
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        """A source or a sink: the format says what else may stand there."""
+        rules = [
+            when("format", [name for name in FORMATS if kind_of({"format": name}) == tag], self.generate_inner(choice))
+            for tag, choice in schema["choices"].items()
+        ]
+        formats = {"enum": list(FORMATS), "description": "what is at the other end"}
+        return {"type": "object", "required": ["format"], "properties": {"format": formats}, "allOf": rules}
+
+    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
+        """A whole number, or the text of one."""
+        text = {"type": "string", "pattern": rf"^\s*[+-]?\d+\s*$|{_VARIABLE}"}
+        return {"anyOf": [super().int_schema(schema), text]}
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        """A number, or the text of one."""
+        text = {"type": "string", "pattern": rf"^\s*[+-]?[\d.]+(?:[eE][+-]?\d+)?\s*$|{_VARIABLE}"}
+        return {"anyOf": [super().float_schema(schema), text]}
+
+    def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
+        """True or false, or a text or number that is read as one of them."""
+        return {"anyOf": [super().bool_schema(schema), {"type": "string", "pattern": f"{_WORDS}|{_VARIABLE}"},
+                          {"enum": [0, 1]}]}  # fmt: skip

@@ -1,0 +1,231 @@
+"""Two versions of a route over the same recorded records, in one job that reads each record once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.history.differences import Differences
+from turnout.history.report import Report
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.spark.ends import look_ahead
+from turnout.spark.failures import run_error
+from turnout.spark.formats.nats.packed import unpack
+from turnout.spark.history.recorded import Span, ask, recorded, same_source
+from turnout.spark.index.place import IndexPlace
+from turnout.spark.running.matching import RunMatching
+from turnout.spark.workers.garbage import without_collections
+from turnout.spark.workers.through import through
+
+if TYPE_CHECKING:
+    from turnout.history.diff import Diff
+
+__all__ = ["DiffResult", "diff"]
+
+_MATRIX: Final = "old_outcome string, old_stage string, new_outcome string, new_stage string, records bigint"
+_EXAMPLES: Final = (
+    "kind string, what string, stream string, partition int, offset bigint, topic string, old string, new string"
+)
+_PART: Final = pa.schema([pa.field("differences", pa.binary())])
+
+_log = logging.getLogger(__name__)
+
+
+class DiffResult:
+    """What two versions do otherwise.
+
+    Args:
+        report: the sums, with examples.
+        spark: makes the frames.
+    """
+
+    def __init__(self, report: Report, spark: SparkSession) -> None:
+        self.report = report
+        self._spark = spark
+
+    @property
+    def differences(self) -> Differences:
+        """The sums."""
+        return self.report.differences
+
+    @cached_property
+    def matrix(self) -> DataFrame:
+        """A row for each way in which records ended with the old version and with the new; the stage is "" for none."""
+        rows = [(*old, *new, number) for (old, new), number in sorted(self.differences.matrix.counts.items())]
+        return self._spark.createDataFrame(rows, _MATRIX)
+
+    @cached_property
+    def examples(self) -> DataFrame:
+        """A row for each example; a side is JSON, or null for nothing."""
+        rows = [
+            (kind, what, one.place.stream, one.place.partition, one.place.offset, one.topic, one.old, one.new)
+            for (kind, what), examples in sorted(self.differences.examples.by_kind.items())
+            for one in examples
+        ]
+        return self._spark.createDataFrame(rows, _EXAMPLES)
+
+
+def diff(
+    old: Route,
+    new: Route,
+    spark: SparkSession,
+    *,
+    start: object | None = None,
+    end: object | None = None,
+    examples: int = 5,
+    names: tuple[str, str] = ("old", "new"),
+) -> DiffResult:
+    """Compare what two versions of a route do with the records that their source holds.
+
+    Nothing is published and no progress is kept. Subscriptions are those that the stores hold now; versions of one
+    store are matched with the same revision of it.
+
+    Args:
+        old: the old version.
+        new: the new one, with the same source; it is read as the new version says.
+        spark: where to run it.
+        start: ``earliest`` if not given, a sequence or an offset, a time, or a sequence for each stream.
+        end: likewise, ``latest`` if not given; the record at it is not read.
+        examples: how many are kept of each kind.
+        names: what the versions are called in the report.
+
+    Raises:
+        ConfigError: the sources are not the same, or do not know such places.
+        ConnectionLostError: the source's server cannot be reached.
+        StreamError: its stream does not exist.
+        RunError: the job failed.
+    """
+    same_source(old.source, new.source)
+    span = Span.parse(start, end)
+    ask(new)
+    begun = time.monotonic()
+    old, new = _looked_ahead(old, new)
+    with ExitStack() as resources:
+        stage = _Stage.of(old, new, _indexes(old, new, spark, resources), examples)
+        parts = through(recorded(spark, new.source, span), stage, "differences binary")
+        try:
+            rows = parts.collect()
+        except PySparkException as failure:
+            raise run_error(f"the versions of {new.name} could not be compared", failure) from failure
+    decoder = msgspec.msgpack.Decoder(Differences)
+    found = sum((decoder.decode(row[0]) for row in rows), Differences())
+    return DiffResult(Report(*names, str(span), found, time.monotonic() - begun), spark)
+
+
+def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
+    """The versions as runs know them, which ask their servers what may be delivered to.
+
+    To compare them needs no sink. Where a server is away, or a stream is not made yet, neither version asks, so that
+    this alone makes no difference.
+    """
+    try:
+        return look_ahead(old), look_ahead(new)
+    except (ConnectionLostError, StreamError) as failure:
+        _log.warning("destinations that lead back into the source are not looked for: %s", failure)
+        return old, new
+
+
+@dataclass(frozen=True, slots=True)
+class _Subscriptions:
+    """Where a version's index is, and at what revision; None for a version without subscriptions."""
+
+    place: IndexPlace
+    revision: int
+
+
+def _indexes(
+    old: Route, new: Route, spark: SparkSession, resources: ExitStack
+) -> tuple[_Subscriptions | None, _Subscriptions | None]:
+    """Each version's index, built once; versions of one store share it."""
+    scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-diff-")))
+    by_store: dict[str, _Subscriptions] = {}
+
+    def opened(route: Route) -> _Subscriptions | None:
+        if route.subscriptions is None:
+            return None
+        store = route.subscriptions.store
+        if store not in by_store:
+            matching = RunMatching(route, spark, scratch / str(len(by_store)))
+            resources.callback(matching.close)
+            matching.learn()
+            by_store[store] = _Subscriptions(matching.place, matching.revisions.newest())
+        return by_store[store]
+
+    return opened(old), opened(new)
+
+
+_KEPT: Final = 2
+_diffs: dict[str, Diff] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Two versions as a function for ``mapInArrow``: from a task's records one row, with what it has found.
+
+    Attributes:
+        packed: whether a row holds a record batch; if not, rows are records.
+        indexes: of the old version and of the new one.
+        versions: both, pickled together with the number of examples.
+        key: what tells them from others.
+    """
+
+    packed: bool
+    indexes: tuple[_Subscriptions | None, _Subscriptions | None]
+    versions: bytes = field(repr=False)
+    key: str
+
+    @classmethod
+    def of(
+        cls, old: Route, new: Route, indexes: tuple[_Subscriptions | None, _Subscriptions | None], examples: int
+    ) -> _Stage:
+        """The stage of two versions."""
+        pickled = cloudpickle.dumps((old, new, examples))  # type: ignore[no-untyped-call]
+        return cls(isinstance(new.source, NatsSource), indexes, pickled, hashlib.sha256(pickled).hexdigest())
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """What is not the same with a task's records."""
+        from turnout.engine import pieces
+
+        found = Differences()
+        with without_collections():
+            versions = self._diff()
+            old, new = (None if one is None else one.place.open(one.revision) for one in self.indexes)
+            for batch in self._records(batches):
+                for piece in pieces(batch):
+                    found += versions.of(piece, old, new)
+        yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(found)], pa.binary())], schema=_PART)
+
+    def _records(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if self.packed:
+                yield from (records for records, _ in unpack(batch))
+            elif batch.num_rows:
+                yield batch
+
+    def _diff(self) -> Diff:
+        """The worker's own programs of the two versions."""
+        versions = _diffs.get(self.key)
+        if versions is None:
+            from turnout.history.diff import Diff
+
+            while len(_diffs) >= _KEPT:
+                del _diffs[next(iter(_diffs))]
+            old, new, examples = cloudpickle.loads(self.versions)
+            versions = _diffs[self.key] = Diff(old, new, examples=examples)
+        return versions

@@ -1,0 +1,169 @@
+"""Recorded records of a route's source: what it holds between two places, as one batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes import Route
+from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
+from turnout.secrets import masked_url
+from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
+from turnout.spark.formats.nats.options import Start, parse_offset
+from turnout.spark.formats.nats.source import register
+
+__all__ = ["Span", "ask", "recorded", "same_source"]
+
+_HOW: Final = frozenset(
+    {
+        "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
+        "fail_on_data_loss", "poll_wait", "ack_consumer", "user", "password", "token", "nkey_seed", "nkey_seed_file",
+        "credentials", "tls", "tls_first", "tls_ca", "tls_cert", "tls_key", "tls_hostname", "tls_insecure",
+        "inbox_prefix", "timeout", "connect_timeout", "reconnect_timeout", "client_name",
+    }
+)  # fmt: skip
+"""Fields of a source that say how it is read, and not what it holds."""
+
+_STREAMING_ONLY: Final = frozenset(
+    {"maxRecordsPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "pollWait", "ackConsumer"}
+)
+_PLACES: Final = frozenset({"startingOffsets", "endingOffsets"})
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From where to where records are read.
+
+    Attributes:
+        start: ``earliest``, a sequence or an offset, a time, or a sequence for each stream.
+        end: likewise, or ``latest``; the records before it are read, and not the one at it.
+    """
+
+    start: Start = "earliest"
+    end: Start = "latest"
+
+    @classmethod
+    def parse(cls, start: object | None, end: object | None) -> Self:
+        """Read the two places; None stands for the first record and for the end.
+
+        Raises:
+            ConfigError: one of them is no place.
+        """
+        places, mistakes = [], []
+        for name, given, usual in (("from", start, "earliest"), ("to", end, "latest")):
+            place = usual if given is None else _place(given)
+            if place is None:
+                expected = "expected earliest, latest, a sequence, an ISO time or {stream: sequence}"
+                mistakes.append(Mistake(name, f"{expected}, found {given!r}"))
+                continue
+            places.append(place)
+        if mistakes:
+            raise ConfigError(mistakes, what="bad range")
+        return cls(*places)
+
+    def __str__(self) -> str:
+        return f"from {_text(self.start)} to {_text(self.end)}"
+
+
+def _place(given: object) -> Start | None:
+    if isinstance(given, datetime | int | Mapping) and not isinstance(given, bool):
+        return given
+    return parse_offset(given.strip()) if isinstance(given, str) else None
+
+
+def _text(place: Start) -> str:
+    if isinstance(place, Mapping):
+        return json.dumps(dict(place))
+    return place.isoformat() if isinstance(place, datetime) else str(place)
+
+
+def same_source(old: Endpoint, new: Endpoint) -> None:
+    """Insist that two versions read the same records; how they log in, and how much they take at once, is their own.
+
+    Raises:
+        ConfigError: names what is not the same.
+    """
+    before, after = _what(old), _what(new)
+    mistakes = [
+        Mistake(f"source.{name}", f"is {_shown(before.get(name))} in the old version and {_shown(value)} in the new")
+        for name, value in after.items()
+        if before.get(name) != value
+    ]
+    if mistakes:
+        raise ConfigError(mistakes, what="the versions do not read the same records")
+
+
+def _what(source: Endpoint) -> dict[str, Any]:
+    given = source.model_dump(by_alias=False)
+    if isinstance(source, FileSource):
+        given.pop("stream")
+    return {name: value for name, value in given.items() if name not in _HOW}
+
+
+def _shown(value: Any) -> str:
+    # Options of a client are not ours to know: some are passwords.
+    return "a block of its own" if isinstance(value, Mapping) and value else masked_url(repr(value))
+
+
+def ask(route: Route) -> None:
+    """Ask a route's source whether it is there, if it is NATS.
+
+    Raises:
+        ConnectionLostError: the server cannot be reached.
+        StreamError: the stream does not exist.
+    """
+    look_ahead(replace(route, sinks={}))
+
+
+def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
+    """What a source holds in a span; from NATS packed, a record batch in each row.
+
+    Raises:
+        ConfigError: the source does not know such places.
+    """
+    if isinstance(source, NatsSource):
+        register(spark)
+        places = {"startingOffsets": _text(span.start), "endingOffsets": _text(span.end)}
+        options = _without_streaming(source) | places
+        return spark.read.format("nats").options(**options).option("packed", "true").load()
+    if isinstance(source, KafkaSource):
+        options = _without_streaming(source) | _kafka_place("starting", span.start) | _kafka_place("ending", span.end)
+        loaded = spark.read.format("kafka").options(**options).option("includeHeaders", "true").load()
+        return loaded.select(*RECORD_COLUMNS)
+    assert isinstance(source, FileSource)
+    rows = read(spark, source.model_copy(update={"stream": False, "max_files_per_trigger": None}))
+    return _between(rows, span)
+
+
+def _without_streaming(source: Endpoint) -> dict[str, str]:
+    return {name: value for name, value in source.options().items() if name not in _STREAMING_ONLY | _PLACES}
+
+
+def _kafka_place(side: str, place: Start) -> dict[str, str]:
+    """An option of Spark's Kafka source."""
+    if isinstance(place, datetime):
+        return {f"{side}Timestamp": str(int(place.timestamp() * 1000))}
+    if isinstance(place, int):
+        problem = f"{place} is no place in Kafka, where each partition has offsets of its own: give a time"
+        raise ConfigError([Mistake("from" if side == "starting" else "to", problem)], what="bad range")
+    return {f"{side}Offsets": _text(place)}
+
+
+def _between(rows: DataFrame, span: Span) -> DataFrame:
+    """The rows of a file in a span; those without an offset, or a timestamp, are in none that names one."""
+    for place, name in ((span.start, "from"), (span.end, "to")):
+        if isinstance(place, str):
+            continue
+        if isinstance(place, Mapping):
+            problem = "files have no streams: give an offset or a time"
+            raise ConfigError([Mistake(name, problem)], what="bad range")
+        column = F.col("timestamp") if isinstance(place, datetime) else F.col("offset")
+        rows = rows.where(column >= F.lit(place) if name == "from" else column < F.lit(place))
+    return rows

@@ -1,0 +1,23 @@
+"""What subscriptions mean beside each other: equivalent ones, subsumed ones, contradictions, and what they cost."""
+
+from turnout.subscriptions.analysis.canonical import Form, form_of
+from turnout.subscriptions.analysis.cost import AnchorTraffic
+from turnout.subscriptions.analysis.findings import Access, Analysis, Equal, Loss, Subsumed, Traffic
+from turnout.subscriptions.analysis.report import Catalogue, analysis_of
+from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
+
+__all__ = [
+    "Access",
+    "Analysis",
+    "AnchorTraffic",
+    "Catalogue",
+    "Equal",
+    "Form",
+    "Loss",
+    "Subsumed",
+    "Traffic",
+    "Verdict",
+    "analysis_of",
+    "form_of",
+    "subsumed",
+]

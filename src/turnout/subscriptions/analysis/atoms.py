@@ -1,0 +1,189 @@
+"""The smallest questions that conditions ask of one key's value, and what the answer to one says about another.
+
+Leaves are brought into few kinds of atoms. A comparison becomes bounds: ``n > 5`` is "a number, and not ``n <= 5``", so
+that all comparisons of a key are one chain in which each bound implies the larger ones.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import ip_network
+from typing import Final, NamedTuple, TypeAlias
+
+from turnout.conditions import Cidr, Compare, Exists, Kiwi, Leaf, Operator
+from turnout.conditions.evaluate import address_text, leaf_holds, network_span, number_of
+from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
+from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
+
+__all__ = ["ADDRESS", "BOUND", "NUMBER", "PRESENT", "TEXT", "Atom", "Literal", "atom_holds", "literals_of", "relation"]
+
+PRESENT: Final = 0
+NUMBER: Final = 1
+BOUND: Final = 2
+ADDRESS: Final = 3
+TEXT: Final = 4
+
+
+class Atom(NamedTuple):
+    """A question about the value of one key; it is false where the key is absent. Atoms sort by key.
+
+    Attributes:
+        rank: `PRESENT`, `NUMBER` (is it one?), `BOUND`, `ADDRESS` or `TEXT`.
+        number: of a bound.
+        text: ``<`` or ``<=`` of a bound, the network of an address, the pattern of a text.
+        partial: any lexeme of the value will do.
+        fold: the value is folded first; the pattern is folded already.
+    """
+
+    key: str
+    rank: int
+    number: float = 0.0
+    text: str = ""
+    partial: bool = False
+    fold: bool = False
+
+
+Literal: TypeAlias = tuple[Atom, bool]
+"""An atom, and whether it has to be true."""
+
+
+def literals_of(leaf: Leaf) -> tuple[Literal, ...] | None:
+    """The literals that together are the leaf's test, its negation left aside; None if it can never be true."""
+    match leaf:
+        case Exists():
+            return ((Atom(leaf.key, PRESENT), True),)
+        case Cidr():
+            return ((Atom(leaf.key, ADDRESS, text=leaf.network), True),)
+        case Compare():
+            return _comparison(leaf)
+        case Kiwi():
+            atom = _pattern(leaf.key, leaf.pattern, leaf.partial, leaf.ignore_case)
+            return None if atom is None else ((atom, True),)
+
+
+def _comparison(leaf: Compare) -> tuple[Literal, ...]:
+    # Minus zero is zero to a comparison, and another text.
+    number = leaf.number + 0.0
+    less, most = Atom(leaf.key, BOUND, number, "<"), Atom(leaf.key, BOUND, number, "<=")
+    match leaf.op:
+        case Operator.LESS:
+            return ((less, True),)
+        case Operator.AT_MOST:
+            return ((most, True),)
+        case Operator.EQUAL:
+            return ((less, False), (most, True))
+        case Operator.AT_LEAST:
+            return ((Atom(leaf.key, NUMBER), True), (less, False))
+        case Operator.MORE:
+            return ((Atom(leaf.key, NUMBER), True), (most, False))
+
+
+@lru_cache(maxsize=1 << 16)
+def _pattern(key: str, pattern: str, partial: bool, ignore_case: bool) -> Atom | None:
+    if "*" not in pattern and "?" not in pattern and "\\" not in pattern and not (partial or ignore_case):
+        return Atom(key, TEXT, text=pattern)
+    pieces = parse_pattern(pattern)
+    if ignore_case:
+        pieces = tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces)
+    if pieces == (ANY,) and not partial:
+        return Atom(key, PRESENT)
+    if partial and (not pieces or any(lexemes(piece) != [piece] for piece in pieces if isinstance(piece, str))):
+        # A lexeme is never empty, and consists of the characters of words.
+        return None
+    text = "".join(escape(token) if isinstance(token, str) else token.value for token in tokens_of(pieces))
+    return Atom(key, TEXT, text=text, partial=partial, fold=ignore_case)
+
+
+def atom_holds(atom: Atom, value: str) -> bool:
+    """Whether the atom is true of a value that is present."""
+    if atom.rank == PRESENT:
+        return True
+    if atom.rank == TEXT:
+        return leaf_holds(Kiwi(atom.key, atom.text, atom.partial, atom.fold), value)
+    if atom.rank == ADDRESS:
+        address = address_text(value)
+        first, last = network_span(atom.text)
+        return address is not None and first <= address <= last
+    number = number_of(value)
+    if number is None or atom.rank == NUMBER:
+        return number is not None
+    return number < atom.number if atom.text == "<" else number <= atom.number
+
+
+@lru_cache(maxsize=1 << 17)
+def relation(known: Atom, asked: Atom) -> bool | None:
+    """What *known* being true says about another atom of the same key: that it is true, that it is false, or nothing.
+
+    Nothing is also the answer where the question is too hard.
+    """
+    if known == asked or asked.rank == PRESENT:
+        return True
+    if known.rank == PRESENT:
+        return None
+    value = _only_value(known)
+    if value is not None:
+        return atom_holds(asked, value)
+    other = _only_value(asked)
+    if other is not None:
+        return None if atom_holds(known, other) else False
+    if known.rank == asked.rank == TEXT:
+        return _of_patterns(known, asked)
+    if TEXT in (known.rank, asked.rank):
+        return None
+    if ADDRESS in (known.rank, asked.rank):
+        # No number is an address.
+        return _of_networks(known.text, asked.text) if known.rank == asked.rank else False
+    return _of_bounds(known, asked)
+
+
+@lru_cache(maxsize=1 << 16)
+def _only_value(atom: Atom) -> str | None:
+    """The one value that makes the atom true, if there is only one."""
+    if atom.rank != TEXT or atom.partial or atom.fold:
+        return None
+    return _literal_text(_tokens(atom))
+
+
+def _literal_text(tokens: Tokens) -> str | None:
+    return None if ANY in tokens or ONE in tokens else "".join(map(str, tokens))
+
+
+def _tokens(atom: Atom) -> Tokens:
+    return tokens_of(parse_pattern(atom.text))
+
+
+def _of_bounds(known: Atom, asked: Atom) -> bool | None:
+    if known.rank == NUMBER:
+        return None
+    if asked.rank == NUMBER:
+        return True
+    strictly = known.text == "<=" and asked.text == "<"
+    return True if known.number < asked.number or (known.number == asked.number and not strictly) else None
+
+
+def _of_networks(known: str, asked: str) -> bool | None:
+    one, other = ip_network(known), ip_network(asked)
+    if one.version != other.version or not one.overlaps(other):
+        return False
+    return True if one.prefixlen >= other.prefixlen else None
+
+
+def _of_patterns(known: Atom, asked: Atom) -> bool | None:
+    """The relation of two patterns of which neither stands for a single value."""
+    one, other = _tokens(known), _tokens(asked)
+    text = _literal_text(one)
+    if text is not None and known.fold and asked.fold and not known.partial:
+        return leaf_holds(Kiwi(asked.key, asked.text, asked.partial), text)
+    # What is compared without regard to case is compared as folded; the other way round nothing is known.
+    decidable = asked.fold or not known.fold
+    if known.fold != asked.fold:
+        one, other = (one, folded(other)) if known.fold else (folded(one), other)
+    if known.partial and asked.partial:
+        return True if known.fold == asked.fold and includes(other, one) else None
+    if known.partial:
+        one = tokens_of((ANY, *one, ANY))
+    if asked.partial:
+        return None if meet(one, tokens_of((ANY, *other, ANY))) else False
+    if decidable and includes(other, one):
+        return True
+    return None if meet(one, other) else False

@@ -1,0 +1,219 @@
+"""Conditions as decision diagrams: one atom after the other, in one order, until the truth is known.
+
+A diagram's ways to "true" are the condition's disjoint terms, and the diagram is the same for every condition that says
+the same in other words (R. E. Bryant, Graph-Based Algorithms for Boolean Function Manipulation, 1986). Atoms of one key
+are not independent, as ``a:x`` and ``a:y``: `Diagrams.reduced` takes out what their relations decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from turnout.conditions import Condition, Group, Leaf, Logic
+from turnout.subscriptions.analysis.atoms import Atom, Literal, literals_of, relation
+
+__all__ = ["FALSE", "MOST_ATOMS", "TRUE", "Diagrams", "Node", "TooLargeError"]
+
+FALSE: Final = 0
+TRUE: Final = 1
+
+MOST_ATOMS = 300
+"""A condition with more different atoms is not made a diagram of."""
+
+_MOST_STEPS = 60_000
+"""How much is done for one condition, or for one pair of them, at most."""
+
+Root: TypeAlias = int
+"""The place of a node, `FALSE` or `TRUE`."""
+
+_Context: TypeAlias = tuple[Literal, ...]
+
+
+class TooLargeError(Exception):
+    """The condition is more than `MOST_ATOMS` atoms or `_MOST_STEPS` steps; nothing is said about it then."""
+
+
+class Node(NamedTuple):
+    """An atom, and how to go on where it is true and where it is false."""
+
+    atom: Atom
+    high: Root
+    low: Root
+
+
+class Diagrams:
+    """The nodes of some diagrams, each different one once, so that equal diagrams have equal roots.
+
+    Raises:
+        TooLargeError: from every method, where it would take too long.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._places: dict[Node, Root] = {}
+        self._chosen: dict[tuple[Root, Root, Root], Root] = {}
+        self._reduced: dict[tuple[Root, _Context], Root] = {}
+        self._atoms: set[Atom] = set()
+        self._steps = 0
+
+    def node(self, root: Root) -> Node:
+        """The node at a root that is neither `TRUE` nor `FALSE`."""
+        return self._nodes[root - 2]
+
+    def of(self, condition: Condition) -> Root:
+        """The diagram of a condition, as if its atoms were independent."""
+        if not isinstance(condition, Group):
+            return self._of_leaf(condition)
+        children = map(self.of, condition.children)
+        match condition.logic:
+            case Logic.AND:
+                root = TRUE
+                for child in children:
+                    root = self.choose(child, root, FALSE)
+            case Logic.OR:
+                root = FALSE
+                for child in children:
+                    root = self.choose(child, TRUE, root)
+            case Logic.XOR:
+                root, none = FALSE, TRUE
+                for child in children:
+                    root, none = self.choose(child, none, root), self.choose(child, FALSE, none)
+        return self.inverse(root) if condition.negated else root
+
+    def _of_leaf(self, leaf: Leaf) -> Root:
+        literals = literals_of(leaf)
+        root = FALSE if literals is None else self.conjunction(literals)
+        return self.inverse(root) if leaf.negated else root
+
+    def conjunction(self, literals: Sequence[Literal]) -> Root:
+        """The diagram of literals that are sorted, and all different."""
+        root = TRUE
+        for atom, holds in reversed(literals):
+            root = self._made(atom, root, FALSE) if holds else self._made(atom, FALSE, root)
+        return root
+
+    def _made(self, atom: Atom, high: Root, low: Root) -> Root:
+        if high == low:
+            return high
+        node = Node(atom, high, low)
+        root = self._places.get(node)
+        if root is None:
+            self._atoms.add(atom)
+            if len(self._atoms) > MOST_ATOMS:
+                raise TooLargeError
+            self._nodes.append(node)
+            root = self._places[node] = len(self._nodes) + 1
+        return root
+
+    def inverse(self, root: Root) -> Root:
+        """The diagram that is true where this one is false."""
+        return self.choose(root, FALSE, TRUE)
+
+    def choose(self, question: Root, high: Root, low: Root) -> Root:
+        """The diagram *high* where *question* is true, and *low* where it is false."""
+        if question < 2:
+            return high if question else low
+        if high == low:
+            return high
+        if (high, low) == (TRUE, FALSE):
+            return question
+        asked = (question, high, low)
+        root = self._chosen.get(asked)
+        if root is None:
+            self._step()
+            atom = min(self.node(one).atom for one in asked if one > 1)
+            of_high = self.choose(*(self._follow(one, atom, True) for one in asked))
+            of_low = self.choose(*(self._follow(one, atom, False) for one in asked))
+            root = self._chosen[asked] = self._made(atom, of_high, of_low)
+        return root
+
+    def _follow(self, root: Root, atom: Atom, holds: bool) -> Root:
+        if root < 2 or self.node(root).atom != atom:
+            return root
+        return self.node(root).high if holds else self.node(root).low
+
+    def reduced(self, root: Root, known: _Context = ()) -> Root:
+        """The same, as far as messages can tell, without what the atoms of one key decide of each other.
+
+        Args:
+            root: a diagram.
+            known: literals of the key of the first node that are true already.
+        """
+        if root < 2:
+            return root
+        atom, high, low = self.node(root)
+        if known and known[0][0].key != atom.key:
+            # Keys come one after the other: nothing below asks for those before.
+            known = ()
+        asked = (root, known)
+        simpler = self._reduced.get(asked)
+        if simpler is None:
+            self._step()
+            truth = _decided(known, atom)
+            if truth is None:
+                simpler = self._split(atom, high, low, known)
+            else:
+                simpler = self.reduced(high if truth else low, known)
+            self._reduced[asked] = simpler
+        return simpler
+
+    def _split(self, atom: Atom, high: Root, low: Root, known: _Context) -> Root:
+        if_true, if_false = (*known, (atom, True)), (*known, (atom, False))
+        high, low = self.reduced(high, if_true), self.reduced(low, if_false)
+        if high == low or self.reduced(low, if_true) == high:
+            return low
+        if self.reduced(high, if_false) == low:
+            return high
+        return self._made(atom, high, low)
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise TooLargeError
+
+    def ways(self, root: Root, before: tuple[Literal, ...] = ()) -> Iterator[tuple[Literal, ...]]:
+        """The literals of each way to "true": the disjoint terms."""
+        if root == TRUE:
+            yield before
+        elif root != FALSE:
+            atom, high, low = self.node(root)
+            yield from self.ways(high, (*before, (atom, True)))
+            yield from self.ways(low, (*before, (atom, False)))
+
+    def literals(self, root: Root) -> tuple[Literal, ...] | None:
+        """The literals of a plain conjunction; None where the diagram is more than that."""
+        literals: list[Literal] = []
+        while root > 1:
+            atom, high, low = self.node(root)
+            if FALSE not in (high, low):
+                return None
+            literals.append((atom, high != FALSE))
+            root = high or low
+        return tuple(literals) if root == TRUE else None
+
+    def rows(self, root: Root) -> list[Node]:
+        """The nodes of a diagram with numbers of its own: children before their parents, the root last."""
+        numbers: dict[Root, int] = {FALSE: FALSE, TRUE: TRUE}
+        rows: list[Node] = []
+        self._number(root, numbers, rows)
+        return rows
+
+    def _number(self, root: Root, numbers: dict[Root, int], rows: list[Node]) -> int:
+        if root not in numbers:
+            atom, high, low = self.node(root)
+            rows.append(Node(atom, self._number(high, numbers, rows), self._number(low, numbers, rows)))
+            numbers[root] = len(rows) + 1
+        return numbers[root]
+
+
+def _decided(known: _Context, atom: Atom) -> bool | None:
+    """Whether an atom has to come out so or so, by what is known of its key."""
+    for other, holds in known:
+        if holds:
+            truth = relation(other, atom)
+            if truth is not None:
+                return truth
+        elif relation(atom, other) is True:
+            return False
+    return None

@@ -1,0 +1,165 @@
+"""What is found out about a store's subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["Access", "Analysis", "Equal", "HotAnchor", "Impossible", "Loss", "Subsumed", "Traffic", "Unread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Subscriptions of one tenant that want the same messages.
+
+    Attributes:
+        ids: sorted.
+        condition: that of the first, as text.
+        duplicates: whether they have the same destinations too, so that all but one do nothing new.
+    """
+
+    ids: tuple[str, ...]
+    condition: str
+    duplicates: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subsumed:
+    """A subscription whose messages are all another's.
+
+    Attributes:
+        covered: whether all its destinations are the other's too, so that it does nothing new.
+    """
+
+    id: str
+    condition: str
+    by: str
+    by_condition: str
+    covered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Subscriptions that no message can match.
+
+    Attributes:
+        clash: the leaves that exclude each other, as text.
+    """
+
+    ids: tuple[str, ...]
+    clash: str
+
+
+@dataclass(frozen=True, slots=True)
+class HotAnchor:
+    """An anchor, and what it costs.
+
+    Attributes:
+        anchor: as text: key, kind and text.
+        terms: how many terms are looked up by it: each message that has the anchor has them verified.
+        messages: how many messages of the range had it; None without a range.
+        in_vain: how many verifications came out false; None without a range.
+    """
+
+    anchor: str
+    terms: int
+    messages: int | None = None
+    in_vain: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How subscriptions are looked up.
+
+    Attributes:
+        anchors: how many there are.
+        terms: under all of them.
+        hottest: those with the most terms, or the most that was verified in vain.
+        always: the subscriptions that every message has to be verified for.
+    """
+
+    anchors: int
+    terms: int
+    hottest: tuple[HotAnchor, ...]
+    always: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What would not be delivered without a subscription.
+
+    Attributes:
+        destination: who would lose it.
+        only: deliveries to it that no other subscription causes.
+        deliveries: all that the subscription causes there.
+    """
+
+    id: str
+    destination: str
+    only: int
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What subscriptions did in a range of records.
+
+    Attributes:
+        records: how many were matched.
+        matches: pairs of a record and a subscription.
+        never: the subscriptions that nothing matched.
+        losses: by subscription and destination, those with the most first.
+    """
+
+    records: int
+    matches: int
+    never: tuple[str, ...]
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A destination that no stream takes."""
+
+    destination: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The whole of it.
+
+    Attributes:
+        forms: how many different normal forms there are.
+        equal: groups of equivalent subscriptions, the largest first.
+        subsumed: by another of the same tenant; proven.
+        undecided: pairs (id, by) of which neither was proven.
+        impossible: what no message can match; proven.
+        always_true: what every message matches; proven.
+        too_large: conditions that were compared by their words alone.
+        compared: pairs of normal forms that were looked at for subsumption.
+        crowded: anchors with so many subscriptions that these were compared with no others: anchor → how many.
+        cut: subscriptions with more candidates than they were compared with.
+        traffic: None without a range of records.
+        unread: None without a server to ask.
+    """
+
+    subscriptions: int
+    revision: int
+    forms: int
+    equal: tuple[Equal, ...]
+    subsumed: tuple[Subsumed, ...]
+    undecided: tuple[tuple[str, str], ...]
+    impossible: tuple[Impossible, ...]
+    always_true: tuple[str, ...]
+    too_large: tuple[str, ...]
+    compared: int
+    crowded: dict[str, int]
+    cut: int
+    access: Access
+    traffic: Traffic | None = None
+    unread: tuple[Unread, ...] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)

@@ -1,0 +1,110 @@
+"""Patterns beside patterns: whether one matches all that the other does, and whether anything is matched by both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from turnout.conditions.pattern import ANY, ONE, Piece, Wildcard, fold
+
+__all__ = ["Tokens", "folded", "includes", "meet", "tokens_of"]
+
+Token: TypeAlias = str | Wildcard
+Tokens: TypeAlias = tuple[Token, ...]
+"""A pattern as single characters and wildcards."""
+
+_MOST_CELLS = 40_000
+"""Two patterns are compared in so many steps at most; longer ones are not decided."""
+
+
+def tokens_of(pieces: Iterable[Piece]) -> Tokens:
+    """The pattern's tokens; of neighbouring wildcards those of one character come first, and one ``*`` at most.
+
+    >>> from turnout.conditions.pattern import parse_pattern
+    >>> tokens_of(parse_pattern("a*?*")) == tokens_of(parse_pattern("a?*"))
+    True
+    """
+    tokens: list[Token] = []
+    open_end = False
+    for piece in pieces:
+        if piece is ANY:
+            open_end = True
+        elif piece is ONE:
+            tokens.append(ONE)
+        else:
+            if open_end:
+                tokens.append(ANY)
+                open_end = False
+            assert isinstance(piece, str)
+            tokens.extend(piece)
+    return (*tokens, ANY) if open_end else tuple(tokens)
+
+
+def folded(tokens: Tokens) -> Tokens:
+    """A pattern of all folded values of what *tokens* match, and perhaps of more.
+
+    One character can fold to several, so ``?`` becomes ``*``.
+    """
+    return tokens_of(fold(token) if isinstance(token, str) else ANY for token in tokens)
+
+
+def includes(general: Tokens, special: Tokens) -> bool:
+    """Whether everything that *special* matches is matched by *general*; False also where that is not known."""
+    if len(general) * len(special) > _MOST_CELLS:
+        return False
+    # Row by row: after which prefixes of *general* one can be when so much of *special* has been read.
+    reached = _after_any(general, {0})
+    for token in special:
+        following: set[int] = set()
+        for place in reached:
+            if place == len(general):
+                continue
+            own = general[place]
+            if own is ANY:
+                following.add(place)
+            elif token is not ANY and (own is ONE or own == token):
+                following.add(place + 1)
+        reached = _after_any(general, following)
+        if not reached:
+            return False
+    return len(general) in reached
+
+
+def _after_any(pattern: Tokens, places: set[int]) -> set[int]:
+    """The places, and those behind a ``*`` that matches nothing more."""
+    closed = set(places)
+    for place in places:
+        while place < len(pattern) and pattern[place] is ANY:
+            place += 1
+            closed.add(place)
+    return closed
+
+
+def meet(one: Tokens, other: Tokens) -> bool:
+    """Whether some text may be matched by both patterns; True also where that is not known."""
+    if len(one) * len(other) > _MOST_CELLS:
+        return True
+    row = _closed_row(other, one[:1], {0})
+    for at, token in enumerate(one):
+        following: set[int] = set()
+        for place in row:
+            if token is ANY:
+                following.add(place)
+            elif place < len(other):
+                own = other[place]
+                if own is ANY:
+                    following.add(place)
+                elif ONE in (own, token) or own == token:
+                    following.add(place + 1)
+        row = _closed_row(other, one[at + 1 : at + 2], following)
+        if not row:
+            return False
+    return len(other) in row
+
+
+def _closed_row(other: Tokens, following: Sequence[Token], places: set[int]) -> set[int]:
+    """The places in *other* that can be reached without reading on in the first pattern."""
+    if following and following[0] is ANY:
+        # The star takes whatever comes.
+        return set(range(min(places, default=len(other) + 1), len(other) + 1))
+    return _after_any(other, places)

@@ -1,0 +1,202 @@
+"""What is found out about subscriptions without a message: duplicates, subsumed ones, contradictions, costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from turnout.conditions import format_condition
+from turnout.conditions.terms import Term
+from turnout.subscriptions._collection import no_collection
+from turnout.subscriptions.analysis.candidates import Candidates
+from turnout.subscriptions.analysis.canonical import Form, form_of
+from turnout.subscriptions.analysis.contradictions import clash
+from turnout.subscriptions.analysis.cost import AnchorTraffic, access_of
+from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, Unread
+from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
+from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.tenants import tenant_of
+
+__all__ = ["MOST_WIDER", "Catalogue", "analysis_of"]
+
+MOST_WIDER = 5
+"""For one subscription so many that subsume it are named at most."""
+
+_MOST_PAIRS = 5_000_000
+"""Pairs that are compared for subsumption at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Subscriptions of one tenant and one normal form."""
+
+    form: Form
+    members: list[Subscription]
+
+    @property
+    def first(self) -> Subscription:
+        return self.members[0]
+
+
+class Catalogue:
+    """Subscriptions by their normal forms.
+
+    Args:
+        subscriptions: all of a store; none twice.
+    """
+
+    def __init__(self, subscriptions: Iterable[Subscription]) -> None:
+        with no_collection():
+            groups = _grouped(subscriptions)
+            self._groups = list(groups.values())
+            self.count = sum(len(group.members) for group in self._groups)
+            self._by_tenant: defaultdict[str, list[_Group]] = defaultdict(list)
+            for (tenant, _), group in groups.items():
+                self._by_tenant[tenant].append(group)
+            self._candidates = {
+                tenant: Candidates([one.first.condition for one in own], [one.form for one in own])
+                for tenant, own in self._by_tenant.items()
+            }
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def terms(self) -> dict[str, Sequence[Term]]:
+        """Subscription → the disjoint terms of its condition, and what each is looked up by."""
+        return {
+            one.id: terms
+            for tenant, own in self._by_tenant.items()
+            for group, terms in zip(own, self._candidates[tenant].terms, strict=True)
+            for one in group.members
+        }
+
+    def forms(self) -> Iterator[tuple[Subscription, Form]]:
+        """Each subscription with its normal form."""
+        return ((one, group.form) for group in self._groups for one in group.members)
+
+    def equal(self) -> tuple[Equal, ...]:
+        """Groups of equivalent subscriptions, the largest first."""
+        several = sorted((one for one in self._groups if len(one.members) > 1), key=lambda one: -len(one.members))
+        return tuple(equal for group in several for equal in _equal(group))
+
+    def impossible(self) -> tuple[Impossible, ...]:
+        """What no message can match."""
+        never = (group for group in self._groups if group.form.always is False)
+        # Equivalent as they are, each has its own reason.
+        return tuple(Impossible((one.id,), clash(one.condition)) for group in never for one in group.members)
+
+    def ids_where(self, *, always: bool | None = None, exact: bool | None = None) -> tuple[str, ...]:
+        """The ids of those whose form is so."""
+        chosen = (
+            group
+            for group in self._groups
+            if (always is None or group.form.always is always) and (exact is None or group.form.exact is exact)
+        )
+        return tuple(sorted(one.id for group in chosen for one in group.members))
+
+    def subsumption(self) -> _Comparison:
+        """Which forms' messages are all another form's, among those that share an anchor."""
+        comparison = _Comparison()
+        for tenant, own in self._by_tenant.items():
+            candidates = self._candidates[tenant]
+            for number, group in enumerate(own):
+                if group.form.always is None and comparison.compared < _MOST_PAIRS:
+                    comparison.compare(group, [own[other] for other in candidates.wider(number)])
+                elif group.form.always is None:
+                    comparison.cut += len(group.members)
+            comparison.cut += candidates.cut
+            comparison.crowded |= {str(anchor): count for anchor, count in candidates.crowded.items()}
+        return comparison
+
+
+class _Comparison:
+    """Pairs of groups that have been compared, and what came out."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Subsumed] = []
+        self.undecided: list[tuple[str, str]] = []
+        self.crowded: dict[str, int] = {}
+        self.compared = self.cut = 0
+
+    def compare(self, group: _Group, wider: Sequence[_Group]) -> None:
+        """Find what subsumes a group; for each of its members one pair with each, up to `MOST_WIDER`."""
+        proven = 0
+        for other in wider:
+            if other.form.always is not None or proven == MOST_WIDER:
+                continue
+            self.compared += 1
+            verdict = subsumed(group.first.condition, group.form, other.first.condition, other.form)
+            if verdict is Verdict.YES:
+                proven += 1
+                self.pairs += (_pair(one, other) for one in group.members)
+            elif verdict is Verdict.UNKNOWN:
+                self.undecided.append((group.first.id, other.first.id))
+
+
+def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _Group]:
+    """The subscriptions by tenant and digest."""
+    groups: dict[tuple[str, str], _Group] = {}
+    for one in subscriptions:
+        form = form_of(one.condition)
+        group = groups.setdefault((tenant_of(one.id), form.digest), _Group(form, []))
+        group.members.append(one)
+    return groups
+
+
+def _pair(one: Subscription, other: _Group) -> Subsumed:
+    """A subscription and, of the equivalent ones that subsume it, the one that covers its destinations if any does."""
+    own = set(one.destinations)
+    by = next((wide for wide in other.members if own <= set(wide.destinations)), other.first)
+    covered = own <= set(by.destinations)
+    return Subsumed(one.id, format_condition(one.condition), by.id, format_condition(by.condition), covered)
+
+
+def _equal(group: _Group) -> Iterator[Equal]:
+    """The duplicates of a group, and then all of it, if there is more than them."""
+    by_destinations: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+    for one in group.members:
+        by_destinations[frozenset(one.destinations)].append(one.id)
+    text = format_condition(group.first.condition)
+    if len(by_destinations) > 1:
+        yield Equal(tuple(sorted(one.id for one in group.members)), text, duplicates=False)
+    yield from (Equal(tuple(sorted(ids)), text, duplicates=True) for ids in by_destinations.values() if len(ids) > 1)
+
+
+def analysis_of(
+    catalogue: Catalogue,
+    *,
+    revision: int = 0,
+    hottest: int = 10,
+    anchors: AnchorTraffic | None = None,
+    traffic: Traffic | None = None,
+    unread: Mapping[str, Sequence[str]] | None = None,
+) -> Analysis:
+    """Everything together.
+
+    Args:
+        catalogue: of the subscriptions.
+        revision: of the store, for the report.
+        hottest: how many anchors are named.
+        anchors: what was counted over a range of records.
+        traffic: likewise.
+        unread: destination that no stream takes → the subscriptions that have it.
+    """
+    comparison = catalogue.subsumption()
+    return Analysis(
+        subscriptions=catalogue.count,
+        revision=revision,
+        forms=len(catalogue),
+        equal=catalogue.equal(),
+        subsumed=tuple(comparison.pairs),
+        undecided=tuple(comparison.undecided),
+        impossible=catalogue.impossible(),
+        always_true=catalogue.ids_where(always=True),
+        too_large=catalogue.ids_where(exact=False),
+        compared=comparison.compared,
+        crowded=comparison.crowded,
+        cut=comparison.cut,
+        access=access_of(catalogue.terms(), hottest, anchors),
+        traffic=traffic,
+        unread=None if unread is None else tuple(Unread(name, tuple(ids)) for name, ids in unread.items()),
+    )

@@ -1,0 +1,76 @@
+"""Whether one condition's messages are all another's: proven by the terms, never by a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from turnout.conditions import Condition, evaluate
+from turnout.subscriptions.analysis.atoms import Literal, relation
+from turnout.subscriptions.analysis.canonical import Form
+from turnout.subscriptions.analysis.diagram import FALSE, TRUE, Diagrams, TooLargeError
+from turnout.subscriptions.analysis.witness import message_of, witness
+
+__all__ = ["Verdict", "subsumed"]
+
+
+class Verdict(StrEnum):
+    """The answer to a question that may be too hard."""
+
+    YES = "yes"
+    """Proven."""
+
+    NO = "no"
+    """There is a message that shows it, or no message is common to both."""
+
+    UNKNOWN = "unknown"
+
+
+def subsumed(condition: Condition, form: Form, other: Condition, other_form: Form) -> Verdict:
+    """Whether every message of *condition* is one of *other* too.
+
+    Args:
+        condition: the one that may be the narrower.
+        form: its normal form.
+        other: the one that may be the wider.
+        other_form: its normal form.
+    """
+    if form.digest == other_form.digest:
+        return Verdict.YES
+    if form.literals is not None and other_form.literals is not None:
+        missing = _missing(form.literals, other_form.literals)
+        if missing is None:
+            return Verdict.YES
+        if form.always is None and any(_follows(known, (missing[0], not missing[1])) for known in form.literals):
+            # None of its messages is the other's, and it has some as far as can be told.
+            return Verdict.NO
+        if _shown(condition, other, message_of(sorted({*form.literals, (missing[0], not missing[1])}))):
+            return Verdict.NO
+    try:
+        diagrams = Diagrams()
+        outside = diagrams.choose(diagrams.of(other), FALSE, TRUE)
+        counterexamples = diagrams.reduced(diagrams.choose(diagrams.of(condition), outside, FALSE))
+    except TooLargeError:
+        return Verdict.UNKNOWN
+    if counterexamples == FALSE:
+        return Verdict.YES
+    return Verdict.NO if _shown(condition, other, witness(diagrams, counterexamples)) else Verdict.UNKNOWN
+
+
+def _shown(condition: Condition, other: Condition, message: Mapping[str, str] | None) -> bool:
+    """Whether a message is one of the condition's and not of the other's."""
+    return message is not None and evaluate(condition, message) and not evaluate(other, message)
+
+
+def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
+    """The first of the literals that are *required* which follows from none of the others; None if all do."""
+    return next((asked for asked in required if not any(_follows(known, asked) for known in literals)), None)
+
+
+def _follows(known: Literal, asked: Literal) -> bool:
+    (atom, holds), (other, required) = known, asked
+    if atom.key != other.key:
+        return False
+    if holds:
+        return relation(atom, other) is required
+    return not required and relation(other, atom) is True

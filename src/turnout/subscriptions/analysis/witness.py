@@ -1,0 +1,67 @@
+"""A message for which a diagram is true: what shows that something was rightly not claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_network
+from itertools import groupby, islice
+from math import inf, nextafter
+
+from turnout.conditions.pattern import ANY, ONE, parse_pattern
+from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
+from turnout.subscriptions.analysis.diagram import Diagrams
+
+__all__ = ["message_of", "witness"]
+
+_MOST_WAYS = 16
+"""So many ways to "true" are tried."""
+
+
+def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
+    """The metadata of a message for which the diagram is true; None where none was come upon, which proves nothing."""
+    for way in islice(diagrams.ways(root), _MOST_WAYS):
+        message = message_of(way)
+        if message is not None:
+            return message
+    return None
+
+
+def message_of(way: Sequence[Literal]) -> dict[str, str] | None:
+    """A message for which all these literals are true, sorted by key; None where none was come upon."""
+    message: dict[str, str] = {}
+    for key, group in groupby(way, key=lambda literal: literal[0].key):
+        literals = list(group)
+        if not any(holds for _, holds in literals):
+            # Every atom is false where the key is absent.
+            continue
+        value = next((text for text in _values(literals) if _fits(literals, text)), None)
+        if value is None:
+            return None
+        message[key] = value
+    return message
+
+
+def _fits(literals: list[Literal], value: str) -> bool:
+    return all(atom_holds(atom, value) == holds for atom, holds in literals)
+
+
+def _values(literals: list[Literal]) -> Iterator[str]:
+    """Values that the atoms make likely."""
+    for atom, _ in literals:
+        yield from _of_atom(atom)
+    yield from ("-", "x", "0", "")
+
+
+def _of_atom(atom: Atom) -> Iterator[str]:
+    if atom.rank == BOUND:
+        for number in (atom.number, atom.number - 1, atom.number + 1, nextafter(atom.number, -inf)):
+            yield repr(number)
+        yield repr(nextafter(atom.number, inf))
+    elif atom.rank == ADDRESS:
+        network = ip_network(atom.text)
+        yield str(network.network_address)
+        yield str(network.broadcast_address)
+    elif atom.rank == TEXT:
+        for any_, one in (("", "x"), ("x", "y"), ("q", "q")):
+            fills = {ANY: any_, ONE: one}
+            yield "".join(piece if isinstance(piece, str) else fills[piece] for piece in parse_pattern(atom.text))

@@ -1,0 +1,157 @@
+"""Subscriptions as they were: who wanted what at a revision or at a time, as far back as a store remembers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
+from turnout.subscriptions.model import Subscription
+from turnout.subscriptions.snapshot import Snapshot
+
+__all__ = [
+    "DEFAULT_RETENTION",
+    "Birth",
+    "Moment",
+    "PastStore",
+    "Remembering",
+    "Span",
+    "microseconds",
+    "now",
+    "retention_of",
+]
+
+Moment: TypeAlias = int | datetime
+"""A revision, or a time; a time without a zone is UTC."""
+
+DEFAULT_RETENTION: Final = 30 * 86_400.0
+"""How many seconds a store remembers what is gone, where its URL does not say."""
+
+_RETENTION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def retention_of(text: str) -> float | None:
+    """The seconds that a retention says: ``45s``, ``30m``, ``12h``, ``30d``, 0 or ``forever``; None if it says nothing.
+
+    >>> retention_of("12h"), retention_of("0"), retention_of("forever"), retention_of("soon")
+    (43200.0, 0.0, inf, None)
+    """
+    if text in ("0", "forever"):
+        return 0.0 if text == "0" else float("inf")
+    written = _RETENTION.fullmatch(text)
+    return float(written[1]) * _UNITS[written[2]] if written else None
+
+
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def now() -> int:
+    """The present in microseconds since 1970."""
+    return time.time_ns() // 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """When a subscription came to be.
+
+    Attributes:
+        revision: that it came with.
+        at: when that was; None where the store does not know any more.
+    """
+
+    revision: int
+    at: datetime | None
+
+    @classmethod
+    def of(cls, revision: int, at: int | None) -> Birth:
+        """The birth with a revision, at microseconds since 1970."""
+        return cls(revision, None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC))
+
+
+class Span(NamedTuple):
+    """The revisions that a store remembers, and since when.
+
+    Attributes:
+        first: the oldest.
+        last: the present one.
+        since: when the oldest became the present one, in microseconds since 1970; 0 if there was none before it.
+    """
+
+    first: int
+    last: int
+    since: int
+
+    def check(self, moment: Moment) -> None:
+        """Refuse what is not remembered, or has not been.
+
+        Raises:
+            HistoryForgottenError: names what is remembered.
+        """
+        if isinstance(moment, int):
+            inside, asked = self.first <= moment <= self.last, f"revision {moment}"
+        else:
+            inside, asked = microseconds(moment) >= self.since, moment.isoformat()
+        if not inside:
+            since = f" (since {datetime.fromtimestamp(self.since / 1_000_000, UTC).isoformat()})" if self.since else ""
+            raise HistoryForgottenError(
+                f"the store does not know what it held at {asked}: it remembers revisions "
+                f"{self.first}{since} to {self.last}"
+            )
+
+
+class Remembering(Protocol):
+    """A store that can be asked for what it held at a revision that it remembers."""
+
+    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+        """The subscription of this id at a revision; None if there was none."""
+        ...
+
+    def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
+        """The subscriptions whose ids begin with the prefix at a revision, in the order of ids."""
+        ...
+
+
+class PastStore:
+    """What a store held at one revision: it can be read, and not changed.
+
+    What is asked later than the store's retention allows may be gone: `HistoryForgottenError`.
+
+    Attributes:
+        revision: that it shows.
+    """
+
+    def __init__(self, store: Remembering, revision: int, prefix: str = "") -> None:
+        self._store = store
+        self._prefix = prefix
+        self.revision = revision
+
+    def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
+        """The subscription of this id, as it was.
+
+        Raises:
+            SubscriptionNotFoundError: there was none at this revision.
+        """
+        subscription = self._store.read_at(self.revision, self._prefix + id)
+        if subscription is None:
+            raise SubscriptionNotFoundError(id)
+        return self._bare(subscription)
+
+    def snapshot(self) -> Snapshot:
+        """Everything as it was, in the order of ids."""
+        then = self._store.snapshot_at(self.revision, self._prefix)
+        return Snapshot(tuple(map(self._bare, then)) if self._prefix else then, self.revision)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self.snapshot())
+
+    def _bare(self, subscription: Subscription) -> Subscription:
+        return replace(subscription, id=subscription.id.removeprefix(self._prefix)) if self._prefix else subscription

@@ -1,0 +1,34 @@
+"""A MongoDB store's URL: what is for the driver, and what is for us."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from turnout.errors import ConfigError, Mistake
+from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
+
+__all__ = ["split_url", "waits_of"]
+
+
+def split_url(url: str) -> tuple[str, str, float]:
+    """The URL as the driver takes it, and our own options in it: the table's name, and the retention in seconds."""
+    base, _, query = url.partition("?")
+    ours = {"table": "subscriptions", "retention": f"{DEFAULT_RETENTION:.0f}s"}
+    rest = []
+    for part in query.split("&") if query else []:
+        name, _, value = part.partition("=")
+        if name in ours:
+            ours[name] = unquote(value)
+        else:
+            rest.append(part)
+    retention = retention_of(ours["retention"])
+    if retention is None:
+        raise ConfigError([Mistake("store", f"retention is as 12h, 30d, 0 or forever, found {ours['retention']!r}")])
+    return base + (f"?{'&'.join(rest)}" if rest else ""), ours["table"], retention
+
+
+def waits_of(uri: str) -> dict[str, Any]:
+    """How long the driver waits for a server."""
+    # The driver would wait half a minute for a server that is not there; what the URL says counts more.
+    return {} if "serverselectiontimeoutms" in uri.lower() else {"serverSelectionTimeoutMS": 5_000}

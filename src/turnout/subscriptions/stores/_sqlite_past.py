@@ -1,0 +1,77 @@
+"""What an SQLite store remembers of subscriptions that are gone, and of when its revisions were."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from turnout.subscriptions.past import Birth, Moment, Span, microseconds, now
+
+__all__ = ["births", "bury", "forget", "note_time", "record_at", "records_at", "revision_at"]
+
+
+def note_time(connection: sqlite3.Connection, revision: int) -> None:
+    """Write down when a revision was; a clock that was set back does not make it older than the one before."""
+    connection.execute("INSERT INTO moment SELECT ?, max(?, coalesce(max(at), 0)) FROM moment", (revision, now()))
+
+
+def bury(connection: sqlite3.Connection, id_: str, born: int, died: int, record: str) -> None:
+    """Remember a subscription that is going."""
+    connection.execute("INSERT INTO past VALUES (?, ?, ?, ?)", (id_, died, born, record))
+
+
+def forget(connection: sqlite3.Connection, retention: float) -> None:
+    """Drop what is older than the retention; what was the state when it began is still known."""
+    limit = now() - int(min(retention, 1e9) * 1_000_000)
+    oldest = connection.execute("SELECT max(revision) FROM moment WHERE at <= ?", (limit,)).fetchone()[0]
+    if oldest is not None:
+        connection.execute("UPDATE state SET remembered = max(remembered, ?)", (oldest,))
+        connection.execute("DELETE FROM past WHERE died <= ?", (oldest,))
+        connection.execute("DELETE FROM moment WHERE revision < ?", (oldest,))
+
+
+def revision_at(connection: sqlite3.Connection, moment: Moment) -> int:
+    """The revision of a moment.
+
+    Raises:
+        HistoryForgottenError: the file does not know so far back.
+    """
+    first, last, since = connection.execute(
+        "SELECT remembered, state.revision, coalesce(at, 0) FROM state"
+        " LEFT JOIN moment ON remembered > 0 AND moment.revision = remembered"
+    ).fetchone()
+    Span(first, last, since).check(moment)
+    if isinstance(moment, int):
+        return moment
+    query = "SELECT max(revision) FROM moment WHERE at <= ?"
+    revision: int | None = connection.execute(query, (microseconds(moment),)).fetchone()[0]
+    return revision or 0
+
+
+_THEN = (
+    "SELECT id, record FROM subscription WHERE revision <= ?1{0}"
+    " UNION ALL SELECT id, record FROM past WHERE born <= ?1 AND died > ?1{0}"
+)
+
+
+def record_at(connection: sqlite3.Connection, revision: int, id_: str) -> str | None:
+    """The record of an id at a revision."""
+    row = connection.execute(_THEN.format(" AND id = ?2"), (revision, id_)).fetchone()
+    return None if row is None else row[1]
+
+
+def records_at(
+    connection: sqlite3.Connection, revision: int, bounds: tuple[str, str | bytes]
+) -> Iterator[tuple[str, str]]:
+    """The ids and records at a revision between two ids, in no order."""
+    return connection.execute(_THEN.format(" AND id > ?2 AND id < ?3"), (revision, *bounds))
+
+
+def births(connection: sqlite3.Connection, bounds: tuple[str, str | bytes]) -> dict[str, Birth]:
+    """When what is there now came to be."""
+    rows = connection.execute(
+        "SELECT id, subscription.revision, at FROM subscription LEFT JOIN moment USING (revision)"
+        " WHERE id > ? AND id < ?",
+        bounds,
+    )
+    return {id_: Birth.of(revision, at) for id_, revision, at in rows}

@@ -1,0 +1,84 @@
+"""``turnout import``: what it prints, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from turnout.routes import Route
+
+PROPERTIES = """name=orders
+connector.class=FileStreamSink
+file=/tmp/out
+topics=orders
+transforms=only
+transforms.only.type=org.apache.kafka.connect.transforms.RegexRouter
+transforms.only.regex=a(.*)
+transforms.only.replacement=b$1
+"""
+
+
+@pytest.fixture
+def file(turnout, tmp_path) -> Path:
+    """A connector in the present folder."""
+    (tmp_path / "orders.properties").write_text(PROPERTIES)
+    return tmp_path / "orders.properties"
+
+
+def test_the_route_and_what_it_is_made_of(turnout, file) -> None:
+    """The route on standard output, a line for each thing on standard error."""
+    code, out, err = turnout("import", "connect", file.name, "--to", "nats://h:4222/LAKE")
+
+    route = Route.parse(out, {})
+    assert code == 0
+    assert (route.name, route.sinks[""].options()["stream"]) == ("orders", "LAKE")
+    assert err.splitlines() == [
+        "taken  name → name",
+        "taken  topics → source.topics",
+        "taken  transforms.only → transforms[0]",
+        "left   connector.class: turnout reads and writes NATS, Kafka and files: --from and --to say where",
+        "left   file: an option of the connector",
+    ]
+    assert [line for line in out.splitlines() if line.startswith("# left: ")] == [
+        f"# left: {line.removeprefix('left   ')}" for line in err.splitlines() if line.startswith("left")
+    ]
+
+
+def test_a_file_that_is_written(turnout, file, tmp_path) -> None:
+    """``check`` takes it; it is not written over."""
+    arguments = ("import", "connect", file.name, "--output", "made/route.yaml")
+
+    codes = [turnout(*arguments)[0], turnout(*arguments)[0], turnout(*arguments, "--force")[0]]
+
+    assert codes == [0, 2, 0]
+    assert turnout("check", "made/route.yaml")[0] == 0
+
+
+def test_mistakes_are_told(turnout, file) -> None:
+    """The route is printed all the same, and the exit code is 1."""
+    file.write_text(PROPERTIES.replace("RegexRouter", "RegexRuter"))
+
+    code, out, err = turnout("import", "connect", file.name)
+    told = json.loads(turnout("import", "connect", file.name, "--json")[1])
+
+    assert code == 1
+    assert "RegexRuter" in out
+    assert "wrong  transforms[0].type: no transform is named" in err
+    assert [mistake["path"] for mistake in told["mistakes"]] == ["transforms[0].type"]
+    assert told["route"] == out
+    assert told["taken"][0] == {"name": "name", "place": "name"}
+
+
+def test_a_server(turnout, tmp_path) -> None:
+    """A nats-server's configuration, by account."""
+    mappings = 'accounts { A { mappings { "a.*": "b.$1" } }, B { mappings { c: d } } }'
+    (tmp_path / "nats.conf").write_text(mappings)
+
+    code, out, _ = turnout("import", "nats", "nats.conf", "--account", "B", "--from", "nats://h/S")
+
+    assert code == 0
+    assert Route.parse(out, {}).mappings.apply("c") == "d"
+    assert turnout("import", "nats", "nats.conf")[0] == 2
+    assert turnout("import", "nats", "none.conf")[0] == 2

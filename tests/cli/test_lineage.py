@@ -1,0 +1,161 @@
+"""``turnout lineage`` walks from a delivery to its record, its subscription and its route."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from turnout.conditions import parse
+from turnout.embedded import NatsServer
+from turnout.engine import Program
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.index import Index
+from turnout.wire import Connection, create_stream, stored_message
+
+ROUTE = """
+name: traced
+source: {{format: nats, servers: "{url}", stream: TRACED}}
+value: {{format: json}}
+subscriptions: {{store: "sqlite:///subscriptions.db", metadata: {{city: value.city}}}}
+sink: {{format: nats, servers: "{url}", lineage: true}}
+deadLetter: {{topic: traced.dead}}
+errors: {{tolerance: all}}
+"""
+
+
+@pytest.fixture
+def server():
+    """A server of its own: the tests count what it holds."""
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture
+def delivered(tmp_path, monkeypatch, server):
+    """A route, a record, and the message that the route made of it for one subscription."""
+    import pyarrow as pa
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "route.yaml").write_text(ROUTE.format(url=server.url), encoding="utf-8")
+    route = Route.load("route.yaml")
+    with open_store("sqlite:///subscriptions.db") as store, Connection.open(server.url) as connection:
+        store.create(Subscription(("got.oulu",), parse("city:Oulu"), {"name": "Oulu's desk"}, "oulu"))
+        store.create(Subscription(("got.all",), parse("city exists"), id="all"))
+        create_stream(connection, {"name": "TRACED", "subjects": ["seen.>"], "storage": "memory"})
+        create_stream(connection, {"name": "DELIVERED", "subjects": ["got.>"], "storage": "memory"})
+        connection.request("seen.a", b'{"city": "Oulu"}')
+        record = stored_message(connection, "TRACED", 1).append_column("stream", pa.array(["TRACED"]))
+        messages = Program.of(route).run(record, Index.of(store)).messages
+        for topic, id_, value, headers in zip(
+            messages.topics.to_pylist(),
+            messages.ids.to_pylist(),
+            messages.column("value").to_pylist(),
+            messages.column("headers").to_pylist(),
+            strict=True,
+        ):
+            pairs = {one["key"]: one["value"].decode() for one in headers}
+            connection.request(topic, value, {"Nats-Msg-Id": id_, **pairs})
+        yield next(
+            sequence
+            for sequence in (1, 2)
+            if stored_message(connection, "DELIVERED", sequence).column("topic")[0].as_py() == "got.oulu"
+        )
+
+
+def test_the_whole_way(turnout, delivered) -> None:
+    """The subscription is shown as it was, although it is another one by now."""
+    with open_store("sqlite:///subscriptions.db") as store:
+        store.delete("oulu")
+        store.create(Subscription(("got.turku",), parse("city:Turku"), id="oulu"))
+
+    code, out, err = turnout("lineage", f"DELIVERED:{delivered}", "--route", "route.yaml", "--json")
+
+    walked = json.loads(out)
+    assert (code, err, walked["gaps"]) == (0, "", [])
+    assert walked["made"]["revision"] == 2
+    assert walked["record"]["place"] == "TRACED:1"
+    assert walked["record"]["value"] == '{"city": "Oulu"}'
+    assert walked["subscription"] == {
+        "id": "oulu",
+        "condition": "city:Oulu",
+        "destinations": ["got.oulu"],
+        "metadata": {"name": "Oulu's desk"},
+        "still": False,
+    }
+    assert walked["route"] == {"file": "route.yaml", "same": True, "commit": None}
+
+
+def test_as_text(turnout, delivered) -> None:
+    """A line for each step."""
+    code, out, _ = turnout("lineage", f"DELIVERED:{delivered}", "--route", "route.yaml")
+
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines() if line[0] != " "] == ["message", "wanted", "route", "record"]
+    assert "wanted   by oulu at revision 2, there as it was" in out
+    assert "    route.yaml is as it was" in out
+
+
+def test_the_server_alone(turnout, delivered, server) -> None:
+    """Without the route there is the record, and what the message says of its route."""
+    code, out, _ = turnout("lineage", f"DELIVERED:{delivered}", "--server", server.url, "--json")
+
+    walked = json.loads(out)
+    assert (code, walked["made"]["route"], walked["record"]["topic"]) == (0, "traced", "seen.a")
+    assert (walked["subscription"], walked["route"]["same"]) == (None, None)
+
+
+def test_a_route_that_has_changed(turnout, delivered, tmp_path, server) -> None:
+    """What it made then is not known, unless git has it as it was."""
+
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    asked = ("lineage", f"DELIVERED:{delivered}", "--route", "route.yaml", "--json")
+    git("init", "-q")
+    assert json.loads(turnout(*asked, "--git")[1] or "{}").get("route") is None
+    git("add", "route.yaml")
+    git("commit", "-qm", "as it was")
+    commit = git("rev-parse", "HEAD")
+    changed = ROUTE.format(url=server.url).replace("city: value.city", "city: value.town")
+    (tmp_path / "route.yaml").write_text(changed, encoding="utf-8")
+    git("commit", "-qam", "as it is")
+
+    without, with_git = json.loads(turnout(*asked)[1]), json.loads(turnout(*asked, "--git")[1])
+
+    assert (without["route"]["same"], without["subscription"]) == (False, None)
+    assert "the route's file has changed since" in without["gaps"][0]
+    assert (with_git["route"]["same"], with_git["route"]["commit"]) == (False, commit)
+    assert (with_git["subscription"]["id"], with_git["gaps"]) == ("oulu", [])
+
+
+def test_what_is_gone(turnout, delivered, server) -> None:
+    """A record that its stream has lost, and a past that the store has forgotten, are told as such."""
+    with Connection.open(server.url) as connection:
+        connection.api("STREAM.PURGE.TRACED", {})
+
+    code, out, _ = turnout("lineage", f"DELIVERED:{delivered}", "--route", "route.yaml")
+
+    assert code == 0
+    assert "unknown  the record TRACED:1: the stream 'TRACED' holds no message 1" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (("DELIVERED:1",), 2, "give --route, --server or both"),
+        (("DELIVERED", "--route", "route.yaml"), 2, "expected STREAM:SEQ, as in DELIVERED:17, found 'DELIVERED'"),
+        (("TRACED:1", "--route", "route.yaml"), 2, "was not delivered by a sink with lineage: true"),
+        (("DELIVERED:9", "--route", "route.yaml"), 1, "holds no message 9"),
+    ],
+)
+def test_what_cannot_be_asked(turnout, delivered, arguments, code, problem) -> None:
+    """Exit codes tell a wrong request from a message that is not there."""
+    ended, _, err = turnout("lineage", *arguments)
+
+    assert ended == code
+    assert problem in err

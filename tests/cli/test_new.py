@@ -1,0 +1,160 @@
+"""``turnout new``: what it writes works, with a stream to look at and without."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from tests.jetstream.support import fresh
+from turnout.cli.app import build_app
+from turnout.codecs.ddl import parse_ddl
+from turnout.embedded import NatsServer
+from turnout.routes import Route
+from turnout.routes.drafts.fields import columns_of
+from turnout.routes.json_schema import route_schema
+from turnout.wire import Connection, ConnectionOptions, create_stream
+
+AWAY = "nats://127.0.0.1:9"
+ORDERS = [{"city": "Oulu", "total": 20, "lines": [{"sku": "a", "n": 1}]}, {"city": None, "total": 2.5, "paid at": True}]
+
+
+def published(server: NatsServer, subjects: list[str], values: list[bytes]) -> str:
+    """A stream with these values on its first subject's first place."""
+    stream = fresh("NEW")
+    with Connection.open(ConnectionOptions.of(server.url)) as connection:
+        create_stream(connection, {"name": stream, "subjects": [f"{stream}.{subject}" for subject in subjects]})
+        for value in values:
+            connection.request(f"{stream}.eu.17", value)
+    return stream
+
+
+def document(folder: Path, name: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((folder / name).read_text(encoding="utf-8"))
+    return read
+
+
+def test_a_route_of_a_stream(turnout, tmp_path, nats_server) -> None:
+    """Columns, subjects and a test come from the stream; check, test and the schema take all of it."""
+    stream = published(nats_server, ["*.*"], [json.dumps(value).encode() for value in ORDERS])
+    away = published(nats_server, ["away.>"], [])
+
+    code, out, err = turnout(
+        "new", "orders", "--from", f"{nats_server.url}/{stream}", "--to", f"{nats_server.url}/{away}", "--yes"
+    )
+
+    assert (code, err) == (0, "")
+    assert out.splitlines() == ["orders.yaml", "orders.test.yaml", "compose.yaml", "2 of 2 tests pass"]
+    route = Route.load(tmp_path / "orders.yaml", {})
+    assert route.value.schema == (
+        "city STRING, total DOUBLE, lines ARRAY<STRUCT<sku: STRING, n: BIGINT>>, `paid at` BOOLEAN"
+    )
+    assert route.mappings.apply(f"{stream}.eu.17") == f"{away}.away.{stream}.eu.17"
+    assert turnout("check", "orders.yaml")[0] == 0
+    assert turnout("test", "orders.yaml")[0] == 0
+    assert turnout("check", "orders.yaml", "--connect")[1].count("\nok ") >= 3
+    assert list(Draft202012Validator(route_schema()).iter_errors(document(tmp_path, "orders.yaml"))) == []
+
+
+def test_the_route_does_not_publish_to_what_it_reads(turnout, tmp_path, nats_server) -> None:
+    """Where no stream is named to publish to, a subject is chosen that the source does not have."""
+    stream = published(nats_server, ["*.*"], [])
+
+    turnout("new", "--from", f"{nats_server.url}/{stream}", "--to", nats_server.url, "--yes")
+
+    route = Route.load(tmp_path / f"{stream.lower()}.yaml", {})
+    assert route.mappings.apply(f"{stream}.a.b") == f"routed.{stream}.a.b"
+
+
+@pytest.mark.parametrize("values", [[b'{"a":1}', b"\xff\x00"], [b"[1, 2]"], [b"5", b'"x"'], []])
+def test_values_of_every_kind(turnout, tmp_path, nats_server, values) -> None:
+    """Bytes that are no JSON, JSON that is no object, and an empty stream: the tests that are written pass."""
+    stream = published(nats_server, [">"], values)
+
+    code, _, err = turnout("new", "r", "--from", f"{nats_server.url}/{stream}", "--to", nats_server.url, "--yes")
+
+    assert (code, err) == (0, "")
+    assert Route.load(tmp_path / "r.yaml", {}).value.schema is None
+    assert turnout("test", "r.yaml")[0] == 0
+
+
+def test_a_stream_that_cannot_be_looked_at(turnout, tmp_path) -> None:
+    """It is said, and the files are written all the same."""
+    code, _, err = turnout("new", "a", "--from", f"{AWAY}/ORDERS", "--to", AWAY, "--yes", "--folder", "x")
+
+    assert code == 0
+    assert "note: the stream ORDERS was not looked at" in err
+    assert turnout("test", "x/a.yaml")[0] == 0
+
+
+def test_passwords_are_not_written(turnout, tmp_path) -> None:
+    """An address with one is what a variable holds; the notes do not show it either."""
+    address = AWAY.replace("//", "//ann:hunter2@")
+
+    code, out, err = turnout("new", "a", "--from", f"{address}/S", "--to", address, "--json")
+
+    assert code == 0
+    assert document(tmp_path, "a.yaml")["source"]["servers"] == "${NATS_URL}"
+    written = "".join(file.read_text() for file in tmp_path.iterdir())
+    assert "hunter2" not in written + out + err
+    assert len(json.loads(out)["notes"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [("kafka://b:9092/orders", "kafka://c:9092"), ("parquet:in", "csv:out"), ("kafka://b:9092/a,b", "nats://h")],
+)
+def test_other_ends(turnout, tmp_path, source, to) -> None:
+    """Kafka and files are not looked at; what is written works."""
+    assert turnout("new", "a", "--from", source, "--to", to, "--yes")[0] == 0
+    assert turnout("check", "a.yaml")[0] == 0
+    assert turnout("test", "a.yaml")[0] == 0
+
+
+def test_questions(tmp_path, monkeypatch) -> None:
+    """What is not said is asked, with a proposal."""
+    monkeypatch.chdir(tmp_path)
+    answers = f"{AWAY}/ORDERS\n{AWAY}\n\n"
+
+    done = CliRunner().invoke(build_app(), ["new"], input=answers)
+
+    assert done.exit_code == 0
+    questions = re.findall(r"([A-Z][^\[:\n]*) \[([^\]]*)\]: ", done.output)
+    assert [question for question, _ in questions] == [
+        "Where records come from", "Where messages go", "What the route is called",
+    ]  # fmt: skip
+    assert questions[2][1] == "orders"
+    assert (tmp_path / "orders.yaml").exists()
+
+
+def test_files_that_are_there_stay(turnout, tmp_path) -> None:
+    """Nothing is written over what is there, unless that is asked for; then all three are."""
+    (tmp_path / "compose.yaml").write_text("mine")
+
+    code, _, err = turnout("new", "a", "--from", "csv:in", "--to", "csv:out", "--yes")
+    forced, _, _ = turnout("new", "a", "--from", "csv:in", "--to", "csv:out", "--yes", "--force")
+
+    assert (code, forced) == (2, 0)
+    assert "compose.yaml: is there already" in err
+    assert document(tmp_path, "compose.yaml")["services"]["turnout"]["command"][1] == "/routes/a.yaml"
+
+
+def test_columns_can_be_read_again() -> None:
+    """What is inferred is DDL, whatever the names and however values differ."""
+    objects = [
+        {"a b": 1, "select": [1, 2.5], "deep": {"x": {}, "y": [None]}, "mixed": 1, "`": [[True]]},
+        {"mixed": "one", "deep": {"z": 1 << 70}, "none": None},
+    ]
+
+    columns = columns_of(objects)
+
+    fields = {field.name: field.schema.type for field in parse_ddl(columns).schema.fields}
+    assert fields == {
+        "a b": "int64", "select": "array", "deep": "struct", "mixed": "variant", "`": "array", "none": "variant",
+    }  # fmt: skip

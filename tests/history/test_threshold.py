@@ -1,0 +1,69 @@
+"""Conditions over totals, and what is refused in their place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.errors import ConfigError
+from turnout.history.differences import TOTALS
+from turnout.history.threshold import Threshold
+
+NUMBERS = {"lost": 3, "moved": 0, "values": 10}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("lost > 0", True),
+        ("lost > 3", False),
+        ("lost >= 3 and moved == 0", True),
+        ("moved > 0 or values != 10", False),
+        ("moved or lost", True),
+        ("not (lost > 0 or moved > 0)", False),
+        ("1 < lost <= 3 < values", True),
+        ("  lost\t> 2.5 ", True),
+        ("0 < moved", False),
+    ],
+)
+def test_conditions(text: str, holds: bool) -> None:
+    """Names, numbers, comparisons in a row, and, or, not and parentheses."""
+    assert Threshold.parse(text, NUMBERS).holds(NUMBERS) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lots > 0", "there is no total 'lots'; did you mean \"lost\"?"),
+        ("lost >", "cannot be read"),
+        ("", "cannot be read"),
+        ("lost = 0", "cannot be read"),
+        ("__import__('os').system('true')", "expected names, numbers, comparisons"),
+        ("lost + 1 > 0", "'lost + 1': expected names"),
+        ("lost in (1, 2)", "expected names"),
+        ("lost.real > 0", "expected names"),
+        ("lost > 'a'", "expected names"),
+        ("lost is True", "expected names"),
+        ("-lost < 0", "expected names"),
+        ("lost > 0\x00", "cannot be read"),
+        ("(" * 400 + "lost" + ")" * 400, "cannot be read"),
+        ("not " * 3000 + "lost", "expected at most 1,000"),
+    ],
+)
+def test_what_is_refused(text: str, problem: str) -> None:
+    """Nothing else of Python is let in; the text and what was expected are named."""
+    with pytest.raises(ConfigError) as refused:
+        Threshold.parse(text, NUMBERS)
+
+    assert problem in str(refused.value)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """There is no third way."""
+    try:
+        threshold = Threshold.parse(text, TOTALS)
+    except ConfigError:
+        return
+    assert threshold.holds(dict.fromkeys(TOTALS, 1)) in (True, False)

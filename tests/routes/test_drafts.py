@@ -1,0 +1,286 @@
+"""Routes that are made of connectors and of servers' configurations: they do what those did, and hide nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.errors import ConfigError
+from turnout.routes import Route
+from turnout.routes.drafts import Draft, draft_of_connector, draft_of_server, sink_of, source_of
+from turnout.subjects import MappingTable, mappings_from_file
+from turnout.transforms import Chain
+
+VECTORS = sorted((Path(__file__).parents[1] / "vectors" / "connect").glob("*.json"))
+SINK = {"connector.class": "com.example.LakeSinkConnector", "topics": "orders, returns"}
+MASK = {
+    "transforms": "mask",
+    "transforms.mask.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+    "transforms.mask.fields": "card,cvv",
+    "transforms.mask.replace.null.with.default": "false",
+    "transforms.mask.predicate": "eu",
+    "transforms.mask.negate": "true",
+    "predicates": "eu",
+    "predicates.eu.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+    "predicates.eu.pattern": "eu.*",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+SERVER = """
+listen: "0.0.0.0:4333"
+server_name: n1
+jetstream { store_dir: /data, domain: hub }
+cluster { name: west, port: 6222 }
+leafnodes { remotes: [{url: "nats://hub:7422"}] }
+accounts {
+  ORDERS {
+    users: [{user: orders, password: hunter2}]
+    mappings { "orders.*": [{destination: "o.$1", weight: 80%}, {dest: "canary.$1", weight: 20}] }
+  }
+  APP {
+    users: [{nkey: UABC}]
+    imports: [{service: {account: ORDERS, subject: "$JS.API.>"}, to: "fromOrders.API.>"}]
+    mappings { a: b }
+  }
+  NONE { jetstream: enabled }
+}
+"""
+
+
+def connector(folder: Path, config: dict[str, Any], name: str = "orders to lake") -> Path:
+    file = folder / "orders.json"
+    file.write_text(json.dumps({"name": name, "config": config}))
+    return file
+
+
+def server(folder: Path, text: str = SERVER) -> Path:
+    file = folder / "nats-server.conf"
+    file.write_text(text)
+    return file
+
+
+def read(draft: Draft) -> Route:
+    """The route, as a run would read it."""
+    return Route.parse(draft.text("somewhere"), dict.fromkeys(draft.variables, "x"))
+
+
+def left(draft: Draft) -> dict[str, str]:
+    return dict(draft.left)
+
+
+def meaning(chain: Chain) -> list[Any]:
+    """What a chain does, whatever its predicates are called."""
+    guards = [[(guard.predicate, guard.negate) for guard in stage.guards] for stage in chain.stages]
+    return [
+        (stage.name, stage.transform, guard, stage.negate) for stage, guard in zip(chain.stages, guards, strict=True)
+    ]
+
+
+def test_a_sink_connector(tmp_path) -> None:
+    """Its topics are read from Kafka, its converters are formats, its dead letters and errors the route's."""
+    errors = {
+        "errors.tolerance": "all",
+        "errors.log.enable": "true",
+        "errors.deadletterqueue.topic.name": "dlq",
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    client = {"consumer.override.bootstrap.servers": "b1:9092", "consumer.override.auto.offset.reset": "latest"}
+
+    draft = draft_of_connector(connector(tmp_path, {**SINK, **MASK, **errors, **client}))
+
+    route = read(draft)
+    assert route.name == "orders-to-lake"
+    assert route.source.options() == {
+        "kafka.bootstrap.servers": "b1:9092",
+        "subscribe": "orders,returns",
+        "startingOffsets": "latest",
+    }
+    assert (route.value.format, route.value.schemas_enable, route.sinks[""].format) == ("connect-json", False, "nats")
+    assert (route.errors.tolerance, route.errors.log) == ("all", True)
+    assert route.dead_letter is not None
+    assert (route.dead_letter.topic, route.dead_letter.context_headers) == ("dlq", True)
+    assert meaning(route.chain) == meaning(Chain.from_config(MASK))
+
+
+def test_every_property_is_taken_or_left(tmp_path) -> None:
+    """Each name is told, with a reason where nothing came of it."""
+    more = {
+        "tasks.max": "4",
+        "lake.url": "http://lake",
+        "errors.retry.timeout": "1000",
+        "header.converter": "x.Y",
+        "transforms.old.type": "Filter",
+        "consumer.override.group.id": "g",
+        "consumer.override.max.poll.records": "500",
+    }
+
+    draft = draft_of_connector(connector(tmp_path, {**SINK, **MASK, **more}))
+
+    told = [name for name, _ in (*draft.taken, *draft.left)]
+    untold = [name for name in {**SINK, **MASK, **more} if not name.startswith(tuple(told))]
+    assert untold == ["transforms", "predicates"]
+    assert left(draft)["transforms.old.type"] == "'old' is not listed in 'transforms'"
+    assert left(draft)["tasks.max"] == "Spark decides how many tasks run"
+
+
+def test_secrets_stay_where_they_are(tmp_path) -> None:
+    """A password of Kafka's client becomes a variable, one of the connector is left; variables are kept."""
+    config = {
+        **SINK,
+        "lake.password": "hunter2",
+        "consumer.override.sasl.jaas.config": "password=hunter2",
+        "consumer.override.ssl.key.password": "${file:/run/secrets/kafka:key}",
+    }
+
+    draft = draft_of_connector(connector(tmp_path, config))
+
+    assert "hunter2" not in draft.text("orders.json") + repr(draft)
+    assert draft.variables == ("KAFKA_SASL_JAAS_CONFIG",)
+    assert draft.document["source"]["options"] == {
+        "kafka.sasl.jaas.config": "${KAFKA_SASL_JAAS_CONFIG}",
+        "kafka.ssl.key.password": "${file:/run/secrets/kafka:key}",
+    }
+
+
+def test_a_source_connector(tmp_path) -> None:
+    """It writes to Kafka; where its records are instead is a guess, or is said."""
+    config = {
+        "connector.class": "io.example.PostgresConnector",
+        "producer.override.bootstrap.servers": "b:9092",
+        **MASK,
+    }
+    file = connector(tmp_path, config, "inventory")
+
+    guessed = draft_of_connector(file)
+    given = draft_of_connector(file, source=source_of("nats://n:4222/STOCK"), name="stock")
+
+    assert guessed.document["source"]["stream"] == "INVENTORY"
+    assert guessed.document["sink"] == {"format": "kafka", "servers": "b:9092"}
+    assert left(guessed)["source"].startswith("a guess: the stream INVENTORY")
+    assert (given.document["source"]["stream"], read(given).name) == ("STOCK", "stock")
+
+
+def test_what_turnout_does_not_have_is_named(tmp_path) -> None:
+    """A transform or a converter of somebody else stays to be seen, and is a mistake."""
+    config = {
+        **SINK,
+        "transforms": "u",
+        "transforms.u.type": "io.debezium.transforms.Unwrap",
+        "value.converter": "x.Avro",
+    }
+
+    draft = draft_of_connector(connector(tmp_path, config))
+
+    (mistake,) = draft.mistakes(draft.text("orders.json"))
+    assert mistake.path == "transforms[0].type"
+    assert "no converter 'x.Avro' is known" in left(draft)["value.converter"]
+
+
+def _configurations() -> Iterator[dict[str, Any]]:
+    """The properties of every vector of which a chain can be built; those of one transform under an alias."""
+    for file in VECTORS:
+        for case in json.loads(file.read_text(encoding="utf-8")):
+            config = dict(case["config"])
+            if "type" in config:
+                config = {"transforms": "t", **{f"transforms.t.{name}": value for name, value in config.items()}}
+            try:
+                Chain.from_config(config)
+            except ConfigError:
+                continue
+            yield config
+
+
+def test_imported_chains_mean_what_they_meant(tmp_path) -> None:
+    """Every chain of the vectors is the same from the route that it becomes, in whichever spelling it stands."""
+    compared = 0
+    for config in _configurations():
+        draft = draft_of_connector(connector(tmp_path, config))
+        imported = Chain.from_route(draft.document.get("transforms", []))
+        assert meaning(imported) == meaning(Chain.from_config(config)), config
+        compared += bool(imported.stages)
+
+    assert compared > 100
+
+
+def test_a_server(tmp_path) -> None:
+    """An account's mappings, with address, user, domain and cluster of the server."""
+    file = server(tmp_path)
+
+    draft = draft_of_server(file, "ORDERS")
+
+    route = read(draft)
+    assert route.mappings == MappingTable.from_config(mappings_from_file(file, "ORDERS"))
+    assert (route.cluster, route.name) == ("west", "nats-server")
+    assert draft.document["sink"] == {
+        "format": "nats",
+        "servers": "nats://127.0.0.1:4333",
+        "user": "orders",
+        "password": "${NATS_PASSWORD}",
+        "domain": "hub",
+    }
+    assert "hunter2" not in draft.text("") + repr(draft)
+    assert set(left(draft)) >= {"server_name", "leafnodes", "jetstream", "accounts", "accounts.ORDERS.mappings"}
+
+
+def test_an_imported_jetstream(tmp_path) -> None:
+    """An account that imports another one's JetStream reaches it under the prefix of the import (ADR-19)."""
+    draft = draft_of_server(server(tmp_path), "APP", source=source_of("nats://h/S"))
+
+    assert (draft.document["sink"]["apiPrefix"], draft.variables) == ("fromOrders.API", ("NATS_SEED",))
+    assert draft.document["source"] == {"format": "nats", "servers": "nats://h", "stream": "S"}
+    assert read(draft).mappings.apply("a") == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "account", "expected"),
+    [
+        (SERVER, None, "--account: expected one of ORDERS, APP: each of them has mappings"),
+        (SERVER, "NONE", "the account 'NONE' of .* has no mappings"),
+        (SERVER, "ORDER", 'did you mean "ORDERS"'),
+        ("port: 4222", None, "has no mappings"),
+    ],
+)
+def test_servers_that_no_route_is_made_of(tmp_path, text, account, expected) -> None:
+    """Several accounts with mappings, and none."""
+    with pytest.raises(ConfigError, match=expected):
+        draft_of_server(server(tmp_path, text), account)
+
+
+def test_a_server_without_accounts(tmp_path) -> None:
+    """Mappings at the top of the file are those of everybody; TLS shows in the address."""
+    text = 'port: 5222\nauthorization { token: hunter2 }\ntls { cert_file: a }\nmappings { "a.*": "b.$1" }'
+
+    draft = draft_of_server(server(tmp_path, text))
+
+    assert draft.document["sink"] == {"format": "nats", "servers": "tls://127.0.0.1:5222", "token": "${NATS_TOKEN}"}
+    assert read(draft).mappings.apply("a.x") == "b.x"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("nats://host:4222", "expected a stream"),
+        ("natz://host:4222/S", 'did you mean "nats"'),
+        ("kafka://host:9092", "expected topics"),
+        ("orders", "expected nats://host:4222/STREAM"),
+        ("nast://ann:hunter2@host/S", "nast://[*]{3}@host/S"),
+    ],
+)
+def test_addresses_that_are_none(address, expected) -> None:
+    """What was found, what was expected, and no password."""
+    with pytest.raises(ConfigError, match=expected) as raised:
+        source_of(address)
+
+    assert "hunter2" not in str(raised.value)
+
+
+def test_sinks() -> None:
+    """A stream that is named is the one that has to take the messages; brokers stand alone."""
+    assert sink_of("nats://h:1/OUT") == {"format": "nats", "servers": "nats://h:1", "stream": "OUT"}
+    assert sink_of("csv:out") == {"format": "csv", "path": "out"}
+    with pytest.raises(ConfigError, match="expected brokers alone"):
+        sink_of("kafka://h:1/t")

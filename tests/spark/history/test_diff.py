@@ -1,0 +1,176 @@
+"""Two versions of a route over what a real stream holds, in one job of Spark's."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnout import spark as ts
+from turnout.conditions import parse
+from turnout.embedded import NatsServer
+from turnout.errors import RunError, StreamError
+from turnout.history.ended import Ended
+from turnout.history.examples import Place
+from turnout.routes import Route
+from turnout.subscriptions import Subscription, open_store
+from turnout.wire import Connection, Publisher, create_stream, delete_stream, stream_info
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 20_000
+EVERY = 10_000
+RARE = (5_000, 15_000)
+
+ROUTE = """
+name: compared
+source: {{format: nats, servers: "{url}", stream: {stream}, partitions: 3, maxRecordsPerTrigger: 10, start: latest}}
+value: {{format: json}}
+transforms:
+  - {{name: old, type: Filter, predicate: {{type: HasHeaderKey, name: Old}}}}
+  - {{name: mask, type: MaskField$Value, fields: secret}}
+mappings: {{"{stream}.*": "mapped.{{{{wildcard(1)}}}}"}}
+subscriptions: {{store: "{store}", metadata: {{n: value.n}}}}
+unmatched: pass
+sink: {{format: nats, servers: "{url}"}}
+errors: {{tolerance: all}}
+"""
+
+
+@pytest.fixture(scope="module")
+def stream(nats_server: NatsServer) -> Iterator[str]:
+    """A stream of records, one in ten thousand of them on a subject of its own."""
+    name = f"DIFF{secrets.token_hex(4)}"
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})
+        with Publisher(connection) as publisher:
+            for n in range(1, RECORDS + 1):
+                payload = json.dumps({"n": n % 10, "secret": f"s{n}"}).encode()
+                publisher.publish(
+                    f"{name}.{'rare' if n in RARE else n % 4}", payload, [("Kind", "odd")] if n % 2 else []
+                )
+        yield name
+        delete_stream(connection, name)
+
+
+@pytest.fixture
+def text(nats_server: NatsServer, stream: str, tmp_path: Path) -> str:
+    """A route with a store of its own."""
+    return ROUTE.format(url=nats_server.url, stream=stream, store=store(tmp_path / "subscriptions.db", "n=3"))
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of loopback at which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def store(file: Path, *conditions: str) -> str:
+    url = f"sqlite:///{file}"
+    opened = open_store(url)
+    opened.create_many(Subscription([f"out.{at}"], parse(one), id=f"s{at}") for at, one in enumerate(conditions))
+    opened.close()
+    return url
+
+
+def test_one_record_in_ten_thousand(spark: SparkSession, nats_server: NatsServer, stream: str, text: str) -> None:
+    """What a new predicate does to it alone is found with exact counts and sequences, and nothing is published."""
+    new = text.replace("{type: HasHeaderKey, name: Old}", f'{{type: TopicNameMatches, pattern: "{stream}[.]rare"}}')
+
+    result = ts.diff(Route.parse(text, {}), Route.parse(new, {}), spark)
+
+    found = result.differences
+    totals = {name: number for name, number in found.totals.items() if number and name not in ("old_us", "new_us")}
+    assert totals == {
+        "records": RECORDS,
+        "changed": 2,
+        "outcomes": 2,
+        "lost": 2,
+        "old_delivered": RECORDS,
+        "new_delivered": RECORDS - 2,
+        "new_filtered": 2,
+    }
+    assert found.matrix.changes == [(Ended("delivered"), Ended("filtered", "old"), 2)]
+    assert [one.place for one in found.examples.by_kind["lost", ""]] == [Place(n, stream, 0) for n in RARE]
+    assert sorted(map(tuple, result.matrix.collect())) == [
+        ("delivered", "", "delivered", "", RECORDS - 2),
+        ("delivered", "", "filtered", "old", 2),
+    ]
+    assert [(row.kind, row.offset, row.topic, row.old, row.new) for row in result.examples.collect()] == [
+        ("lost", 5_000, f"{stream}.rare", '{"to": "mapped.rare"}', None),
+        ("lost", 15_000, f"{stream}.rare", '{"to": "mapped.rare"}', None),
+        ("outcome", 5_000, f"{stream}.rare", None, None),
+        ("outcome", 15_000, f"{stream}.rare", None, None),
+    ]
+    with Connection.open(nats_server.url) as connection:
+        assert stream_info(connection, stream)["state"]["messages"] == RECORDS
+
+
+def test_two_snapshots_of_subscriptions(spark: SparkSession, text: str, tmp_path: Path) -> None:
+    """Each version is matched with its own; one store is the same for both."""
+    other = text.replace("subscriptions.db", "other.db")
+    store(tmp_path / "other.db", "n=4", "n=3")
+
+    same = ts.diff(Route.parse(text, {}), Route.parse(text, {}), spark, start=1, end=1001)
+    result = ts.diff(Route.parse(text, {}), Route.parse(other, {}), spark, start="1", end="1001")
+
+    assert (same.differences.records, same.differences.empty) == (1000, True)
+    found = result.differences
+    # Those with n=3 went to out.0 for s0, and go to out.1 for s1; those with n=4 went under their own topic.
+    assert (found.records, found.changed, found.lost, found.gained, found.moved) == (1000, 200, 200, 200, 0)
+    assert (found.losers.counts, found.gainers.counts) == ({"s0": 100}, {"s0": 100, "s1": 100})
+    assert found.values == found.headers == 0
+
+
+def test_from_a_time(spark: SparkSession, text: str) -> None:
+    """Records that were stored before it are not read; without any the report is empty."""
+    result = ts.diff(Route.parse(text, {}), Route.parse(text, {}), spark, start=datetime.now(UTC))
+
+    assert (result.differences.records, result.differences.totals["old_us"]) == (0, 0.0)
+    assert result.matrix.collect() == result.examples.collect() == []
+
+
+def test_servers_that_are_away(
+    spark: SparkSession, nats_server: NatsServer, text: str, free_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sink's is not needed, which is said; without the source nothing is begun."""
+    away = f'"nats://127.0.0.1:{free_port}", connectTimeout: 1, reconnectTimeout: 1'
+    no_sink = text.replace(
+        f'sink: {{format: nats, servers: "{nats_server.url}"', f"sink: {{format: nats, servers: {away}"
+    )
+    result = ts.diff(Route.parse(text, {}), Route.parse(no_sink, {}), spark, end=101)
+
+    assert (result.differences.records, result.differences.empty) == (100, True)
+    assert "destinations that lead back into the source are not looked for" in caplog.text
+    other = Route.parse(re.sub("stream: DIFF[0-9a-f]+", "stream: NONE", text), {})
+    with pytest.raises(StreamError, match=r"STREAM\.INFO\.NONE: stream not found"):
+        ts.diff(other, other, spark)
+
+
+def test_records_that_are_gone(spark: SparkSession, nats_server: NatsServer) -> None:
+    """A range that the stream does not hold any more is an error, and not a comparison of the rest."""
+    name = f"GONE{secrets.token_hex(4)}"
+    text = (
+        f'name: gone\nsource: {{format: nats, servers: "{nats_server.url}", stream: {name}}}\n'
+        f'sink: {{format: nats, servers: "{nats_server.url}"}}\n'
+    )
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": name, "subjects": [name], "storage": "memory", "max_msgs": 10})
+        with Publisher(connection) as publisher:
+            for _ in range(20):
+                publisher.publish(name, b"{}", [])
+        try:
+            with pytest.raises(RunError, match="no longer has the sequences 1 to 10"):
+                ts.diff(Route.parse(text, {}), Route.parse(text, {}), spark, start=1)
+        finally:
+            delete_stream(connection, name)

@@ -1,0 +1,125 @@
+"""Which records are read: the places that a span can name, and the sources that are the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from turnout.errors import ConfigError
+from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
+from turnout.spark.history.recorded import Span, recorded, same_source
+
+MOMENT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+class _Asked:
+    """Stands in for a session and its reader: keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+        self.dataSource = self.read = self
+
+    def register(self, _: type) -> None:
+        """Spark would note the format."""
+
+    def format(self, name: str) -> _Asked:
+        self.given["format"] = name
+        return self
+
+    def options(self, **options: str) -> _Asked:
+        self.given.update(options)
+        return self
+
+    def option(self, name: str, value: str) -> _Asked:
+        self.given[name] = value
+        return self
+
+    def load(self) -> _Asked:
+        return self
+
+    def select(self, *_: str) -> dict[str, str]:
+        return self.given
+
+
+def asked(source: Any, start: Any, end: Any) -> dict[str, str]:
+    reader = _Asked()
+    recorded(cast("SparkSession", reader), source, Span.parse(start, end))
+    return reader.given
+
+
+def nats(**more: Any) -> NatsSource:
+    return NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **more})
+
+
+def kafka(**more: Any) -> KafkaSource:
+    return KafkaSource.model_validate({"format": "kafka", "servers": "a:9092", "topics": "t", **more})
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (None, None, ("earliest", "latest")),
+        ("17", 18, ("17", "18")),
+        ({"S": 1}, "2026-01-02T03:04Z", ('{"S": 1}', "2026-01-02T03:04:00+00:00")),
+    ],
+)
+def test_places_in_streams(start: Any, end: Any, expected: tuple[str, str]) -> None:
+    """They go to the batch source, without what only streaming reads know."""
+    source = nats(start="latest", maxRecordsPerTrigger=7, ackConsumer=None, pollWait=1, filterSubject="a.>")
+
+    given = asked(source, start, end)
+
+    assert (given["startingOffsets"], given["endingOffsets"]) == expected
+    assert {name: given[name] for name in ("format", "packed", "stream", "filterSubject")} == {
+        "format": "nats", "packed": "true", "stream": "S", "filterSubject": "a.>"
+    }  # fmt: skip
+    assert not {"maxRecordsPerTrigger", "pollWait"} & set(given)
+
+
+def test_places_in_topics() -> None:
+    """A time for all partitions, or offsets for each; one number for all is refused."""
+    given = asked(kafka(maxRecordsPerTrigger=7), MOMENT, "latest")
+
+    assert given["startingTimestamp"] == str(int(MOMENT.timestamp() * 1000))
+    assert given["endingOffsets"] == "latest"
+    assert not {"startingOffsets", "maxOffsetsPerTrigger"} & set(given)
+    with pytest.raises(ConfigError, match="17 is no place in Kafka"):
+        asked(kafka(), 17, None)
+
+
+def test_places_in_files(spark: SparkSession, tmp_path: Path) -> None:
+    """By offset or by timestamp; a streaming source is read as what is there now."""
+    rows = [(f"t{n}", n, datetime(2026, 1, n, tzinfo=UTC)) for n in range(1, 6)]
+    frame = spark.createDataFrame(rows, "topic string, offset bigint, timestamp timestamp")
+    frame.write.parquet(str(tmp_path / "in"))
+    source = FileSource.model_validate({"format": "parquet", "path": str(tmp_path / "in"), "stream": True})
+
+    def offsets(start: Any, end: Any) -> list[int]:
+        return sorted(row.offset for row in recorded(spark, source, Span.parse(start, end)).collect())
+
+    assert offsets(None, None) == [1, 2, 3, 4, 5]
+    assert offsets(2, 4) == [2, 3]
+    assert offsets("2026-01-04T00:00:00Z", None) == [4, 5]
+
+
+@pytest.mark.parametrize("place", ["yesterday", "1.5", True, "{"])
+def test_what_is_no_place(place: Any) -> None:
+    """It is named, with what was expected."""
+    with pytest.raises(ConfigError, match=r"from: expected earliest, latest, a sequence, an ISO time"):
+        Span.parse(place, None)
+
+
+def test_the_same_records() -> None:
+    """How a source is read may differ, what it holds may not; passwords and options are not shown."""
+    same_source(nats(user="ann", password="x"), nats(start=17, partitions=2, tlsCa="ca.pem"))
+    with pytest.raises(ConfigError, match=r"source.stream: is 'S' in the old version and 'T' in the new"):
+        same_source(nats(), nats(stream="T"))
+    with pytest.raises(ConfigError) as refused:
+        same_source(nats(servers="nats://ann:secret@a"), kafka(options={"kafka.sasl.jaas.config": "secret"}))
+
+    assert "source.format: is 'nats' in the old version and 'kafka' in the new" in str(refused.value)
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,110 @@
+"""What is planted among subscriptions is found, and nothing else is claimed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conditions.strategies import conditions, messages
+from turnout.conditions import all_of, evaluate, kiwi, parse
+from turnout.subscriptions import Matcher, Subscription
+from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of, candidates
+from turnout.subscriptions.analysis.cost import access_of
+
+
+def subscription(id_: str, text: str, *destinations: str) -> Subscription:
+    return Subscription(destinations or ("out",), parse(text), {}, id_)
+
+
+def planted() -> list[Subscription]:
+    """Three thousand subscriptions of which most have nothing to do with each other, and some that have."""
+    rng = random.Random(7)
+    crowd = [
+        Subscription(
+            (f"out.{number}",),
+            all_of(kiwi("origin", f"O{number % 997}"), kiwi("flight", f"F{number}"), kiwi("x", rng.choice("abc"))),
+            {},
+            f"crowd-{number}",
+        )
+        for number in range(3_000)
+    ]
+    return [
+        *crowd,
+        subscription("twin-1", "origin:OUL AND flight:17"),
+        subscription("twin-2", "flight:17 AND origin:OUL"),
+        subscription("same-1", "delay>=60 AND origin:HEL", "a"),
+        subscription("same-2", "NOT delay<60 AND delay>0 AND origin:HEL", "b"),
+        subscription("wide", "origin:TK*", "w"),
+        subscription("narrow", "origin:TKU AND delay>30", "w"),
+        subscription("never", "origin:XXX AND origin:YYY"),
+        subscription("every", "origin exists OR NOT origin exists"),
+        subscription("open", "NOT origin:ZZZ"),
+        subscription("@acme/other-tenant", "origin:OUL AND flight:17"),
+    ]
+
+
+def test_what_is_planted_is_found() -> None:
+    """Twins, equivalents, the narrower, the impossible, the ever true and the unanchored, and no pair of the crowd."""
+    analysis = analysis_of(Catalogue(planted()), revision=3)
+
+    assert [(equal.ids, equal.duplicates) for equal in analysis.equal] == [
+        (("twin-1", "twin-2"), True),
+        (("same-1", "same-2"), False),
+    ]
+    assert {(pair.id, pair.by, pair.covered) for pair in analysis.subsumed if pair.by != "open"} == {
+        ("narrow", "wide", True)
+    }
+    assert {pair.id for pair in analysis.subsumed if pair.by == "open"} >= {"twin-1", "narrow", "crowd-0"}
+    assert [(one.ids, one.clash) for one in analysis.impossible] == [(("never",), "origin:XXX and origin:YYY")]
+    assert analysis.always_true == ("every",)
+    assert analysis.undecided == ()
+    assert set(analysis.access.always) == {"every", "open"}
+    assert (analysis.subscriptions, analysis.revision) == (3_010, 3)
+
+
+@given(st.lists(conditions, min_size=2, max_size=12), st.lists(messages, min_size=10, max_size=20))
+def test_no_claim_has_a_counterexample(some, seen) -> None:
+    """Of random subscriptions, no message that is drawn contradicts what the report claims."""
+    by_id = {f"{number:02}": condition for number, condition in enumerate(some)}
+    analysis = analysis_of(Catalogue(Subscription(("out",), one, {}, id_) for id_, one in by_id.items()))
+
+    for message in seen:
+        true = {id_ for id_, condition in by_id.items() if evaluate(condition, message)}
+        assert all(set(equal.ids) <= true or not set(equal.ids) & true for equal in analysis.equal)
+        assert all(pair.by in true for pair in analysis.subsumed if pair.id in true)
+        assert not any(set(one.ids) & true for one in analysis.impossible)
+        assert set(analysis.always_true) <= true
+
+
+def test_a_crowded_anchor_is_named(monkeypatch) -> None:
+    """Where too many share an anchor, these are not compared, and the report says so."""
+    monkeypatch.setattr(candidates, "MOST_UNDER_ANCHOR", 10)
+    crowd = [subscription(f"{number}", f"n>{number}") for number in range(20)]
+
+    analysis = analysis_of(Catalogue(crowd))
+
+    assert analysis.crowded == {"n has ''": 20}
+    assert analysis.subsumed == ()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_verified_in_vain(several) -> None:
+    """A message that has an anchor costs a verification for each term under it; those without a match are in vain."""
+    extra = " OR (carrier:AA AND n>5)" if several else ""
+    catalogue = Catalogue([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
+    seen = [{"carrier": "UA", "n": "7"}, {"carrier": "UA", "n": "1"}, {"carrier": "DL", "n": "9"}, {"n": "3"}]
+    matcher = Matcher([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
+
+    traffic = AnchorTraffic(catalogue.terms())
+    traffic.add({key: [message.get(key) for message in seen] for key in ("carrier", "n")}, len(seen))
+    for message in seen:
+        for match in matcher.match(message):
+            traffic.match(match.subscription_id, message)
+    access = access_of(catalogue.terms(), 1, traffic)
+
+    (hottest,) = access.hottest
+    assert (hottest.anchor, hottest.terms, hottest.messages) == ("carrier = 'UA'", 2, 2)
+    assert hottest.in_vain == 3

