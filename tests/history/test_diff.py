@@ -25,6 +25,7 @@ from turnout.history.examples import Place
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.snapshot import Snapshot
 
 SUBSCRIPTIONS = (
     Subscription(["out.oulu"], parse("town:Oulu"), id="oulu"),
@@ -263,6 +264,17 @@ def test_deliveries_that_nobody_can_take(before: str, after: str) -> None:
     ((kind, _), (example,)), *others = found.examples.by_kind.items()
     assert (kind, others) == ("failure", [])
     assert "'a b'" in str(example.new)
+
+
+def test_the_revision_in_a_header_is_no_change() -> None:
+    """It tells of two snapshots for every message, and would hide what else has changed."""
+    text = TEXT.replace("sink: {", "sink: {lineage: true, ")
+    diff = Diff(Route.parse(text, {}), Route.parse(text, {}))
+    rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}}])
+
+    found = diff.of(rows, *(Index.of(Snapshot(SUBSCRIPTIONS, revision)) for revision in (1, 2)))
+
+    assert (found.records, found.empty) == (1, True)
 
 
 def test_no_examples() -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from turnout.engine.lineage import REVISION
 from turnout.engine.trace import Trace
 from turnout.history.comparison import ABSENT, Difference, compared
 from turnout.history.ending import read_back
@@ -160,6 +161,9 @@ def _other_lists(old: Any, new: Any) -> Rows:
 def _by_name(pairs: list[dict[str, Any]] | None) -> dict[str, list[bytes | None]]:
     by_name: dict[str, list[bytes | None]] = {}
     for pair in pairs or ():
+        if pair["key"] == REVISION:
+            # It says which version of the subscriptions was asked, and not what a message is.
+            continue
         by_name.setdefault(pair["key"], []).append(pair["value"])
     return by_name
 

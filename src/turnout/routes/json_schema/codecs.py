@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnout.codecs.format import FORMATS, SETTINGS, plugins
+from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, FORMATS, SETTINGS, plugins
 from turnout.routes.json_schema.models import when
 
 __all__ = ["codec_definitions", "codec_schema"]
@@ -24,6 +24,11 @@ _NO_SCHEMA = {"type": "null", "description": "the format has its own"}
 _SWITCHES = {
     "schemas.enable": "of connect-json: whether each value comes with its schema",
     "replace.null.with.default": "of connect-json: whether a null that has a default is that default",
+}
+_DECIMALS = {
+    "description": "of connect-json: how decimals are written (KIP-481)",
+    "default": DECIMAL_FORMATS[0],
+    "enum": [*DECIMAL_FORMATS, *map(str.lower, DECIMAL_FORMATS)],
 }
 
 
@@ -48,8 +53,14 @@ def codec_definitions() -> dict[str, Any]:
 
 
 def _settings(schema: dict[str, Any]) -> dict[str, Any]:
-    switches = {name: {"description": _switch_text(name), **_SWITCH} for name in SETTINGS if name != "schema"}
-    return {"properties": {"format": True, "schema": schema, **switches}, "additionalProperties": False}
+    settings = {name: _setting(name) for name in SETTINGS if name != "schema"}
+    return {"properties": {"format": True, "schema": schema, **settings}, "additionalProperties": False}
+
+
+def _setting(name: str) -> dict[str, Any]:
+    if name in (DECIMAL_FORMAT, "decimalFormat"):
+        return _DECIMALS
+    return {"description": _switch_text(name), **_SWITCH}
 
 
 def _switch_text(name: str) -> str:
