@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak wheel image clean
+.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak docs reference wheel image clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,12 @@ bench: $(STAMP)  ## make bench ARGS="route --json"
 
 soak: $(STAMP)  ## the long tests with faults
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+reference: $(STAMP)  ## write the pages in docs/ that are made of the code
+	$(BIN)/python -m tests.generated_pages
 
 wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built from it
 	rm -rf build dist

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NAME = re.compile(r"# (\S+\.\w+)\n")
 _TOLD = re.compile(r"\bprint\(.*  # (.*)$")
 
 
@@ -50,22 +52,37 @@ class Block:
             names: what it finds defined, and where it leaves what it defines.
             edit: what to change first, as the address of a server.
         """
-        # Empty lines in front, so that a traceback has the page's own line numbers.
-        source = "\n" * (self.line - 1) + edit(self.text)
-        code = compile(source, str(DOCS / self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        code = self.compiled(edit(self.text))
         printed = io.StringIO()
         with redirect_stdout(printed):
-            found = eval(code, names)
-            if inspect.iscoroutine(found):
-                asyncio.run(asyncio.wait_for(found, 30))
+            outcome = eval(code, names)
+            if inspect.iscoroutine(outcome):
+                asyncio.run(asyncio.wait_for(outcome, 30))
         return printed.getvalue().splitlines()
 
+    def compiled(self, text: str) -> CodeType:
+        """A text in the block's place, with empty lines in front: a traceback has the page's own line numbers."""
+        source = "\n" * (self.line - 1) + text
+        return compile(source, str(DOCS / self.page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
-def blocks(page: str, language: str) -> list[Block]:
-    """The page's blocks of a language, in order."""
+    @property
+    def file_name(self) -> str | None:
+        """The name of the file that the block is, if its first line says one: ``# orders.yaml``."""
+        named = _NAME.match(self.text)
+        return named[1] if named else None
+
+    @property
+    def commands(self) -> list[tuple[str, str]]:
+        """What is typed in a terminal session, and what is said to be printed."""
+        parts = [part.partition("\n") for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE) if part]
+        return [(command, output) for command, _, output in parts]
+
+
+def blocks(page: str, language: str | None = None) -> list[Block]:
+    """The page's blocks of a language, or of all of them, in order."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, found.start(2)) + 1, found[1], found[2])
-        for found in _FENCED.finditer(text)
-        if found[1] == language
+        Block(page, text.count("\n", 0, fence.start(2)) + 1, fence[1], fence[2])
+        for fence in _FENCED.finditer(text)
+        if language in (None, fence[1])
     ]

@@ -19,21 +19,22 @@ from turnout.wire import Connection, create_stream, delete_stream, stored_messag
 SECONDS = re.compile(r"in \d+\.\d\d s")
 
 
+PAGES = ["testing.md", "explain.md", "from-connect.md", "from-nats-mappings.md", "from-redpanda-connect.md"]
+
+
 def files(page: str) -> dict[str, str]:
-    """The files that a page shows: a YAML block names its own in its first line."""
-    named = {block.text.splitlines()[0].removeprefix("# "): block.text for block in blocks(page, "yaml")}
+    """The files that a page shows: a block names its own in its first line."""
+    named = {block.file_name: block.text for block in blocks(page) if block.file_name is not None}
     lines = "".join(block.text for block in blocks(page, "jsonl"))
     return {**named, "subscriptions.jsonl": lines} if lines else named
 
 
 def commands(page: str) -> list[tuple[str, str]]:
     """What is typed, and what is said to be printed."""
-    sessions = "".join(block.text for block in blocks(page, "console"))
-    parts = [part.partition("\n") for part in re.split(r"^\$ ", sessions, flags=re.MULTILINE) if part]
-    return [(command, output) for command, _, output in parts]
+    return [command for block in blocks(page, "console") for command in block.commands]
 
 
-@pytest.mark.parametrize("page", ["testing.md", "explain.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_page_tells_what_happens(page, turnout, tmp_path) -> None:
     """Each command prints what the page says, and each program too."""
     for name, text in files(page).items():

@@ -16,7 +16,7 @@ source: {{format: nats, servers: "{url}", stream: TOLD}}
 value: {{format: json}}
 transforms:
   - {{name: mark, type: InsertField$Value, static.field: via, static.value: turnout}}
-mappings: {{"in.told": told.out}}
+mappings: {{"tale.in": told.out}}
 sink: {{format: nats, servers: "{url}"}}
 deadLetter: {{topic: told.dead}}
 errors: {{tolerance: all}}
@@ -28,14 +28,14 @@ def route(tmp_path, nats_server: NatsServer) -> Iterator[str]:
     """A route file over a stream of two records, one of them no JSON, and a stream with its dead letter."""
     path = tmp_path / "told.yaml"
     path.write_text(ROUTE.format(url=nats_server.url), encoding="utf-8")
-    context = {"topic": "in.told", "partition": "0", "offset": "2", "connector.name": "told"}
+    context = {"topic": "tale.in", "partition": "0", "offset": "2", "connector.name": "told"}
     context |= {"stage": "VALUE_CONVERTER", "exception.message": "no JSON"}
     with Connection.open(nats_server.url) as connection:
-        for name, subject in (("TOLD", "in.told"), ("TOLD_OUT", "told.*")):
+        for name, subject in (("TOLD", "tale.in"), ("TOLD_OUT", "told.*")):
             create_stream(connection, {"name": name, "subjects": [subject], "storage": "memory"})
         with Publisher(connection) as publisher:
-            publisher.publish("in.told", b'{"n": 1}')
-            publisher.publish("in.told", b"{")
+            publisher.publish("tale.in", b'{"n": 1}')
+            publisher.publish("tale.in", b"{")
             headers = [(f"__connect.errors.{name}", text) for name, text in context.items()]
             publisher.publish("told.dead", b"{", headers, message_id="TOLD:2:AB")
     yield "told.yaml"

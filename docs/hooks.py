@@ -1,0 +1,35 @@
+"""What the site does beyond Markdown, while it is built.
+
+Mermaid diagrams are drawn, so that a reader's browser needs no script for them. Links to files of the repository that
+are no pages become plain text: the site does not have those files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import mermaidx
+
+_LINK_UP = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)[^)]*\)")
+
+
+def on_config(config: Any) -> Any:
+    """Have fenced blocks of the language ``mermaid`` drawn."""
+    fence = {"name": "mermaid", "class": "diagram", "format": drawn}
+    config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [fence]
+    return config
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Leave the text of a link that leads out of the folder of pages."""
+    depth = page.file.src_uri.count("/")
+    return _LINK_UP.sub(lambda link: link[1] if link[2].count("/") > depth else link[0], markdown)
+
+
+def drawn(source: str, language: str, css_class: str, options: Any, md: Any, **more: Any) -> str:
+    """A diagram as SVG in the page; its styles are bound to an id, which must be another one for each diagram."""
+    svg = mermaidx.render(source).svg()
+    own = f"diagram-{hashlib.sha256(source.encode()).hexdigest()[:8]}"
+    return f'<div class="{css_class}">{svg.replace("my-svg", own)}</div>'

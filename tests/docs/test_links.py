@@ -1,0 +1,46 @@
+"""Links of the README and the pages lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from markdown.extensions.toc import slugify
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def links(page: Path) -> Iterator[str]:
+    """The targets of a page's links that are relative."""
+    text = _CODE.sub("", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    return (target for target in _LINK.findall(text) if "://" not in target and not target.startswith("mailto:"))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which a page's headings are reached."""
+    return {
+        slugify(heading.replace("`", ""), "-") for heading in _HEADING.findall(_FENCE.sub("", page.read_text("utf-8")))
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    """As on a page of the repository, so on the site."""
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_links_are_seen() -> None:
+    """A pattern that finds none would let every page pass."""
+    assert sum(len(list(links(page))) for page in PAGES) > 50

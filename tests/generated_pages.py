@@ -1,0 +1,56 @@
+"""The pages, and parts of pages, that are made of the code. ``python -m tests.generated_pages`` writes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.documentation import DOCS
+from tests.layers_picture import picture
+from turnout.cli.reference import reference as cli_reference
+from turnout.routes.reference import reference as route_reference
+from turnout.transforms.reference import reference as transforms_reference
+
+_ROOMS = re.compile(r"(?<=^```mermaid\n)(?:flowchart TD\n.*?)?(?=^```$)", re.MULTILINE | re.DOTALL)
+_TRANSFORMS = re.compile(r"^## Transforms\n.*", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A page with something in it that the code says.
+
+    Attributes:
+        page: its name in the folder of pages.
+        text: makes the page's text of what it is now.
+    """
+
+    page: str
+    text: Callable[[str], str]
+
+    def __str__(self) -> str:
+        return self.page
+
+    def now(self) -> str:
+        path = DOCS / self.page
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _with_rooms(page: str) -> str:
+    return _ROOMS.sub(lambda _: picture(), page, count=1)
+
+
+def _with_transforms(page: str) -> str:
+    return _TRANSFORMS.sub(lambda _: transforms_reference(), page)
+
+
+PAGES = (
+    Generated("reference/route.md", lambda _: route_reference()),
+    Generated("reference/cli.md", lambda _: cli_reference()),
+    Generated("transforms.md", _with_transforms),
+    Generated("architecture.md", _with_rooms),
+)
+
+if __name__ == "__main__":
+    for one in PAGES:
+        (DOCS / one.page).write_text(one.text(one.now()), encoding="utf-8")
