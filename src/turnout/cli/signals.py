@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import queue
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["stop_on_signals"]
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -18,29 +20,38 @@ def stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set, so that the work ends at a place from which it can go on.
 
     A second signal does what it always did: a person who presses Ctrl-C twice does not want to wait.
+
+    Python runs handlers in the main thread, when that thread runs. It may wait for the event just then: a handler that
+    set it would wait for its lock for ever. If the system gives the signal to another thread, of which gRPC has some,
+    the main thread does not even wake up. So a thread of its own hears of signals by the descriptor that Python's C
+    code writes to, whichever thread they come to.
     """
     stop = threading.Event()
     usual: dict[int, Any] = {}
-    # A handler runs in the main thread, which may wait for the event just then and hold its lock: to set it there
-    # would wait for ever. A SimpleQueue may be put into from anywhere.
-    requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
-    def request(number: int, _frame: FrameType | None) -> None:
-        requests.put(True)
+    def give_back(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, usual[number])
 
-    def pass_on() -> None:
-        if requests.get():
-            stop.set()
+    hears, tells = socket.socketpair()
+    with hears, tells:
+        tells.setblocking(False)
+        listener = threading.Thread(target=_listen, args=(hears, stop), name="turnout-signals", daemon=True)
+        listener.start()
+        before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            usual[number] = signal.signal(number, give_back)
+        try:
+            yield stop
+        finally:
+            for one, handler in usual.items():
+                signal.signal(one, handler)
+            signal.set_wakeup_fd(before)
+            tells.shutdown(socket.SHUT_WR)
+            listener.join()
 
-    listener = threading.Thread(target=pass_on, name="turnout-signals", daemon=True)
-    listener.start()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        usual[one] = signal.signal(one, request)
-    try:
-        yield stop
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-        requests.put(False)
-        listener.join()
+
+def _listen(hears: socket.socket, stop: threading.Event) -> None:
+    """Set the event when a number of one of the signals comes; until there is nobody to send one."""
+    while numbers := hears.recv(64):
+        if any(number in _SIGNALS for number in numbers):
+            stop.set()
