@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
-from turnout.errors import ConfigError, MissingExtraError, Mistake
+from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
     from turnout.history.report import Report
@@ -99,16 +100,12 @@ def _with_subscriptions(version: Version, given: str | None, resources: ExitStac
 def _compared(
     old: Version, new: Version, start: str, end: str, *, examples: int, master: str, log: Path | None
 ) -> Report:
-    try:
+    with needs_spark():
         from turnout.cli.run import log_beside
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.diff import diff
         from turnout.spark.history.recorded import Span, ask, same_source
         from turnout.spark.session.build import route_session
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
-            raise
-        raise MissingExtraError("spark", missing.name or "pyspark") from missing
 
     spare_pandas()
     # Before Spark is started, which takes seconds.

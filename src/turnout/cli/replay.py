@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, counts_table, run_display
 from turnout.cli.run import AsJson, RouteFile, log_beside
 from turnout.cli.signals import stop_on_signals
-from turnout.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from turnout.spark.history.replay import ReplayResult
@@ -87,14 +87,10 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
 
 
 def _carried_out(plan: ReplayPlan, master: str, *, dry_run: bool, quiet: bool) -> ReplayResult:
-    try:
+    with needs_spark():
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.replay import carry_out, rehearse
         from turnout.spark.session.build import route_session
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
-            raise
-        raise MissingExtraError("spark", missing.name or "pyspark") from missing
 
     spare_pandas()
     screen = console(quiet=quiet)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, run_display, run_summary
 from turnout.cli.signals import stop_on_signals
-from turnout.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -48,15 +48,11 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
     from turnout.routes import Route
 
     loaded = Route.load(file)
-    try:
+    with needs_spark():
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.ends import look_ahead
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] not in ("pyspark", "pyarrow", "numpy"):
-            raise
-        raise MissingExtraError("spark", missing.name or "pyspark") from missing
 
     spare_pandas()
     _log_to_standard_error()
