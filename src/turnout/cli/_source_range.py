@@ -11,6 +11,7 @@ import pyarrow as pa
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import NatsSource
 from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
+from turnout.wire.places import resolve
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -75,6 +76,4 @@ def _place(text: str, option: str) -> int | datetime:
 def _sequence(connection: Connection, stream: str, place: int | datetime) -> int:
     if isinstance(place, int):
         return place
-    from turnout.spark.formats.nats.reading import resolve
-
     return resolve(connection, stream, place)
