@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +13,9 @@ import typer
 
 from turnout.cli._store import StoreUrl, opened_store, store_url_of
 from turnout.cli.signals import stop_on_signals
-from turnout.errors import SubscriptionInvalidError
 
 if TYPE_CHECKING:
     from turnout.rpc.server import RpcServer
-    from turnout.subscriptions.service import KiwiTrees
 
 __all__ = ["serve", "serve_until_stopped"]
 
@@ -50,6 +47,7 @@ def serve(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
 ) -> None:
     """Serve subscriptions over gRPC until the process is told to stop; the environment says the rest."""
+    from turnout.rpc.kiwi_tree import registries
     from turnout.rpc.server import subscriptions_server
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.address import with_retention
@@ -69,27 +67,11 @@ def serve(
         allow_destinations=tuple(allow_destinations) if allow_destinations else None,
     )
     url = store if retention is None else with_retention(store_url_of(store), retention)
-    with _kiwi_trees() as trees, opened_store(url, create=True) as opened:
+    with ExitStack() as resources:
+        # Before the store, which is made if it is not there.
+        trees = registries(os.environ, resources)
+        opened = resources.enter_context(opened_store(url, create=True))
         serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
-
-
-@contextmanager
-def _kiwi_trees() -> Iterator[KiwiTrees | None]:
-    """The registries that the environment names, closed at the end of the block."""
-    from turnout.rpc.kiwi_tree import KiwiTreeClient
-    from turnout.subscriptions.service import KiwiTrees
-
-    addresses = [os.environ.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
-    if any(addresses) and not all(addresses):
-        raise SubscriptionInvalidError(
-            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
-        )
-    registries = [KiwiTreeClient(address) for address in addresses if address]
-    try:
-        yield KiwiTrees(*registries) if registries else None
-    finally:
-        for registry in registries:
-            registry.close()
 
 
 def serve_until_stopped(server: RpcServer) -> None:

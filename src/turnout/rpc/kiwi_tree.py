@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
-from turnout.errors import StoreUnavailableError
+from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.rpc.status import translated
 from turnout.rpc.v1 import kiwi_tree_pb2 as pb
 from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
 from turnout.subscriptions.kiwi_tree import PatternRegistry
+from turnout.subscriptions.service import KiwiTrees
 
-__all__ = ["KiwiTreeClient", "KiwiTreeServicer"]
+__all__ = ["KiwiTreeClient", "KiwiTreeServicer", "registries"]
 
 
 class KiwiTreeServicer(ServiceServicer):
@@ -80,3 +83,22 @@ class KiwiTreeClient:
         except StoreUnavailableError as failure:
             # Who called the subscriptions service would take it for the one that is away.
             raise StoreUnavailableError(f"the kiwi-tree service at {self._address}: {failure}") from failure
+
+
+def registries(environment: Mapping[str, str], resources: ExitStack) -> KiwiTrees | None:
+    """The kiwi-tree services that the environment names, as the original service has them; None where it does not.
+
+    Raises:
+        SubscriptionInvalidError: it names one of the two.
+    """
+    addresses = [environment.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
+    if not any(addresses):
+        return None
+    if not all(addresses):
+        raise SubscriptionInvalidError(
+            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
+        )
+    complete, partial = (KiwiTreeClient(address) for address in addresses)
+    for registry in (complete, partial):
+        resources.callback(registry.close)
+    return KiwiTrees(complete, partial)

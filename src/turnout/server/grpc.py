@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 
-from turnout.errors import SubscriptionInvalidError
-from turnout.rpc.kiwi_tree import KiwiTreeClient
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.tenants import Tenants
 from turnout.server.config import ServerConfig
@@ -14,26 +11,7 @@ from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 
-__all__ = ["grpc_settings", "registries", "tenants_of"]
-
-
-def registries(environment: Mapping[str, str], resources: ExitStack) -> KiwiTrees | None:
-    """The kiwi-tree services that the environment names, as the original service has them; None where it does not.
-
-    Raises:
-        SubscriptionInvalidError: it names one of the two.
-    """
-    addresses = [environment.get(f"API_KIWI_TREE_{kind}_URI", "") for kind in ("COMPLETE", "PARTIAL")]
-    if not any(addresses):
-        return None
-    if not all(addresses):
-        raise SubscriptionInvalidError(
-            "API_KIWI_TREE_COMPLETE_URI and API_KIWI_TREE_PARTIAL_URI belong together: one is not set"
-        )
-    complete, partial = (KiwiTreeClient(address) for address in addresses)
-    for registry in (complete, partial):
-        resources.callback(registry.close)
-    return KiwiTrees(complete, partial)
+__all__ = ["grpc_settings", "tenants_of"]
 
 
 def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> ServerSettings:

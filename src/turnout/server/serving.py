@@ -17,13 +17,14 @@ from fastapi import FastAPI
 
 from turnout.errors import ConfigError, Mistake, RouteError, RunError
 from turnout.routes import Route
+from turnout.rpc.kiwi_tree import registries
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.tenants import Tenants
 from turnout.server.app import build_app, guarded
 from turnout.server.config import ServerConfig
 from turnout.server.events import Events
-from turnout.server.grpc import grpc_settings, registries, tenants_of
+from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
