@@ -46,6 +46,9 @@ class _Kept:
     def usable(self, revision: int) -> int:  # noqa: ARG002 - as of all that are kept
         return REVISION
 
+    def filters(self, revision: int) -> None:
+        """History is read by the filters of its own plan."""
+
     def files(self, revision: int) -> Sequence[Path]:
         return self._index.files(revision)
 

@@ -50,8 +50,7 @@ def streams_of(source: NatsSource) -> tuple[str, ...]:
 
 def filters_of(source: NatsSource) -> tuple[str, ...]:
     """The subjects that a source reads; none for all."""
-    given = source.filter_subject or []
-    return tuple(one.strip() for one in (given.split(",") if isinstance(given, str) else given))
+    return source.filters
 
 
 def place_of(option: str, given: Place) -> Place:

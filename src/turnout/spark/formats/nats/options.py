@@ -22,7 +22,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "packed", "revisionsUrl",
+    "packed", "revisionsUrl", "pushDown",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -42,6 +42,7 @@ class SourceOptions:
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
         packed: record batches come as single rows, see `turnout.spark.formats.nats.packed`.
         revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
+        push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
     """
 
     connection: ConnectionOptions
@@ -61,6 +62,7 @@ class SourceOptions:
     subject_partitions: int = 0
     packed: bool = False
     revisions_url: str | None = None
+    push_down: bool = False
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -102,6 +104,10 @@ class SourceOptions:
         revisions_url = options.get("revisionsUrl") or None
         if revisions_url is not None and not (packed and streaming):
             mistakes.append(Mistake("revisionsUrl", "is for streaming reads with packed=true"))
+        push_down = reader.flag("pushDown", usual=False)
+        if push_down and (revisions_url is None or ack_consumer is not None or subject_partitions):
+            problem = "is for a route's own reads, without ackConsumer and partitionSubject"
+            mistakes.append(Mistake("pushDown", problem))
         if ack_consumer is not None:
             mistakes += _ack_mistakes(ack_consumer, filters, start, streaming=streaming)
         if mistakes:
@@ -124,6 +130,7 @@ class SourceOptions:
             subject_partitions,
             packed,
             revisions_url,
+            push_down,
         )
 
     def filters_of(self, partition: int) -> tuple[str, ...]:
