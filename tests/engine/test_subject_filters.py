@@ -91,7 +91,7 @@ def _with(transform: str = "", rest: str = "") -> str:
         (_with("type: SubjectTransform, source: 'a.*', destination: 'b.$1'"), "topic:b.c", ("a.c", "b.c")),
         (_with("type: TimestampRouter"), "topic:a.b", None),
         (_with("type: Filter, predicate: {type: SubjectMatches, subject: 'a.>'}, negate: true"), "topic:*.b", ("a.>",)),
-        (_with("type: Filter, predicate: {type: TopicNameMatches, pattern: a.b}, negate: true"), "topic:*", ("*", "a.b")),
+        (_with("type: Filter, predicate: {type: TopicNameMatches, pattern: a.b}, negate: on"), "topic:*", ("*", "*.b")),
         (_with("type: Filter, predicate: {type: TopicNameMatches, pattern: 'a\\..*'}"), "topic:a.b", ("a.b",)),
         (_with("type: Filter"), "topic:a.b", ()),
     ],
