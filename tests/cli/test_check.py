@@ -115,6 +115,20 @@ def test_everything_is_there(streams: tuple[Connection, str, str], nats_server: 
     assert stream_info(connection, source)["state"]["consumer_count"] == 0
 
 
+def test_what_a_run_would_leave_unread(
+    streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """The filters of the subscriptions as they are now, and why there are none."""
+    _, source, out = streams
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
+    route = write(tmp_path, nats_server.url, f"{source}, pushDown: true", more)
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        store.create(Subscription([f"{out}.oulu"], kiwi("topic", f"{source}.1"), id="one"))
+        assert checked(route)[1]["push-down"] == (True, f"read are {source}.1")
+        store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu")))
+        assert checked(route)[1]["push-down"][1].startswith("all is read: some subscription can want any subject")
+
+
 def test_what_would_stop_the_run(streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path) -> None:
     """A record that fails, a topic that no stream takes, a condition on a mistyped name; each is one line."""
     _, source, _ = streams

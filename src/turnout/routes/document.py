@@ -160,7 +160,7 @@ class RouteDocument(Part):
             wrong.append("unmatched: deadLetter needs a deadLetter block")
         if isinstance(self.source, NatsSource) and self.source.push_down:
             if self.subscriptions is None:
-                wrong.append("source.pushDown: needs subscriptions, which say what can be left unread")
+                wrong.append("source: pushDown needs subscriptions, which say what can be left unread")
             elif self.unmatched not in (None, "drop"):
-                wrong.append(f"source.pushDown: needs unmatched: drop, found {self.unmatched}")
+                wrong.append(f"source: pushDown needs unmatched: drop, found {self.unmatched}")
         return wrong
