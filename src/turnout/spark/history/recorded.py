@@ -26,7 +26,7 @@ _HOW: Final = frozenset(
         "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
         "fail_on_data_loss", "poll_wait", "ack_consumer", "user", "password", "token", "nkey_seed", "nkey_seed_file",
         "credentials", "tls", "tls_first", "tls_ca", "tls_cert", "tls_key", "tls_hostname", "tls_insecure",
-        "inbox_prefix", "timeout", "connect_timeout", "reconnect_timeout", "client_name",
+        "inbox_prefix", "push_down", "timeout", "connect_timeout", "reconnect_timeout", "client_name",
     }
 )  # fmt: skip
 """Fields of a source that say how it is read, and not what it holds."""
