@@ -8,8 +8,9 @@ that none is sent again that was acknowledged.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -42,6 +43,7 @@ class Messages:
         lines: their header lines; None where there are none.
         refused: what to call for a message that will never be stored; None where that is an error.
         places: what to call it with for each message.
+        since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
     """
 
     subjects: Any
@@ -49,6 +51,7 @@ class Messages:
     lines: Any
     refused: Refused | None = None
     places: Numbers | None = None
+    since: float = field(default_factory=time.monotonic)
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -72,6 +75,7 @@ class Messages:
             None if self.lines is None else self.lines.take(chosen),
             self.refused,
             None if self.places is None else self.places[places],
+            self.since,
         )
 
     def frames(self, replies: Any) -> tuple[Any, Numbers]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.histogram import Histogram
 from turnout.protocol import headers as _headers
 from turnout.protocol.frames import MessageLine
 from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
@@ -27,8 +28,9 @@ from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, 
 from turnout.wire.connection import Connection
 from turnout.wire.frames import Frames, locate
 from turnout.wire.packing import have_ids
+from turnout.wire.published import Published
 
-__all__ = ["TOO_LARGE", "Published", "Publisher"]
+__all__ = ["TOO_LARGE", "Publisher"]
 
 _SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _CHUNK = 1000
@@ -39,17 +41,6 @@ _KNOWN_SUBJECTS = 10_000
 _SILENCE = 10.0
 _PAUSE = 0.25
 _DUPLICATE = b'"duplicate":'
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What became of the messages since the last flush: stored anew, and known to the stream already."""
-
-    stored: int = 0
-    duplicates: int = 0
-
-    def __add__(self, other: Published) -> Published:
-        return Published(self.stored + other.stored, self.duplicates + other.duplicates)
 
 
 class Publisher:
@@ -363,7 +354,14 @@ class Publisher:
             known[np.searchsorted(frames.start, at, side="right") - 1] = True
             at = memory.find(_DUPLICATE, at + 1, end)
         # An acknowledgement that nothing waited for came for a message that was sent twice.
-        self._settle(sum(chunk.acknowledge(numbers, known) for chunk in self._chunks))
+        self._settle(sum(self._taken(chunk, numbers, known) for chunk in self._chunks))
+
+    def _taken(self, chunk: Chunk, numbers: Any, known: Any) -> int:
+        """Have a chunk take its answers, and note how long they took; how many were waited for."""
+        count = chunk.acknowledge(numbers, known)
+        if count:
+            self._done += Published(delivery=Histogram.of(time.monotonic() - chunk.messages.since, count))
+        return count
 
     def _settle(self, acknowledged: int) -> None:
         """Let go of the chunks that are through, after so many acknowledgements that were waited for."""
@@ -395,7 +393,7 @@ class Publisher:
             if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
                 known = np.array([bool(answer.get("duplicate"))])
-                acknowledged += chunk.acknowledge(np.array([number]), known)
+                acknowledged += self._taken(chunk, np.array([number]), known)
             elif not isinstance(chunk, Numbered):
                 # Which of them it is, only a number of its own tells.
                 self._chunks[place] = self._apart(chunk)

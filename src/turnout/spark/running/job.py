@@ -31,7 +31,7 @@ from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.mending import mend
 from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
 from turnout.spark.running.progress import Progress, RunResult
-from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of, within
+from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, revision_of, within
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.jvm import how_jvm_ended
 from turnout.spark.stage import Stage
@@ -166,7 +166,7 @@ class _Run:
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
             self.last = time.monotonic()
-            self.written[batch] = _Written(Counts.of(metrics), self.last, self.last - begun, revision)
+            self.written[batch] = _Written(counts_of(metrics), self.last, self.last - begun, revision)
 
     def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
         """The stage for a micro-batch, and its revision where the source does not say it."""
@@ -315,7 +315,7 @@ class _Run:
         seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
         self.last = ended
         self.began = ended - seconds if self.began is None else self.began
-        return _Written(Counts.of(metrics), self.last, seconds, revision_of(report))
+        return _Written(counts_of(metrics), self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):
