@@ -251,6 +251,7 @@ def test_refusals_are_taken_note_of(nats_server: NatsServer, connection: Connect
         assert words in refused[place]
     assert stored(connection, stream) == 900 - len(bad)
     assert published.stored + published.duplicates == 900 - len(bad) + 1
+    assert published.delivery.count == 900 - len(bad) + 1
     delete_stream(connection, full)
 
 
@@ -407,6 +408,7 @@ def test_a_connection_cut_in_the_middle(nats_server: NatsServer, connection: Con
 
         assert proxy.cuts == 3
     assert published.stored + published.duplicates == count
+    assert published.delivery.count == count
     assert stored(connection, stream) == count
 
 

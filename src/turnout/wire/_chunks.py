@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import StreamError
+from turnout.histogram import Histogram
 from turnout.wire.packing import numbered, pack
 
 __all__ = ["TOO_LARGE", "Chunk", "Counted", "Messages", "Numbered", "Refused", "small_enough"]
@@ -109,6 +110,7 @@ class Chunk(Protocol):
         size: how many bytes their frames are.
         duplicates: how many the stream knew already.
         refused: how many will never be stored.
+        delivery: how long those took that have an acknowledgement.
     """
 
     messages: Messages
@@ -116,6 +118,7 @@ class Chunk(Protocol):
     size: int
     duplicates: int
     refused: int
+    delivery: Histogram
 
     def holds(self, number: int) -> bool:
         """Whether an answer with this number is for this chunk, and waited for."""
@@ -141,6 +144,7 @@ class Counted:
         self.left = len(messages)
         self.duplicates = 0
         self.refused = 0
+        self.delivery = Histogram()
         data, edges = messages.frames(lead + b"%d" % number)
         self._data = memoryview(data)[edges[0] : edges[-1]]
         self.size = len(self._data)
@@ -171,6 +175,7 @@ class Numbered:
         self.left = count
         self.duplicates = 0
         self.refused = 0
+        self.delivery = Histogram()
         self._first = first
         self._done = np.zeros(count, dtype=np.bool_)
         data, self._edges = messages.frames(numbered(lead, first, count))
