@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.alias_generators import to_camel
 
+from turnout.protocol.positions import stream_and_sequence
 from turnout.routes.values import (
     Brokers,
     Filters,
@@ -20,6 +21,7 @@ from turnout.routes.values import (
     StreamName,
     StreamNames,
     StreamStart,
+    listed,
 )
 from turnout.secrets import is_secret, masked_url
 from turnout.subscriptions.destinations import check_pattern
@@ -168,16 +170,41 @@ class NatsSource(_Nats):
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return listed(self.stream)
+
+    @property
+    def only_stream(self) -> str | None:
+        """The name of the stream where there is one, so that records need not say which they are from."""
+        return self.streams[0] if len(self.streams) == 1 else None
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that are read; none for all."""
+        return listed(self.filter_subject)
+
+    def message(self, place: str) -> tuple[str, int]:
+        """The stream and the sequence that STREAM:SEQ names, or SEQ alone where there is one stream.
+
+        Raises:
+            ValueError: it names no message of these streams.
+        """
+        place = place.strip()
+        named = f"{self.only_stream}:{place}" if self.only_stream and ":" not in place else place
+        message = stream_and_sequence(named)
+        if message is None or message[0] not in self.streams:
+            expected = f"expected STREAM:SEQ with a stream of {', '.join(self.streams)}, as in {self.streams[0]}:17"
+            raise ValueError(f"{expected}; found {place!r}")
+        return message
+
     @model_validator(mode="after")
     def _start_fits(self) -> NatsSource:
-        if isinstance(self.start, dict):
-            streams = self.stream.split(",") if isinstance(self.stream, str) else self.stream
-            names = {name.strip() for name in streams}
-            if names != set(self.start):
-                given = ", ".join(self.start) or "none"
-                raise ValueError(
-                    f"start: found sequences for {given}, expected one for each of {', '.join(sorted(names))}"
-                )
+        if isinstance(self.start, dict) and set(self.streams) != set(self.start):
+            given = ", ".join(self.start) or "none"
+            names = ", ".join(sorted(set(self.streams)))
+            raise ValueError(f"start: found sequences for {given}, expected one for each of {names}")
         return self
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
+from turnout.routes.values import listed
 from turnout.secrets import masked_url
 from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
 from turnout.spark.formats.nats.source import register
@@ -30,6 +31,8 @@ _HOW: Final = frozenset(
     }
 )  # fmt: skip
 """Fields of a source that say how it is read, and not what it holds."""
+
+_NAMES: Final = frozenset({"servers", "stream", "filter_subject", "topics"})
 
 _STREAMING_ONLY: Final = frozenset(
     {"maxRecordsPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "pollWait", "ackConsumer"}
@@ -104,12 +107,19 @@ def _what(source: Endpoint) -> dict[str, Any]:
     given = source.model_dump(by_alias=False)
     if isinstance(source, FileSource):
         given.pop("stream")
-    return {name: value for name, value in given.items() if name not in _HOW}
+    # Names may stand in a list or in one text.
+    return {
+        name: listed(value) if name in _NAMES and value is not None else value
+        for name, value in given.items()
+        if name not in _HOW
+    }
 
 
 def _shown(value: Any) -> str:
     # Options of a client are not ours to know: some are passwords.
-    return "a block of its own" if isinstance(value, Mapping) and value else masked_url(repr(value))
+    if isinstance(value, Mapping) and value:
+        return "a block of its own"
+    return masked_url(repr(", ".join(value) if isinstance(value, tuple) else value))
 
 
 def ask(route: Route) -> None:
