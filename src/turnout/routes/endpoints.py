@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 from pydantic.alias_generators import to_camel
 
 from turnout.protocol.positions import stream_and_sequence
+from turnout.protocol.settings import LOGINS, TOGETHER, ConnectionSettings, option_of
 from turnout.routes.values import (
     Brokers,
     Filters,
@@ -86,64 +87,46 @@ def _option(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-class _Nats(Endpoint):
-    """How to reach a nats-server; see docs/nats.md for each option.
+if TYPE_CHECKING:
 
-    Attributes:
-        user: one way to log in, with a password.
-        password: of the user.
-        token: one way to log in.
-        nkey_seed: one way to log in: the seed itself; better is the name of its file.
-        nkey_seed_file: one way to log in: a file with the seed.
-        tls: whether the connection is encrypted; a server that asks for it gets it in any case.
-        tls_first: begin with TLS, for servers with handshake_first.
-        tls_cert: a file with the client's own certificate.
-        tls_key: the file with its key.
-        tls_hostname: the name that the server's certificate must have, where it is not the host's.
-        tls_insecure: do not check the server's certificate.
-        api_prefix: what stands before the API's subjects, for a JetStream of another account (ADR-19): $JS.API.
-        domain: the JetStream domain; stands for the prefix $JS.<domain>.API.
-        inbox_prefix: what answers come back on; an account import may ask for one of its own.
-        client_name: what the server shows of this connection.
-    """
+    class _Connecting(ConnectionSettings, Endpoint): ...
+
+else:
+    # A field of the model for each of the settings, with its type, its default and what is said of it.
+    _Connecting = create_model(
+        "_Connecting",
+        __base__=Endpoint,
+        __doc__=ConnectionSettings.__doc__,
+        **{
+            name: (kind, getattr(ConnectionSettings, name, ...))
+            for name, kind in get_type_hints(ConnectionSettings).items()
+        },
+    )
+
+
+class _Nats(_Connecting):
+    """How to reach a nats-server; see docs/nats.md for each option."""
 
     format: Literal["nats"]
-    servers: NatsServers = Field(description="nats://host:port, or a list of them")
-    user: str | None = None
-    password: str | None = None
-    token: str | None = None
-    nkey_seed: str | None = None
-    nkey_seed_file: str | None = None
-    credentials: str | None = Field(None, description="a .creds file")
-    tls: bool | None = None
-    tls_first: bool | None = None
-    tls_ca: str | None = Field(None, description="a file with the authorities to trust")
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_hostname: str | None = None
-    tls_insecure: bool | None = None
+    servers: NatsServers
     api_prefix: Prefix = None
     domain: StreamName = None
     inbox_prefix: Prefix = None
-    timeout: float | None = Field(None, gt=0, description="seconds to wait for one answer")
-    connect_timeout: float | None = Field(None, gt=0, description="seconds")
-    reconnect_timeout: float | None = Field(None, gt=0, description="seconds to keep trying")
-    client_name: str | None = None
+    timeout: float | None = Field(None, gt=0)
+    connect_timeout: float | None = Field(None, gt=0)
+    reconnect_timeout: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _one_way_in(self) -> _Nats:
         if self.api_prefix is not None and self.domain is not None:
             raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
-        given = [name for name in _WAYS_IN if getattr(self, name) is not None]
+        given = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(map(to_camel, given))} exclude each other: one way to log in is enough")
-        for name, other in (("password", "user"), ("tls_key", "tls_cert")):
+            raise ValueError(f"{' and '.join(given)} exclude each other: one way to log in is enough")
+        for name, other in TOGETHER:
             if getattr(self, name) is not None and getattr(self, other) is None:
-                raise ValueError(f"{to_camel(name)} needs {to_camel(other)} beside it")
+                raise ValueError(f"{option_of(name)} needs {option_of(other)} beside it")
         return self
-
-
-_WAYS_IN = ("user", "token", "nkey_seed", "nkey_seed_file", "credentials")
 
 
 class NatsSource(_Nats):

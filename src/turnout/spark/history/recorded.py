@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.settings import ConnectionSettings
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.routes.values import listed
@@ -22,14 +23,11 @@ from turnout.wire.places import Place, parse_place
 
 __all__ = ["Span", "ask", "recorded", "same_source"]
 
-_HOW: Final = frozenset(
-    {
-        "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
-        "fail_on_data_loss", "poll_wait", "ack_consumer", "user", "password", "token", "nkey_seed", "nkey_seed_file",
-        "credentials", "tls", "tls_first", "tls_ca", "tls_cert", "tls_key", "tls_hostname", "tls_insecure",
-        "inbox_prefix", "timeout", "connect_timeout", "reconnect_timeout", "client_name",
-    }
-)  # fmt: skip
+_WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
+_HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
+    "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
+    "fail_on_data_loss", "poll_wait", "ack_consumer",
+}  # fmt: skip
 """Fields of a source that say how it is read, and not what it holds."""
 
 _NAMES: Final = frozenset({"servers", "stream", "filter_subject", "topics"})
