@@ -92,6 +92,20 @@ def test_a_route_that_is_wrong(tmp_path: Path) -> None:
     assert "hunter2" not in done.stdout + done.stderr + as_json.stdout
 
 
+def test_streams_and_filters_with_commas(
+    streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Each stream is tried, with each of the filters."""
+    _, source, out = streams
+    route = write(tmp_path, nats_server.url, f'"{source}, {out}", filterSubject: "{source}.0, {source}.1"')
+
+    code, checks = checked(route)
+
+    assert code == 0
+    assert checks[f"stream {source}"][1].startswith("5 messages, may be read; 2 of the latest 100 were")
+    assert checks[f"stream {out}"][1].startswith("0 messages, may be read")
+
+
 def test_everything_is_there(streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path) -> None:
     """Servers, streams, permissions and store are tried, and the latest records go through the route."""
     connection, source, out = streams
