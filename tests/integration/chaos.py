@@ -161,7 +161,7 @@ def _full(scene: Scene) -> bool:
 
 
 def _clock(scene: Scene) -> bool:
-    """The wall clock of the driver, the JVM and the workers is set forwards or back, and stays so until the next time."""
+    """The wall clock of the driver, the JVM and the workers is set forwards or back, and stays so until the next."""
     if scene.clock is None:
         return False
     scene.clock.set(scene.random.choice(_STEPS_SECONDS) * scene.random.choice([-1, 1]) + scene.random.uniform(-60, 60))
