@@ -15,7 +15,7 @@ from turnout.spark.session.build import build_session
 
 conf = json.loads(sys.argv[1])
 spark = build_session("launched", master="local[1]", conf=conf)
-lines = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
+lines = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.status() != "zombie"]
 settings = dict(spark.sparkContext.getConf().getAll())
 heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
 library = spark._jvm.java.lang.System.getProperty("theirs")
@@ -45,7 +45,8 @@ def test_settings_arrive_and_are_not_seen(tmp_path: Path) -> None:
     }
     environment["SPARK_LOCAL_DIRS"] = str(scratch)
     arguments = [sys.executable, "-c", PROGRAM, json.dumps(AWKWARD), str(scratch)]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
 
     assert any("SparkSubmit" in line for line in seen["lines"])
