@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.protocol.options import CONNECTION_OPTIONS
+from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
 from turnout.wire.places import Place, parse_place
 
