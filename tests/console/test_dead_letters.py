@@ -60,7 +60,7 @@ def test_a_route_without_dead_letters_says_how_to_have_them(bench: Bench, consol
 
     answer = console.get("/dead-letters/a")
 
-    assert answer.status_code == 422
+    assert answer.status_code == 409
     assert "deadLetter" in answer.text
 
 
