@@ -57,7 +57,7 @@ def subscriptions(
         "subscriptions.html",
         asked=asked,
         rows=[(one, format_condition(one.condition)) for one in result.items],
-        total=len(store.live.matcher),
+        total=len(store.live),
         cursor=cursor,
         next=urlencode({**{name: value for name, value in asked.items() if value}, "cursor": result.cursor})
         if result.cursor
@@ -82,7 +82,7 @@ def subscription(id: str, request: Request, parts: TheParts, store: TheSubscript
 @router.post("/fragments/index")
 def index(_form: Form, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
     """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
-    stats = store.live.matcher.stats(_HOTTEST)
+    stats = store.live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
     return page(request, "_index.html", stats=stats, hottest=hottest)
 

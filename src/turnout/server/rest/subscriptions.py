@@ -120,7 +120,7 @@ def search(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
 ) -> SubscriptionPage:
-    service, total = subscriptions.service, len(subscriptions.live.matcher)
+    service, total = subscriptions.service, len(subscriptions.live)
     if (key is None) != (pattern is None) or (key is not None and metadata):
         raise ConfigError([Mistake("key", "search by key and pattern, or by metadata")], what="bad search")
     if key is not None and pattern is not None:
