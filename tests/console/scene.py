@@ -19,6 +19,7 @@ from tests.server.fakes import FakeRunner, Run
 from turnout.console import add_console
 from turnout.engine import Program
 from turnout.engine.counts import Counts
+from turnout.engine.flow import Flow
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.server.config import ServerConfig
@@ -147,16 +148,21 @@ def _run_orders(server: Server, runner: FakeRunner) -> None:
     assert entry.version is not None
     counts = _deliver(server, entry.version.route)
     run = _run(runner, "orders")
-    run.deliver(counts.read, **counts.as_dict() | {"read": counts.read})
+    run.deliver(counts.read, counts.flow, **counts.as_dict() | {"read": counts.read})
     _commit(server, entry.checkpoint)
     now = int(time.time() // 60) * 60
     for minute in range(1, 60):
         scale = 1 + (minute * 7 % 13) / 10
-        past = Counts(*(round(count * scale) for count in counts.as_dict().values()))
+        past = Counts(*(round(count * scale) for count in counts.as_dict().values()), flow=_times(counts.flow, scale))
         server.parts.state.add_counts("orders", past, now - 60 * minute)
         pace = MinutePace(now - 60 * minute, 12, 12 * 0.4 * scale, round(90 * scale), 2 * scale)
         server.parts.state.add_pace("orders", pace)
     server.parts.routes._recorder.flush()
+
+
+def _times(flow: Flow, scale: float) -> Flow:
+    taken, failed = ({name: round(count * scale) for name, count in one.items()} for one in (flow.taken, flow.failed))
+    return Flow(taken, failed, flow.delivery)
 
 
 def _deliver(server: Server, route: Route) -> Counts:
@@ -174,8 +180,8 @@ def _deliver(server: Server, route: Route) -> Counts:
         ):
             pairs = [(header["key"], header["value"] or b"") for header in headers or ()]
             publisher.publish(topic, value or b"", pairs, id_)
-        publisher.flush()
-    return result.counts
+        delivery = publisher.flush().delivery
+    return result.counts + Counts(flow=Flow(delivery=delivery))
 
 
 def _commit(server: Server, checkpoint: Path | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.cli._past import AsOf
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -33,10 +34,7 @@ def register(app: typer.Typer) -> None:
         subscription: Annotated[
             str | None, typer.Option(metavar="ID", help="Say why this one does not get the record.")
         ] = None,
-        as_of: Annotated[
-            str,
-            typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with what the store held then."),
-        ] = "now",
+        as_of: AsOf = "now",
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -41,14 +42,20 @@ def digest_of(text: str, folder: Path) -> str:
 
 
 def _included(text: str, folder: Path) -> list[Path]:
+    files = [folder / name for name in _named(text)]
+    # A device or a pipe would never end.
+    return [file for file in files if file.is_file() or not file.exists()]
+
+
+@lru_cache(maxsize=1024)
+def _named(text: str) -> tuple[str, ...]:
+    """The files that a route names. It is asked of every file at every look, and to parse one takes milliseconds."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError:
-        return []
+        return ()
     named = [document.get(key) for key in ("transforms", "mappings")] if isinstance(document, dict) else []
-    files = [folder / name for name in named if isinstance(name, str)]
-    # A device or a pipe would never end.
-    return [file for file in files if file.is_file() or not file.exists()]
+    return tuple(name for name in named if isinstance(name, str))
 
 
 _Stamp = tuple[tuple[str, int, int], ...]

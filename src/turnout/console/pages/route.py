@@ -85,12 +85,18 @@ def _pictures(entry: Entry, parts: Parts, over: Over) -> dict[str, Any]:
     pace = parts.state.pace(entry.name, begin)
     batches = [Point(one.at, one.seconds / one.batches) for one in pace if one.batches]
     lags = [Point(one.at, one.lag_records) for one in pace if one.lag_records is not None]
+    delivery = [(one.at, one.counts.flow.delivery) for one in parts.state.counts(entry.name, begin)]
+    waits = [Point(at, one.seconds / one.count) for at, one in delivery if one.count]
     ages = [Point(one.at, one.lag_seconds) for one in pace if one.lag_seconds is not None]
     return {
         "over": over,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,
         "plots": [
             ("Time of a micro-batch", plot(batches, begin, end, title="Time of a micro-batch", shown=span)),
+            (
+                "From publishing to acknowledged",
+                plot(waits, begin, end, title="From publishing to acknowledged", shown=span),
+            ),
             ("Records behind", plot(lags, begin, end, title="Records behind", shown=number)),
             ("Age of the oldest of them", plot(ages, begin, end, title="Age of the oldest of them", shown=span)),
         ],
