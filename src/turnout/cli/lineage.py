@@ -67,7 +67,7 @@ def _walk(place: str, file: Path | None, server: str | None, git: bool) -> Linea
 
 
 def _route_then(present: Route, file: Path, made: Made, git: bool) -> tuple[Route | None, RouteThen]:
-    """The route as it was, if it can be had, and what is known of it."""
+    """The route as it was, if that is known, and what is known of it."""
     from turnout.cli._git import versions_of
     from turnout.history.lineage import RouteThen
     from turnout.routes import Route, digest_of
