@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -66,12 +67,13 @@ def orders_text(url: str, store: str) -> str:
 
 
 @contextmanager
-def scene(url: str, folder: Path) -> Iterator[Server]:
+def scene(url: str, folder: Path, **more: Any) -> Iterator[Server]:
     """The server at work, with a route that runs, one that has failed, one whose file is wrong, and one that is paused.
 
     Args:
         url: of a nats-server with JetStream; streams ORDERS, OUT and DEAD are made there, and removed at the end.
         folder: for everything else.
+        more: of the server's configuration.
     """
     routes = folder / "routes"
     routes.mkdir()
@@ -90,6 +92,7 @@ def scene(url: str, folder: Path) -> Iterator[Server]:
             "grpc": {"listen": "127.0.0.1:0"},
             "interval": "50ms",
             "restarts": {"max": 0},
+            **more,
         }
     )
     runner = FakeRunner()

@@ -14,6 +14,7 @@ from turnout.console.picture import steps_of
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.routes import Route
+from turnout.server.serving import Server
 from turnout.server.state import MinutePace
 
 
@@ -139,3 +140,56 @@ def test_a_lag_that_a_look_finds_is_kept(bench: Bench) -> None:
     rows = bench.state.pace("a")
 
     assert (sum(row.batches for row in rows), max(row.lag_records or 0 for row in rows)) == (1, 10)
+
+
+def test_a_change_that_waits_is_shown_with_its_meaning_and_a_button(bench: Bench, console: TestClient) -> None:
+    """Each change with its verdict, the difference, and a form that confirms this very version."""
+    bench.start("a")
+    bench.write("a", route_text("a", stream="B"))
+    bench.routes.look()
+    page = console.get("/routes/a").text
+    section = page[page.index("The file waits to be confirmed") : page.index('id="control"')]
+
+    assert "<code>source.stream</code>" in section
+    assert "needs a new checkpoint" in section
+    assert f'value="{bench.routes.entry("a").file.digest}"' in section
+    assert 'action="/v1/routes/a/confirm"' in section
+    assert section.split('class="removed"')[1].split("</span>")[0].endswith("stream: IN}")
+    assert console.get("/fragments/routes/a/pending").text.strip() in page
+    bench.start("b")
+    assert console.get("/fragments/routes/b/pending").text.strip() == ""
+
+
+def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient) -> None:
+    """Mistakes with their lines; what is safe is saved, what is not is said so, and nothing is written by the check."""
+    bench.start("a")
+    digest = bench.routes.entry("a").file.digest
+    check = lambda text: console.post("/fragments/routes/a/check", json={"text": text, "digest": digest}).text  # noqa: E731
+
+    wrong = check(route_text("a", more="unmatchd: drop"))
+    safe = check(route_text("a", more="errors: {tolerance: all}"))
+    unsafe = check(route_text("a", stream="B"))
+    other = check(route_text("b"))
+
+    assert 'data-line="4"' in wrong
+    assert "<form" not in wrong
+    assert "It goes on from its checkpoint" in safe
+    assert f'action="/v1/routes/a" data-if-match="{digest}"' in safe
+    assert 'action="/v1/routes/a?confirm=new-checkpoint"' in unsafe
+    assert "expected &#39;a&#39;" in other
+    assert bench.routes.entry("a").file.digest == digest
+
+
+def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: Server) -> None:
+    """Where its source's start says, and how much is there from it on."""
+    text = server.routes.entry("archive").file.text.replace("stream: ORDERS", "stream: DEAD, start: latest")
+    form = {"text": text, "digest": ""}
+
+    answer = shown.post("/fragments/routes/archive/check", json=form).text
+    everything = shown.post(
+        "/fragments/routes/archive/check", json={**form, "text": text.replace(", start: latest", ", start: earliest")}
+    )
+
+    assert "archive would begin <code>DEAD</code>" in answer
+    assert "read <strong>0 sequences</strong>" in answer
+    assert "at <b>1</b>, and read <strong>14 sequences</strong>" in everything.text

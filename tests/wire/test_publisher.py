@@ -31,12 +31,6 @@ from turnout.wire.packing import id_lines
 
 
 @pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
     with Connection.open(nats_server.url) as opened:
         yield Publisher(opened, window=200)

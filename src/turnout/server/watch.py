@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-__all__ = ["Files", "RouteFile", "digest_of"]
+__all__ = ["Files", "RouteFile", "digest_of", "write"]
 
 _SUFFIXES = (".yaml", ".yml")
 _CONFIG_NAMES = ("turnout.yaml", "turnout.yml")
@@ -129,3 +131,15 @@ def _stamp(path: Path, text: str) -> _Stamp:
         else:
             stamps.append((str(file), stat.st_mtime_ns, stat.st_size))
     return tuple(stamps)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file as a whole, for nobody to see half of it; others cannot read it, as it may hold passwords."""
+    descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        Path(part).chmod(path.stat().st_mode & 0o777)
+    Path(part).replace(path)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from turnout.errors import TurnoutError
-from turnout.subscriptions import open_store
+from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
+from turnout.subscriptions.pinned import Pinned
 
 __all__ = ["Revisions"]
 
@@ -24,6 +25,7 @@ class Revisions:
 
     Args:
         url: the store.
+        pinned: what to match with in place of what the store holds, and whatever happens to it; it is not opened then.
         folder: for the index of this run alone.
         lasting: whether the latest revisions stay when the run ends, however it ends: a micro-batch that the next run
             does again is then matched with the revision that it was begun with.
@@ -32,9 +34,9 @@ class Revisions:
         TurnoutError: the store cannot be read, or another run has the folder.
     """
 
-    def __init__(self, url: str, folder: Path, *, lasting: bool = False) -> None:
+    def __init__(self, url: str, folder: Path, *, lasting: bool = False, pinned: Snapshot | None = None) -> None:
         self._lock = threading.Lock()
-        self._store = open_store(existing(url))
+        self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
             self._index = IndexFolder(folder, self._store, keep=keep)

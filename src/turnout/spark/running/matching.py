@@ -18,6 +18,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
+from turnout.subscriptions import Snapshot
 from turnout.wire import Connection, ConnectionOptions, sample
 
 __all__ = ["RunMatching"]
@@ -39,16 +40,25 @@ class RunMatching:
         spark: decides whether tasks run on other hosts.
         folder: for the index of this run.
         lasting: whether its latest revisions stay for the next run.
+        pinned: what to match with in place of what the store holds.
 
     Raises:
         TurnoutError: the store cannot be read, or another run has the folder.
     """
 
-    def __init__(self, route: Route, spark: SparkSession, folder: Path, *, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        route: Route,
+        spark: SparkSession,
+        folder: Path,
+        *,
+        lasting: bool = False,
+        pinned: Snapshot | None = None,
+    ) -> None:
         assert route.subscriptions is not None
         self._route = route
         self._resources = ExitStack()
-        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting)
+        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned)
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
         self.url = server.url
@@ -91,11 +101,10 @@ def _address(spark: SparkSession) -> str:
 
 def _messages(source: NatsSource) -> Iterator[Any]:
     """A record batch from each stream."""
-    streams = [source.stream] if isinstance(source.stream, str) else source.stream
     # Of several subjects any may be typical, and one question to the server names one.
-    subject = source.filter_subject if isinstance(source.filter_subject, str) else ">"
+    subject = source.filters[0] if len(source.filters) == 1 else ">"
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        for stream in streams:
-            batch = sample(connection, stream, _ENOUGH // len(streams), subject)
+        for stream in source.streams:
+            batch = sample(connection, stream, _ENOUGH // len(source.streams), subject)
             if batch.num_rows:
                 yield batch
