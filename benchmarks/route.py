@@ -39,7 +39,7 @@ def run(options: Options) -> list[Result]:
         work = Path(folder)
         store = f"sqlite:///{work / 'subscriptions.db'}"
         with NatsServer(work / "nats") as server:
-            _fill(server, records)
+            fill(server, records)
             opened = open_store(store)
             subscribe(opened, subscriptions)
             opened.close()
@@ -53,7 +53,7 @@ def run(options: Options) -> list[Result]:
                 return results
 
 
-def _fill(server: NatsServer, records: int) -> None:
+def fill(server: NatsServer, records: int) -> None:
     """The flights again and again until there are *records* of them."""
     with Connection.open(server.url) as connection:
         for config in streams():
