@@ -16,6 +16,7 @@ from turnout.cli._nats_probes import NatsProbe
 from turnout.errors import TurnoutError
 from turnout.guesses import did_you_mean, nearest
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
+from turnout.routes.values import listed
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
@@ -104,9 +105,7 @@ class _Probing:
             asked = NatsProbe(source, _SECONDS)
             reached = self._attempt("source", asked.reach)
             yield reached
-            streams = [source.stream] if isinstance(source.stream, str) else source.stream
-            names = [name.strip() for given in streams for name in given.split(",")] if reached.ok else []
-            for name in names:
+            for name in source.streams if reached.ok else ():
                 yield self._attempt(f"stream {name}", partial(self._read, asked, name))
             asked.close()
         elif isinstance(source, KafkaSource):
@@ -211,9 +210,8 @@ def _reasons(results: list[Result]) -> str:
 
 def _brokers(servers: str | list[str]) -> str:
     """Whether one of Kafka's bootstrap servers can be reached; what it says to clients is not asked."""
-    addresses = servers.split(",") if isinstance(servers, str) else servers
     failures = []
-    for address in (one.strip() for one in addresses):
+    for address in listed(servers):
         host, _, port = address.rpartition("://")[2].rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()

@@ -6,6 +6,7 @@ A stage is sent to the workers with each task. What a worker has learned of a ro
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from turnout.engine.counts import Counts
+from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.failures import IN_FULL
+from turnout.engine.flow import Flow
 from turnout.errors import StreamError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
@@ -28,8 +30,9 @@ from turnout.spark.workers.garbage import without_collections
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
+    from turnout.histogram import Histogram
 
-__all__ = ["COUNTS", "COUNTS_SCHEMA", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
+__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
 
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
@@ -37,7 +40,9 @@ MESSAGE_ID: Final = "_message_id"
 SINK: Final = "_sink"
 """The column of `MESSAGES` with the place of a message's sink among the route's; null in rows that only count."""
 
-_NUMBERS: Final = tuple(Counts.__dataclass_fields__)
+FLOW: Final = "flow"
+"""The column with a task's `turnout.engine.flow.Flow`, as JSON: stages have other names in each route."""
+
 _FAILURE: Final = (
     "topic",
     "partition",
@@ -53,7 +58,8 @@ _FAILURE: Final = (
 
 COUNTS: Final = ", ".join(
     [
-        *(f"{name} bigint" for name in _NUMBERS),
+        *(f"{name} bigint" for name in NUMBERS),
+        f"{FLOW} string",
         "failures bigint",
         f"failure struct<{', '.join(f'{name}: string' for name in _FAILURE)}>",
     ]
@@ -68,7 +74,9 @@ MESSAGES: Final = (
 
 COUNTS_SCHEMA: Final = pa.schema(
     [
-        *(pa.field(name, pa.int64()) for name in (*_NUMBERS, "failures")),
+        *(pa.field(name, pa.int64()) for name in NUMBERS),
+        pa.field(FLOW, pa.string()),
+        pa.field("failures", pa.int64()),
         pa.field("failure", pa.struct([pa.field(name, pa.string()) for name in _FAILURE])),
     ]
 )
@@ -150,6 +158,7 @@ class Stage:
             for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
             tally.add(*publishers.flush())
+            tally.waited(publishers.delivery)
         yield tally.rows()
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -236,10 +245,14 @@ class Tally:
             shown = [failure for failure in result.failures[:IN_FULL] if failure]
             self._shown += shown[: IN_FULL - len(self._shown)]
 
+    def waited(self, delivery: Histogram) -> None:
+        """Add how long messages took until they were acknowledged."""
+        self._counts += Counts(flow=Flow(delivery=delivery))
+
     def rows(self) -> Any:
         """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
         numbers = {**self._counts.as_dict(), "failures": self._failures}
         rows: list[dict[str, Any]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
-        rows[0] |= numbers
+        rows[0] |= {**numbers, FLOW: json.dumps(self._counts.flow.as_dict())}
         empty = dict.fromkeys(numbers, 0)
         return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=COUNTS_SCHEMA)

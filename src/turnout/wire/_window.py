@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow.compute as pc
 
 from turnout.errors import StreamError
+from turnout.histogram import Histogram
 from turnout.wire._chunks import Chunk, Counted, Flags, Messages, Numbered, Numbers
 from turnout.wire.packing import have_ids
 
@@ -58,7 +61,15 @@ class Window:
 
         One that nothing waited for came for a message that was sent twice.
         """
-        return sum(chunk.acknowledge(numbers, known) for chunk in self._chunks)
+        return sum(self.answered(chunk, numbers, known) for chunk in self._chunks)
+
+    def answered(self, chunk: Chunk, numbers: Numbers, known: Flags) -> int:
+        """The same for one chunk, which notes how long its messages took."""
+        count = chunk.acknowledge(numbers, known)
+        if count:
+            # One that is renewed counts all of its messages anew, so that each counts once in the end.
+            chunk.delivery += Histogram.of(time.monotonic() - chunk.messages.since, count)
+        return count
 
     def apart(self, chunk: Chunk) -> bytes:
         """Give the messages of a chunk numbers of their own, which tell which of them an answer is for; their frames.

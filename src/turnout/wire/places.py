@@ -86,18 +86,18 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     number = connection.subscribe(inbox)
     subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
     connection.publish(subject, b'{"batch":1,"no_wait":true}', inbox)
-    found = state.next
+    sequence = state.next
     try:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.reply.startswith("$JS.ACK."):
-                found = sequences(message.reply.encode())[0]
+                sequence = sequences(message.reply.encode())[0]
             if message.reply or message.subject == inbox:
                 break
         connection.unsubscribe(number)
     except TimeoutError as late:
         raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
     delete_consumer(connection, stream, name)
-    return found
+    return sequence
 
 
 def count_between(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,8 +26,9 @@ from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, 
 from turnout.wire._window import Window
 from turnout.wire.connection import Connection
 from turnout.wire.frames import Frames, locate
+from turnout.wire.published import Published
 
-__all__ = ["TOO_LARGE", "Published", "Publisher"]
+__all__ = ["TOO_LARGE", "Publisher"]
 
 _CHUNK = 1000
 _CHUNK_BYTES = 1 << 18
@@ -36,17 +37,6 @@ _WINDOW_BYTES = 32 << 20
 _SILENCE = 10.0
 _PAUSE = 0.25
 _DUPLICATE = b'"duplicate":'
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What became of the messages since the last flush: stored anew, and known to the stream already."""
-
-    stored: int = 0
-    duplicates: int = 0
-
-    def __add__(self, other: Published) -> Published:
-        return Published(self.stored + other.stored, self.duplicates + other.duplicates)
 
 
 class Publisher:
@@ -305,7 +295,7 @@ class Publisher:
             self._trouble = None
         for chunk in self._window.let_go():
             stored = len(chunk.messages) - chunk.duplicates - chunk.refused
-            self._done += Published(stored, chunk.duplicates)
+            self._done += Published(stored, chunk.duplicates, chunk.delivery)
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """The same one by one, where something was refused."""
@@ -326,7 +316,7 @@ class Publisher:
             if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
                 known = np.array([bool(answer.get("duplicate"))])
-                acknowledged += chunk.acknowledge(np.array([number]), known)
+                acknowledged += self._window.answered(chunk, np.array([number]), known)
             elif not isinstance(chunk, Numbered):
                 self._connection.send(self._window.apart(chunk))
             elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:

@@ -28,6 +28,7 @@ from turnout.spark.running.failure_log import log_failures
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
 from turnout.spark.running.progress import Progress
+from turnout.spark.running.reports import counts_of
 from turnout.spark.stage import Stage
 from turnout.spark.workers.through import through
 
@@ -174,4 +175,4 @@ def _deliver(plan: ReplayPlan, rows: DataFrame, stage: Stage) -> Counts:
     except PySparkException as failure:
         raise run_error(f"the replay {plan.replay.id} of {plan.route.name} failed", failure) from failure
     log_failures(metrics, route=plan.route.name)
-    return Counts.of(metrics)
+    return counts_of(metrics)

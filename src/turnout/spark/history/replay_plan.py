@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.other_sinks import with_sink
-from turnout.spark.history.ranges import StreamRange, filters_of, nats_source, ranges_of
+from turnout.spark.history.ranges import StreamRange, nats_source, ranges_of
 from turnout.spark.history.replay_state import ReplayState
 from turnout.spark.reads import look_ahead
 from turnout.spark.running.checkpoint import checkpoint_of, local_folder
@@ -144,7 +144,7 @@ def plan_replay(
     conditions = [] if chosen is None else [one.condition for one in chosen]
     if condition is not None:
         conditions = [condition] if chosen is None else [all_of(condition, one) for one in conditions]
-    own = filters_of(source)
+    own = source.filters
     filters = subject_filters(route, conditions, own) if conditions else own
     quiet = replace(route, dead_letter=None, unmatched="drop")
     return ReplayPlan(

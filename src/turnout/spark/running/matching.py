@@ -101,11 +101,10 @@ def _address(spark: SparkSession) -> str:
 
 def _messages(source: NatsSource) -> Iterator[Any]:
     """A record batch from each stream."""
-    streams = [source.stream] if isinstance(source.stream, str) else source.stream
     # Of several subjects any may be typical, and one question to the server names one.
-    subject = source.filter_subject if isinstance(source.filter_subject, str) else ">"
+    subject = source.filters[0] if len(source.filters) == 1 else ">"
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        for stream in streams:
-            batch = sample(connection, stream, _ENOUGH // len(streams), subject)
+        for stream in source.streams:
+            batch = sample(connection, stream, _ENOUGH // len(source.streams), subject)
             if batch.num_rows:
                 yield batch
