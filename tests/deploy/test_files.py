@@ -13,7 +13,7 @@ import yaml
 
 from turnout.routes.drafts import Starter, sink_of, source_of
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 UNIT = (DEPLOY / "systemd" / "turnout@.service").read_text(encoding="utf-8")
 STARTER = Starter("orders", source_of("nats://a:4222/ORDERS"), sink_of("nats://b:4222"))
@@ -53,7 +53,7 @@ def test_what_the_image_copies_is_there() -> None:
         for word in line.split()[:-1]
     ]
 
-    assert [name for name in copied if not name.startswith("dist/") and not (DEPLOY.parent / name).exists()] == []
+    assert [name for name in copied if not name.startswith(("dist/", "--")) and not (DEPLOY.parent / name).exists()] == []
 
 
 def test_the_health_check_sees_no_java_here(tmp_path) -> None:
@@ -63,7 +63,7 @@ def test_the_health_check_sees_no_java_here(tmp_path) -> None:
     shutil.copy(java, tmp_path / "java")
 
     with subprocess.Popen([tmp_path / "java", "30"]) as process:
-        there = run(sys.executable, DEPLOY / "healthy.py").returncode
+        there = run(sys.executable, DEPLOY / "image" / "healthy.py").returncode
         process.terminate()
 
     assert there == 0
