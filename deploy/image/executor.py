@@ -1,4 +1,4 @@
-"""Starts one of Spark's executors on Kubernetes, in a pod that the driver has made: what the image's pod template calls.
+"""Starts one of Spark's executors on Kubernetes, in a pod made by the driver: what the pod template calls.
 
 The driver says everything in the environment, with names that are Spark's. The process becomes the executor's JVM.
 """
@@ -51,7 +51,7 @@ def main() -> None:
         words = command(os.environ, java, Path(pyspark.__file__).parent / "jars")
     except KeyError as missing:
         sys.exit(f"this is no executor's pod: {missing.args[0]} is not set")
-    os.execv(java, words)
+    os.execv(java, words)  # noqa: S606 - the Java that was looked for
 
 
 if __name__ == "__main__":

@@ -31,12 +31,10 @@ PATTERNS = (
     "pyspark/jars/derby*",
     "pyspark/jars/datanucleus*",
     "pyspark/jars/rocksdbjni*",
-    # Arrow's network protocol, query plans and object stores: batches here come from and go to memory.
+    # Arrow's network protocol: batches here come from and go to memory.
     "pyarrow/libarrow_flight.*",
     "pyarrow/libarrow_python_flight.*",
     "pyarrow/_flight.*",
-    "pyarrow/libarrow_substrait.*",
-    "pyarrow/_substrait.*",
 )
 """Tests, examples, what only a compiler reads, and what no route reaches, below site-packages."""
 
@@ -61,4 +59,4 @@ def slim(packages: Path) -> int:
 
 
 (packages,) = Path(sys.argv[1]).glob("lib/python3.*/site-packages")
-print(f"removed {slim(packages) >> 20} MiB, {size(packages) >> 20} MiB stay")
+sys.stdout.write(f"removed {slim(packages) >> 20} MiB, {size(packages) >> 20} MiB stay\n")

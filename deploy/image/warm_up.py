@@ -35,7 +35,8 @@ def run_a_route() -> None:
         (here / "in").mkdir()
         (here / "in" / "records.csv").write_text(ROWS, encoding="utf-8")
         (here / "route.yaml").write_text(ROUTE, encoding="utf-8")
-        subprocess.run(["turnout", "run", "route.yaml", "--checkpoint", "checkpoint"], cwd=here, check=True)
+        words = ["turnout", "run", "route.yaml", "--checkpoint", "checkpoint"]
+        subprocess.run(words, cwd=here, check=True)
 
 
 def age(cache: Path) -> None:
@@ -53,4 +54,4 @@ if len(archives) != 1 or not any(str(archives[0]) in option for option in option
     sys.exit(f"expected one archive of classes in {cache}, found {[path.name for path in cache.iterdir()]}")
 cache.chmod(0o755)
 archives[0].chmod(0o644)
-print(f"{archives[0].name}: {archives[0].stat().st_size >> 20} MiB")
+sys.stdout.write(f"{archives[0].name}: {archives[0].stat().st_size >> 20} MiB\n")

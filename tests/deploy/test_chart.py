@@ -49,7 +49,14 @@ def conforms(tmp_path_factory) -> Callable[[str, str], subprocess.CompletedProce
         pytest.skip(str(absent))
     # The monitor is no kind of Kubernetes' own.
     return lambda version, text: run(
-        kubeconform, "-strict", "-summary", "-skip", "ServiceMonitor", "-schema-location", locations[version], stdin=text
+        kubeconform,
+        "-strict",
+        "-summary",
+        "-skip",
+        "ServiceMonitor",
+        "-schema-location",
+        locations[version],
+        stdin=text,
     )
 
 

@@ -210,7 +210,15 @@ class ServerConfig(Part):
             raise ConfigError(_mistakes(failure), what=f"{file or 'the server'} cannot be used") from failure
 
 
-_PATHS = (("tokens",), ("state",), ("checkpoints",), ("tls", "cert"), ("tls", "key"), ("tls", "clientCa"), ("spark", "log"))
+_PATHS = (
+    ("tokens",),
+    ("state",),
+    ("checkpoints",),
+    ("tls", "cert"),
+    ("tls", "key"),
+    ("tls", "clientCa"),
+    ("spark", "log"),
+)
 
 
 def _read(file: Path) -> dict[str, Any]:
