@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +22,7 @@ from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, Supervisor, Version
-from turnout.server.watch import Files, RouteFile, digest_of
+from turnout.server.watch import Files, RouteFile, digest_of, write
 
 __all__ = ["Routes"]
 
@@ -38,6 +36,7 @@ class Routes:
         state: what outlives the process.
         recorder: hears what becomes of routes.
         policy: how often a route that fails is started again.
+        checkpoints: the folder of the progress of routes that name none; None is one beside each file.
         resolve: makes the place in a source that a reset names an exact one.
     """
 
@@ -49,6 +48,7 @@ class Routes:
         recorder: Recorder,
         policy: RestartsPart,
         *,
+        checkpoints: Path | None = None,
         resolve: Callable[[Route, Start], Start] = resolved,
     ) -> None:
         self._files = files
@@ -56,6 +56,7 @@ class Routes:
         self._state = state
         self._recorder = recorder
         self._policy = policy
+        self._checkpoints = checkpoints
         self._resolve = resolve
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
@@ -93,10 +94,17 @@ class Routes:
             RouteError: lists every mistake.
         """
         beside = file or (self._files.folder or Path()) / "route.yaml"
-        route = Route.parse(text, file=beside)
+        route = self._parsed(text, beside)
         if mistakes := self._runner.mistakes(route):
             raise RouteError(mistakes, what=f"route {route.name} cannot be used")
         return route
+
+    def _parsed(self, text: str, file: Path) -> Route:
+        """The route that a text says, with a checkpoint where this server keeps those of routes that name none."""
+        route = Route.parse(text, file=file)
+        if route.checkpoint or self._checkpoints is None:
+            return route
+        return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
 
     def changes(self, route: Route) -> list[Change]:
         """What the route would change of the version that was started last under its name."""
@@ -196,7 +204,7 @@ class Routes:
         if kept is None:
             return None
         try:
-            route = Route.parse(kept.text, file=Path(kept.file))
+            route = self._parsed(kept.text, Path(kept.file))
         except (RouteError, OSError):
             return None
         return Version(route, kept.text, kept.digest, Path(kept.file), kept.who)
@@ -270,13 +278,34 @@ class Routes:
             if not is_safe(changes) and not confirmed:
                 raise UnsafeChangeError(name, changes)
             try:
-                _write(path, text)
+                write(path, text)
             except OSError as failure:
                 raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
             file = RouteFile(path, text, digest_of(text, path.parent))
             self._offer(file, who=who, confirmed=confirmed)
             self._seen[path] = file.digest
             return entry is None
+
+    def confirm(self, name: str, digest: str, *, who: str) -> None:
+        """Start the version of the file that waits for it, with a new checkpoint; the old one is moved aside.
+
+        Args:
+            name: the route's.
+            digest: of the version whose changes somebody has seen.
+            who: confirms them.
+
+        Raises:
+            ConflictError: nothing waits to be confirmed.
+            StaleError: another version waits by now.
+        """
+        with self._lock:
+            entry = self.entry(name)
+            if entry.pending is None:
+                raise ConflictError(f"route {name} has no change that waits to be confirmed")
+            waiting = entry.pending.version
+            if waiting.digest != digest:
+                raise StaleError(f"the file has changed since you read it: it is {waiting.digest}, you had {digest}")
+            self._take(replace(waiting, who=who), entry.file, confirmed=True)
 
     def _new_path(self, name: str) -> Path:
         folder = self._files.folder
@@ -370,15 +399,3 @@ class Routes:
         for supervisor in supervisors:
             supervisor.join()
         self._recorder.flush()
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file as a whole, for nobody to see half of it; others cannot read it, as it may hold passwords."""
-    descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        Path(part).chmod(path.stat().st_mode & 0o777)
-    Path(part).replace(path)
