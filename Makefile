@@ -52,6 +52,7 @@ proto-fresh: proto
 schema: $(STAMP)  ## write schema/*.json for editors, from the models and registries
 	$(BIN)/turnout schema route > schema/route.schema.json
 	$(BIN)/turnout schema test > schema/test.schema.json
+	$(BIN)/turnout schema server > schema/server.schema.json
 
 fix: $(STAMP)  ## let ruff repair and format
 	$(BIN)/ruff check --fix .

@@ -39,7 +39,7 @@ def run(options: Options) -> list[Result]:
         work = Path(folder)
         store = f"sqlite:///{work / 'subscriptions.db'}"
         with NatsServer(work / "nats") as server:
-            _fill(server, records)
+            fill(server, records)
             opened = open_store(store)
             subscribe(opened, subscriptions)
             opened.close()
@@ -53,7 +53,7 @@ def run(options: Options) -> list[Result]:
                 return results
 
 
-def _fill(server: NatsServer, records: int) -> None:
+def fill(server: NatsServer, records: int) -> None:
     """The flights again and again until there are *records* of them."""
     with Connection.open(server.url) as connection:
         for config in streams():
@@ -114,7 +114,7 @@ def _stages(route: Route, records: int, server: NatsServer) -> list[Result]:
     assert route.subscriptions is not None
     store = open_store(route.subscriptions.store)
     program = Program.of(route)
-    batches = _batches(server, min(records, 200_000))
+    batches = batches_of(server, min(records, 200_000))
     sample = [row for batch in batches[:2] for row in program.sample(batch.slice(0, 1000), Index.of(store).keys)]
     index = Index.of(store, sample=sample)
     store.close()
@@ -153,7 +153,7 @@ def _stages(route: Route, records: int, server: NatsServer) -> list[Result]:
     ]
 
 
-def _batches(server: NatsServer, records: int) -> list[Any]:
+def batches_of(server: NatsServer, records: int) -> list[Any]:
     """The stream's first records as the source gives them."""
     with Connection.open(server.url) as connection:
         reader = PullReader(connection, Range("FLIGHTS", 1, records + 1))

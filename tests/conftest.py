@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from turnout.embedded import NatsServer
+    from turnout.wire import Connection
 
 HERE = Path(__file__).parent
 
@@ -65,3 +66,12 @@ def nats_server() -> Iterator[NatsServer]:
 
     with NatsServer() as server:
         yield server
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    """A blocking connection to the nats-server of this test process."""
+    from turnout.wire import Connection
+
+    with Connection.open(nats_server.url) as opened:
+        yield opened

@@ -17,6 +17,9 @@ class KafkaMissingError(Exception):
     """Raised when Kafka's classes cannot be run here; the message says why, and what would help."""
 
 
+_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
 class JvmHost(ABC):
     """A JVM that runs for as long as the ``with`` block lasts.
 
@@ -42,7 +45,16 @@ class JvmHost(ABC):
             raise KafkaMissingError("no JDK is installed: java and javac run Kafka's classes")
         path = ":".join(map(str, self.class_path()))
         self._jvm = subprocess.Popen(
-            [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", *self.settings, "-cp", path, str(self.program)],
+            [
+                java,
+                "-Xmx256m",
+                "-XX:TieredStopAtLevel=1",
+                "-XX:+UseSerialGC",
+                *self.settings,
+                "-cp",
+                path,
+                str(self.program),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

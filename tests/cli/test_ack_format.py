@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 
 from typer.testing import CliRunner
 
@@ -31,11 +30,10 @@ def test_text() -> None:
     assert "domain         -\n" in text
 
 
-def test_wrong() -> None:
+def test_wrong(turnout: Callable[..., tuple[int, str, str]]) -> None:
     """What is no JSAck is named, with the reason, and the exit code says that the request was wrong."""
-    command = [sys.executable, "-m", "turnout", "ack-format", "$JS.ACK.a.b.1.1.1.1", "$JS.FC.x"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    code, _, err = turnout("ack-format", "$JS.ACK.a.b.1.1.1.1", "$JS.FC.x")
 
-    assert result.returncode == 2
-    assert "8 tokens" in result.stderr
-    assert "does not begin" in result.stderr
+    assert code == 2
+    assert "8 tokens" in err
+    assert "does not begin" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +40,14 @@ accounts {
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "turnout", *arguments], capture_output=True, text=True, timeout=60)
+Turnout = Callable[..., tuple[int, str, str]]
 
 
-def checked(route: Path, *arguments: str) -> tuple[int, dict[str, tuple[bool, str]]]:
+def checked(turnout: Turnout, route: Path) -> tuple[int, dict[str, tuple[bool, str]]]:
     """The exit code, and name → (ok, detail) of each check."""
-    done = run("check", str(route), "--connect", "--json", *arguments)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, {one["name"]: (one["ok"], one["detail"]) for one in told["checks"]}
+    code, out, _ = turnout("check", str(route), "--connect", "--json")
+    checks: list[dict[str, Any]] = json.loads(out)["checks"]
+    return code, {check["name"]: (check["ok"], check["detail"]) for check in checks}
 
 
 @pytest.fixture
@@ -71,28 +70,46 @@ def write(folder: Path, url: str, stream: str, more: str = "") -> Path:
 
 
 def test_a_route_that_is_right(tmp_path: Path) -> None:
-    """One line, exit code 0, and no JVM."""
-    done = run("check", str(write(tmp_path, "nats://127.0.0.1:1", "S")))
+    """One line, exit code 0, and no JVM: the command as a person runs it."""
+    command = [sys.executable, "-m", "turnout", "check", str(write(tmp_path, "nats://127.0.0.1:1", "S"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "route checked is fine: nats → 1 transforms → 0 mappings → no subscriptions → nats" in done.stdout
 
 
-def test_a_route_that_is_wrong(tmp_path: Path) -> None:
+def test_a_route_that_is_wrong(turnout: Turnout, tmp_path: Path) -> None:
     """Path, value, what was expected and the line; exit code 2; the same as JSON."""
     route = write(tmp_path, "gopher://u:hunter2@h", "S")
 
-    done, as_json = run("check", str(route)), run("check", str(route), "--json")
+    code, out, err = turnout("check", str(route))
+    code_of_json, as_json, err_of_json = turnout("check", str(route), "--json")
 
-    assert done.returncode == as_json.returncode == 2
-    assert "  source.servers: found 'gopher://***@h', expected nats://host:4222" in done.stderr
-    assert "(line 2)" in done.stderr
-    mistakes = json.loads(as_json.stdout)["mistakes"]
+    assert code == code_of_json == 2
+    assert "  source.servers: found 'gopher://***@h', expected nats://host:4222" in err
+    assert "(line 2)" in err
+    mistakes = json.loads(as_json)["mistakes"]
     assert [(one["path"], one["line"]) for one in mistakes] == [("source.servers", 2), ("sink.servers", 6)]
-    assert "hunter2" not in done.stdout + done.stderr + as_json.stdout
+    assert "hunter2" not in out + err + as_json + err_of_json
 
 
-def test_everything_is_there(streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path) -> None:
+def test_streams_and_filters_with_commas(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Each stream is tried, with each of the filters."""
+    _, source, out = streams
+    route = write(tmp_path, nats_server.url, f'"{source}, {out}", filterSubject: "{source}.0, {source}.1"')
+
+    code, checks = checked(turnout, route)
+
+    assert code == 0
+    assert checks[f"stream {source}"][1].startswith("5 messages, may be read; 2 of the latest 100 were")
+    assert checks[f"stream {out}"][1].startswith("0 messages, may be read")
+
+
+def test_everything_is_there(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
     """Servers, streams, permissions and store are tried, and the latest records go through the route."""
     connection, source, out = streams
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
@@ -100,7 +117,7 @@ def test_everything_is_there(streams: tuple[Connection, str, str], nats_server: 
     more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
     more += f"deadLetter: {{topic: {out}.dead}}\nerrors: {{tolerance: all}}\n"
 
-    code, checks = checked(write(tmp_path, nats_server.url, source, more))
+    code, checks = checked(turnout, write(tmp_path, nats_server.url, source, more))
 
     assert code == 0
     assert all(ok for ok, _ in checks.values()), checks
@@ -115,7 +132,25 @@ def test_everything_is_there(streams: tuple[Connection, str, str], nats_server: 
     assert stream_info(connection, source)["state"]["consumer_count"] == 0
 
 
-def test_what_would_stop_the_run(streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path) -> None:
+def test_what_a_run_would_leave_unread(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """The filters of the subscriptions as they are now, and why there are none."""
+    _, source, out = streams
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
+    route = write(tmp_path, nats_server.url, f"{source}, pushDown: true", more)
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        store.create(Subscription([f"{out}.oulu"], kiwi("topic", f"{source}.1"), id="one"))
+        assert checked(turnout, route)[1]["push-down"] == (True, f"read are {source}.1")
+        store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu")))
+        assert checked(turnout, route)[1]["push-down"][1].startswith(
+            "all is read: some subscription can want any subject"
+        )
+
+
+def test_what_would_stop_the_run(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
     """A record that fails, a topic that no stream takes, a condition on a mistyped name; each is one line."""
     _, source, _ = streams
     with open_store(f"sqlite:///{tmp_path}/s.db") as store:
@@ -124,23 +159,23 @@ def test_what_would_stop_the_run(streams: tuple[Connection, str, str], nats_serv
     more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
 
     route = write(tmp_path, nats_server.url, source, more)
-    code, checks = checked(route)
+    code, checks = checked(turnout, route)
 
     assert code == 1
     assert {name for name, (ok, _) in checks.items() if not ok} == {"sample", "conditions", "sink, streams"}
     assert checks["sample"][1].endswith("would stop the run (errors: tolerance: none)")
     assert "look at 'twon'; did you mean \"town\"?; under metadata are listed: town" in checks["conditions"][1]
     assert checks["sink, streams"][1] == "nowhere.at.all: no stream takes messages there"
-    shown = run("check", str(route), "--connect", "--records", "4").stdout
+    shown = turnout("check", str(route), "--connect", "--records", "4")[1]
     assert "\nfailed  sink, streams: nowhere.at.all: no stream takes messages there\n" in shown
     assert f"\nok      stream {source}: 5 messages, may be read; 4 of the latest 4 were\n" in shown
 
 
-def test_what_is_not_there(nats_server: NatsServer, tmp_path: Path) -> None:
+def test_what_is_not_there(turnout: Turnout, nats_server: NatsServer, tmp_path: Path) -> None:
     """A server, a stream, a broker, a folder and a store; the store is not made."""
     away = free_port()
     more = "subscriptions: {store: 'sqlite:///mistyped.db'}\n"
-    code, checks = checked(write(tmp_path, nats_server.url, "NOT_THERE", more))
+    code, checks = checked(turnout, write(tmp_path, nats_server.url, "NOT_THERE", more))
     assert code == 1
     assert not checks["stream NOT_THERE"][0]
     assert "there is no stream 'NOT_THERE'" in checks["stream NOT_THERE"][1]
@@ -153,14 +188,14 @@ source: {{format: kafka, servers: "127.0.0.1:{away}", topics: t}}
 sinks: {{a: {{format: nats, servers: "nats://u:hunter2@127.0.0.1:{away}"}}, b: {{format: csv, path: "{tmp_path}/out"}}}}
 """
     (tmp_path / "route.yaml").write_text(text)
-    code, checks = checked(tmp_path / "route.yaml")
+    code, checks = checked(turnout, tmp_path / "route.yaml")
     assert code == 1
     assert {name: ok for name, (ok, _) in checks.items()} == {"source": False, "sink a": False, "sink b": True}
     assert "refused" in checks["source"][1]
     assert "hunter2" not in str(checks)
 
 
-def test_permissions(tmp_path: Path) -> None:
+def test_permissions(turnout: Turnout, tmp_path: Path) -> None:
     """A user who may not read, and one who may not publish to the dead letters, are told before the run."""
     with NatsServer(config=ACCOUNTS) as server:
         url = server.url.replace("nats://", "nats://all:hunter2@")
@@ -170,9 +205,9 @@ def test_permissions(tmp_path: Path) -> None:
         found = {}
         for user in ("all", "blind", "mute"):
             url = server.url.replace("nats://", f"nats://{user}:hunter2@")
-            found[user] = checked(write(tmp_path, url, "S", "deadLetter: {topic: OUT.dead}\n"))
+            found[user] = checked(turnout, write(tmp_path, url, "S", "deadLetter: {topic: OUT.dead}\n"))
         wrong = server.url.replace("nats://", "nats://all:hunter3@")
-        found["wrong"] = checked(write(tmp_path, wrong, "S"))
+        found["wrong"] = checked(turnout, write(tmp_path, wrong, "S"))
 
     assert found["all"][0] == 0
     assert "Permissions Violation" in found["blind"][1]["stream S"][1]
@@ -182,12 +217,12 @@ def test_permissions(tmp_path: Path) -> None:
     assert "hunter" not in str(found)
 
 
-def test_a_reader_never_makes_a_store(tmp_path: Path) -> None:
+def test_a_reader_never_makes_a_store(turnout: Turnout, tmp_path: Path) -> None:
     """``subscriptions search`` and its like say that there is no store, and leave none behind."""
     url = f"sqlite:///{tmp_path}/mistyped.db"
 
     for command in (["search"], ["match", "a=b"], ["export"]):
-        done = run("subscriptions", *command, "--store", url)
-        assert done.returncode == 2, (command, done)
-        assert f"there is no store at '{tmp_path}/mistyped.db'" in done.stderr
+        code, _, err = turnout("subscriptions", *command, "--store", url)
+        assert code == 2, (command, err)
+        assert f"there is no store at '{tmp_path}/mistyped.db'" in err
     assert list(tmp_path.iterdir()) == []

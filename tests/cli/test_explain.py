@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.jetstream.support import fresh
 from turnout.conditions import parse
 from turnout.subscriptions import Subscription, open_store
 from turnout.wire import Connection, create_stream
@@ -95,6 +96,26 @@ def test_a_message_of_the_routes_stream(turnout, route, nats_server) -> None:
     )  # fmt: skip
 
 
+def test_a_message_of_one_of_two_streams_in_one_text(turnout, tmp_path, monkeypatch, nats_server) -> None:
+    """Each of them may be named; a filter with commas is several filters."""
+    monkeypatch.chdir(tmp_path)
+    first, second = fresh("FIRST"), fresh("SECOND")
+    text = ROUTE.format(url=nats_server.url).replace("stream: EXPLAINED", f'stream: "{first}, {second}"')
+    (tmp_path / "route.yaml").write_text(text, encoding="utf-8")
+    open_store("sqlite:///subscriptions.db").close()
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": first, "subjects": [f"{first}.>"], "storage": "memory"})
+        create_stream(connection, {"name": second, "subjects": [f"{second}.>"], "storage": "memory"})
+        connection.request(f"{second}.a", b"{}")
+
+    code, out, err = turnout("explain", "route.yaml", "--record", f"{second}:1", "--json")
+
+    assert (code, err) == (0, "")
+    assert json.loads(out)["record"]["topic"] == f"{second}.a"
+    code, _, err = turnout("explain", "route.yaml", "--record", "1")
+    assert (code, f"with a stream of {first}, {second}" in err) == (2, True)
+
+
 def test_subscriptions_as_they_were(turnout, route) -> None:
     """A record is explained with the subscriptions of a revision or of a time; what is gone since then wants it."""
     path, record = route(), json.dumps({"topic": "in.a", "value": {"city": "Oulu"}})
@@ -121,8 +142,8 @@ def test_subscriptions_as_they_were(turnout, route) -> None:
     [
         ((), "give one of --record STREAM:SEQ, --file FILE and --stdin"),
         (("--stdin", "--record", "EXPLAINED:1"), "give one of"),
-        (("--record", "EXPLAINED"), "expected STREAM:SEQ, as in FLIGHTS:17, found 'EXPLAINED'"),
-        (("--record", "OTHER:1"), "the route reads EXPLAINED, not 'OTHER'"),
+        (("--record", "EXPLAINED"), "with a stream of EXPLAINED, as in EXPLAINED:17; found 'EXPLAINED'"),
+        (("--record", "OTHER:1"), "with a stream of EXPLAINED, as in EXPLAINED:17; found 'OTHER:1'"),
         (("--stdin",), "is not JSON"),
     ],
 )

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-
-
-def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "turnout", "serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize(
@@ -26,14 +21,15 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_wrong_request_ends_with_2_and_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+    turnout: Callable[..., tuple[int, str, str]], tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
     """No JVM is started for it, and no trace is printed."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_text("")
 
-    done = serve(*arguments)
+    before = psutil.Process().children()
+    code, _, err = turnout("serve", *arguments)
 
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+    assert psutil.Process().children() == before

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from tests.server.fakes import FakeRunner, Run
 from turnout.console import add_console
 from turnout.engine import Program
 from turnout.engine.counts import Counts
+from turnout.engine.flow import Flow
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.server.config import ServerConfig
@@ -65,12 +67,13 @@ def orders_text(url: str, store: str) -> str:
 
 
 @contextmanager
-def scene(url: str, folder: Path) -> Iterator[Server]:
+def scene(url: str, folder: Path, **more: Any) -> Iterator[Server]:
     """The server at work, with a route that runs, one that has failed, one whose file is wrong, and one that is paused.
 
     Args:
         url: of a nats-server with JetStream; streams ORDERS, OUT and DEAD are made there, and removed at the end.
         folder: for everything else.
+        more: of the server's configuration.
     """
     routes = folder / "routes"
     routes.mkdir()
@@ -89,6 +92,7 @@ def scene(url: str, folder: Path) -> Iterator[Server]:
             "grpc": {"listen": "127.0.0.1:0"},
             "interval": "50ms",
             "restarts": {"max": 0},
+            **more,
         }
     )
     runner = FakeRunner()
@@ -147,16 +151,21 @@ def _run_orders(server: Server, runner: FakeRunner) -> None:
     assert entry.version is not None
     counts = _deliver(server, entry.version.route)
     run = _run(runner, "orders")
-    run.deliver(counts.read, **counts.as_dict() | {"read": counts.read})
+    run.deliver(counts.read, counts.flow, **counts.as_dict() | {"read": counts.read})
     _commit(server, entry.checkpoint)
     now = int(time.time() // 60) * 60
     for minute in range(1, 60):
         scale = 1 + (minute * 7 % 13) / 10
-        past = Counts(*(round(count * scale) for count in counts.as_dict().values()))
+        past = Counts(*(round(count * scale) for count in counts.as_dict().values()), flow=_times(counts.flow, scale))
         server.parts.state.add_counts("orders", past, now - 60 * minute)
         pace = MinutePace(now - 60 * minute, 12, 12 * 0.4 * scale, round(90 * scale), 2 * scale)
         server.parts.state.add_pace("orders", pace)
     server.parts.routes._recorder.flush()
+
+
+def _times(flow: Flow, scale: float) -> Flow:
+    taken, failed = ({name: round(count * scale) for name, count in one.items()} for one in (flow.taken, flow.failed))
+    return Flow(taken, failed, flow.delivery)
 
 
 def _deliver(server: Server, route: Route) -> Counts:
@@ -174,8 +183,8 @@ def _deliver(server: Server, route: Route) -> Counts:
         ):
             pairs = [(header["key"], header["value"] or b"") for header in headers or ()]
             publisher.publish(topic, value or b"", pairs, id_)
-        publisher.flush()
-    return result.counts
+        delivery = publisher.flush().delivery
+    return result.counts + Counts(flow=Flow(delivery=delivery))
 
 
 def _commit(server: Server, checkpoint: Path | None) -> None:

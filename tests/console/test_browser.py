@@ -193,3 +193,47 @@ def test_records_are_watched(server: Server, driver: webdriver.Chrome) -> None:
 
     assert "city" in text_of(driver, "#tapped .before")
     assert text_of(driver, "[role=status]").startswith("Paused")
+
+
+def test_a_new_checkpoint_is_confirmed_by_a_button(server: Server, driver: webdriver.Chrome) -> None:
+    """A file of the folder that asks for another stream waits, and says so, until somebody presses the button."""
+    file = server.routes.entry("archive").file.path
+    text = file.read_text()
+    driver.get(f"{server.url}/routes/archive")
+    file.write_text(text.replace("stream: ORDERS", "stream: DEAD"))
+    button = until(driver, lambda _: driver.find_elements(By.CSS_SELECTOR, ".waits button.danger"))[0]
+    before = server.routes.entry("archive").version
+    assert before is not None
+    assert before.route.source.options()["stream"] == "ORDERS"
+    assert "would begin DEAD at 1" in text_of(driver, ".waits")
+
+    button.click()
+    driver.switch_to.alert.accept()
+    until(driver, lambda _: not driver.find_elements(By.CSS_SELECTOR, ".waits"))
+
+    confirmed = server.routes.entry("archive").version
+    assert confirmed is not None
+    assert confirmed.route.source.options()["stream"] == "DEAD"
+    server.routes.put("archive", text, who="test", confirmed=True)
+
+
+def test_a_file_is_changed_on_its_page(server: Server, driver: webdriver.Chrome) -> None:
+    """Its mistakes are shown first, and lead to their lines; then what it means; then it is saved."""
+    driver.get(f"{server.url}/routes/archive")
+    driver.find_element(By.CSS_SELECTOR, "#edit summary").click()
+    text = server.routes.entry("archive").file.text
+    fill(driver, "#text", text + "unmatchd: drop\n")
+    driver.find_element(By.CSS_SELECTOR, "form[action$='/check'] button").click()
+    until(driver, lambda _: text_of(driver, "#checked [data-line]") == "Line 4")
+    driver.find_element(By.CSS_SELECTOR, "#checked [data-line]").click()
+    selected = driver.execute_script(
+        "const field = document.activeElement; return field.value.slice(field.selectionStart, field.selectionEnd);"
+    )
+    fill(driver, "#text", text + "errors: {tolerance: all}\n")
+    driver.find_element(By.CSS_SELECTOR, "form[action$='/check'] button").click()
+    until(driver, lambda _: "goes on from its checkpoint" in text_of(driver, "#checked"))
+    driver.find_element(By.CSS_SELECTOR, "#checked form button").click()
+    until(driver, lambda _: "errors: {tolerance: all}" in text_of(driver, ".code"))
+
+    assert selected == "unmatchd: drop"
+    assert server.routes.entry("archive").file.text == text + "errors: {tolerance: all}\n"

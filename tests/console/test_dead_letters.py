@@ -60,7 +60,7 @@ def test_a_route_without_dead_letters_says_how_to_have_them(bench: Bench, consol
 
     answer = console.get("/dead-letters/a")
 
-    assert answer.status_code == 422
+    assert answer.status_code == 409
     assert "deadLetter" in answer.text
 
 
@@ -93,3 +93,12 @@ def test_letters_are_listed_page_by_page_for_programs(shown: TestClient) -> None
     assert sum(group["count"] for group in groups) == len(seen) > 5
     assert one["record"]["topic"].startswith("orders.")
     assert one["record"]["stream"] == "ORDERS"
+
+
+def test_groups_are_drawn_over_time(shown: TestClient) -> None:
+    """A bar for each piece of the time between the first letter and the last, for each group."""
+    page = shown.get("/dead-letters/orders").text
+    figures = re.findall(r'<svg class="bars"[^>]*aria-label="(\d+) letters', page)
+
+    assert figures == ["13", "1"]
+    assert page.count('class="bar"') >= 2

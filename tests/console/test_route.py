@@ -12,27 +12,58 @@ from turnout.console.differences import difference
 from turnout.console.flow_counts import Traffic
 from turnout.console.picture import steps_of
 from turnout.engine.counts import Counts
+from turnout.engine.flow import Flow
 from turnout.routes import Route
+from turnout.server.serving import Server
 from turnout.server.state import MinutePace
 
 
 def test_the_picture_has_each_step_and_what_leaves_it() -> None:
-    """Counts stand where the engine tells them, and what goes on is what is left."""
+    """Counts are those of the stages; what fails at the sink leaves in front of it, and the others go on."""
     route = Route.parse(orders_text("nats://127.0.0.1:1", "memory://"))
-    total = Counts(read=100, filtered=10, lost_by_weight=5, unmatched=20, delivered=60, dead_lettered=5, messages=90)
+    taken = {
+        "source": 100, "key": 100, "value": 98, "no-tests": 97, "town": 86, "amount": 86, "mapping": 83, "match": 78,
+        "sink": 58, "deadLetter": 8,
+    }  # fmt: skip
+    failed = {"key": 2, "value": 1, "no-tests": 1, "amount": 3, "sink": 1}
+    total = Counts(
+        read=100, filtered=10, lost_by_weight=5, unmatched=20, delivered=57, dead_lettered=8,
+        flow=Flow(taken, failed),
+    )  # fmt: skip
     steps = steps_of(route, Traffic(total, total, 60.0, [], []))
 
-    assert [step.name for step in steps] == [
-        "source", "decode", "no-tests", "town", "amount", "mapping", "match", "sink"
-    ]  # fmt: skip
-    leaving = [(step.name, branch.kind, branch.count) for step in steps for branch in step.branches]
-    assert leaving == [
-        ("no-tests", "filtered", 10),
-        ("amount", "failed", 5),
-        ("mapping", "lost", 5),
-        ("match", "unmatched", 20),
+    assert [(step.name, step.onward, round(step.rate * 60)) for step in steps] == [
+        ("source", 100, 100),
+        ("decode", 97, 97),
+        ("no-tests", 86, 86),
+        ("town", 86, 86),
+        ("amount", 83, 83),
+        ("mapping", 78, 78),
+        ("match", 57, 57),
+        ("sink", 0, 0),
     ]
-    assert total.read - sum(count for _, _, count in leaving) == total.delivered
+    leaving = [(step.name, branch.kind, branch.name, branch.count) for step in steps for branch in step.branches]
+    assert leaving == [
+        ("decode", "failed", "dead letters", 3),
+        ("no-tests", "filtered", "filtered", 10),
+        ("no-tests", "failed", "dead letters", 1),
+        ("amount", "failed", "dead letters", 3),
+        ("mapping", "lost", "lost by weight", 5),
+        ("match", "unmatched", "wanted by none", 20),
+        ("match", "failed", "not sent", 1),
+    ]
+    assert total.read - sum(count for *_, count in leaving) == total.delivered
+
+
+def test_a_stage_that_was_added_has_counted_nothing_before() -> None:
+    """Over a time in which the route was another one the picture stands, with what is known."""
+    route = Route.parse(orders_text("nats://127.0.0.1:1", "memory://"))
+    total = Counts(read=10, delivered=10, flow=Flow({"source": 10, "key": 10, "value": 10, "sink": 10}))
+
+    steps = steps_of(route, Traffic(total, Counts(), 60.0, [], []))
+
+    assert [step.onward for step in steps] == [10, 0, 0, 0, 0, 0, 10, 0]
+    assert all(branch.count >= 0 for step in steps for branch in step.branches)
 
 
 def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) -> None:
@@ -42,8 +73,10 @@ def test_the_page_shows_flow_plots_file_and_what_can_be_done(shown: TestClient) 
     widths = [float(height) for height in re.findall(r'class="trunk"[^>]*height="([\d.]+)"', page)]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > widths[-1] > 0
-    assert len(re.findall(r'<svg class="plot"', page)) == 3
-    assert "nothing yet" not in re.findall(r'<svg class="plot".*?</svg>', page)[0]
+    assert len(re.findall(r'<svg class="plot"', page)) == 4
+    pictures = dict(re.findall(r'<figcaption>(.*?)</figcaption>(<svg class="plot".*?</svg>)', page, re.DOTALL))
+    assert "nothing yet" not in pictures["Time of a micro-batch"]
+    assert "nothing yet" not in pictures["From publishing to acknowledged"]
     assert list(re.findall(r'action="/v1/routes/orders/(\w+)"', page)) == [
         "pause", "resume", "restart", "offsets"
     ]  # fmt: skip
@@ -107,3 +140,56 @@ def test_a_lag_that_a_look_finds_is_kept(bench: Bench) -> None:
     rows = bench.state.pace("a")
 
     assert (sum(row.batches for row in rows), max(row.lag_records or 0 for row in rows)) == (1, 10)
+
+
+def test_a_change_that_waits_is_shown_with_its_meaning_and_a_button(bench: Bench, console: TestClient) -> None:
+    """Each change with its verdict, the difference, and a form that confirms this very version."""
+    bench.start("a")
+    bench.write("a", route_text("a", stream="B"))
+    bench.routes.look()
+    page = console.get("/routes/a").text
+    section = page[page.index("The file waits to be confirmed") : page.index('id="control"')]
+
+    assert "<code>source.stream</code>" in section
+    assert "needs a new checkpoint" in section
+    assert f'value="{bench.routes.entry("a").file.digest}"' in section
+    assert 'action="/v1/routes/a/confirm"' in section
+    assert section.split('class="removed"')[1].split("</span>")[0].endswith("stream: IN}")
+    assert console.get("/fragments/routes/a/pending").text.strip() in page
+    bench.start("b")
+    assert console.get("/fragments/routes/b/pending").text.strip() == ""
+
+
+def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient) -> None:
+    """Mistakes with their lines; what is safe is saved, what is not is said so, and nothing is written by the check."""
+    bench.start("a")
+    digest = bench.routes.entry("a").file.digest
+    check = lambda text: console.post("/fragments/routes/a/check", json={"text": text, "digest": digest}).text  # noqa: E731
+
+    wrong = check(route_text("a", more="unmatchd: drop"))
+    safe = check(route_text("a", more="errors: {tolerance: all}"))
+    unsafe = check(route_text("a", stream="B"))
+    other = check(route_text("b"))
+
+    assert 'data-line="4"' in wrong
+    assert "<form" not in wrong
+    assert "It goes on from its checkpoint" in safe
+    assert f'action="/v1/routes/a" data-if-match="{digest}"' in safe
+    assert 'action="/v1/routes/a?confirm=new-checkpoint"' in unsafe
+    assert "expected &#39;a&#39;" in other
+    assert bench.routes.entry("a").file.digest == digest
+
+
+def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: Server) -> None:
+    """Where its source's start says, and how much is there from it on."""
+    text = server.routes.entry("archive").file.text.replace("stream: ORDERS", "stream: DEAD, start: latest")
+    form = {"text": text, "digest": ""}
+
+    answer = shown.post("/fragments/routes/archive/check", json=form).text
+    everything = shown.post(
+        "/fragments/routes/archive/check", json={**form, "text": text.replace(", start: latest", ", start: earliest")}
+    )
+
+    assert "archive would begin <code>DEAD</code>" in answer
+    assert "read <strong>0 sequences</strong>" in answer
+    assert "at <b>1</b>, and read <strong>14 sequences</strong>" in everything.text

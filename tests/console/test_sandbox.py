@@ -56,7 +56,7 @@ def test_a_subscription_that_does_not_get_it_shows_the_leaves_to_blame(shown: Te
         ({"record": "{"}, "is not JSON"),
         ({"record": "[]"}, "expected a JSON object"),
         ({"record": '{"topic": 1}'}, "expected a text"),
-        ({"at": "OTHER:1"}, "with a stream of ORDERS"),
+        ({"at": "OTHER:1"}, "with a stream of ORDERS, as in ORDERS:17"),
         ({"record": '{"topic": "orders.1"}', "subscription": "nobody"}, "nobody"),
     ],
 )

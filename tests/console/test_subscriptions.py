@@ -92,3 +92,18 @@ def test_a_server_without_a_store_says_so(bench: Bench, console: TestClient) -> 
 
     assert page.status_code == 404
     assert "store" in page.text
+
+
+def test_the_index_tells_what_is_hot_and_what_is_always_verified(bench: Bench, console: TestClient) -> None:
+    """The anchors with the most terms first; a condition of what must not be has none."""
+    create(bench, a="town:Oulu AND n>1", b="town:Oulu AND n>2", c="town:Turku OR NOT n:5", d="name:Kar*")
+
+    assert "Subscriptions <small>4</small>" in console.get("/subscriptions").text
+    answer = console.post("/fragments/index", json={}).text
+    rows = re.findall(r"<code>(\w+)</code></th><td[^>]*><div>([^<]+)</div></td><td[^>]*>(\d+)", answer)
+
+    assert ("town", "is Oulu", "2") in rows
+    assert ("name", "begins with Kar", "1") in rows
+    assert rows == sorted(rows, key=lambda row: -int(row[2]))
+    assert '<strong class="bad">1 terms have no anchor' in answer
+    assert '<a href="/subscriptions/c">c</a>' in answer

@@ -220,7 +220,8 @@ def test_it_does_not_matter_how_records_are_cut_into_batches(drawn: list[dict[st
     at = data.draw(st.integers(0, len(drawn)))
     whole = made.run(batch(drawn), index)
     parts = [made.run(batch(drawn[:at]), index), made.run(batch(drawn[at:], first=at + 1), index)]
-    single = [program(SINK, DEAD, WANTED).run(batch([one], first=n), index) for n, one in enumerate(drawn, 1)]
+    fresh = program(SINK, DEAD, WANTED)
+    single = [fresh.run(batch([one], first=n), index) for n, one in enumerate(drawn, 1)]
 
     for others in (parts, single):
         messages = sorted((message for one in others for message in sent(one.messages)), key=str)

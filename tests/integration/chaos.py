@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from tests.integration.stepped_clock import SteppedClock
 from tests.integration.switch import Switch
 from tests.integration.traffic import POISON, store_poison, stored
 from tests.wire.proxy import CuttingProxy
@@ -22,6 +23,8 @@ from turnout.embedded import NatsServer
 _FROZEN_SECONDS = 5.0
 _POISONED_AT_ONCE = 3
 _UP_SECONDS = 120.0
+_STEPS_SECONDS = (120.0, 3600.0, 6 * 3600.0)
+"""How far the clock is set forwards or back from where the machine's stands."""
 
 
 @dataclass
@@ -33,6 +36,7 @@ class Scene:
     proxy: CuttingProxy
     store: str
     disk: Path | None
+    clock: SteppedClock | None
     random: random.Random
     poisoned: int = 0
     bag: list[str] = field(default_factory=list)
@@ -124,7 +128,7 @@ def _cut(scene: Scene) -> bool:
 
 
 def _power(scene: Scene) -> bool:
-    """All processes end at once, and the newest files of the checkpoint are empty."""
+    """All processes end at once, and the newest files of the checkpoint are empty, or full of zeros."""
     if scene.switch.runs():
         scene.switch.kill()
     for log in ("offsets", "commits"):
@@ -134,6 +138,11 @@ def _power(scene: Scene) -> bool:
         for number in entries[: scene.random.choice([0, 1, 2])]:
             if number > 1:
                 (folder / str(number)).write_bytes(b"")
+    index = sorted((scene.switch.checkpoint / "subscriptions").glob("*-*.*"), key=lambda file: file.stat().st_mtime)
+    for file in index[len(index) - scene.random.choice([0, 1, 2]) :]:
+        size = file.stat().st_size
+        kept = scene.random.randrange(size + 1)
+        file.write_bytes(file.read_bytes()[:kept] + bytes(size - kept))
     return True
 
 
@@ -148,6 +157,14 @@ def _full(scene: Scene) -> bool:
             file.flush()
     time.sleep(scene.random.uniform(1, 6))
     ballast.unlink()
+    return True
+
+
+def _clock(scene: Scene) -> bool:
+    """The wall clock of the driver, the JVM and the workers is set forwards or back, and stays so until the next."""
+    if scene.clock is None:
+        return False
+    scene.clock.set(scene.random.choice(_STEPS_SECONDS) * scene.random.choice([-1, 1]) + scene.random.uniform(-60, 60))
     return True
 
 
@@ -185,6 +202,7 @@ FAULTS: dict[str, Callable[[Scene], bool]] = {
     "connections cut": _cut,
     "power cut": _power,
     "full disk": _full,
+    "clock step": _clock,
     "poison subscription": _poison,
     "asked to stop": _asked,
 }

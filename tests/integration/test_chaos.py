@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.integration.chaos import Scene, disk_of_its_own
 from tests.integration.routes import write_route
+from tests.integration.stepped_clock import SteppedClock, stepped_clock
 from tests.integration.switch import Switch
 from tests.integration.traffic import Feed, create_streams, delivered, expected, subscriptions
 from tests.wire.proxy import CuttingProxy
@@ -55,13 +56,20 @@ def test_everything_that_can_happen(tmp_path: Path) -> None:
         NatsServer(tmp_path / "nats") as server,
         CuttingProxy(server.port) as proxy,
         disk_of_its_own(tmp_path / "disk", "24m") as disk,
+        stepped_clock(tmp_path) as clock,
         Switch(
-            disk or tmp_path, write_route(tmp_path, ROUTE.format(url=proxy.url, store=store)), log=tmp_path
+            disk or tmp_path,
+            write_route(tmp_path, ROUTE.format(url=proxy.url, store=store)),
+            log=tmp_path,
+            env=None if isinstance(clock, str) else clock.environment,
         ) as switch,
     ):
+        if isinstance(clock, str):
+            print(f"no clock is set: {clock}")
         create_streams(server)
         feed = Feed(server, _PER_SECOND)
-        scene = Scene(switch, server, proxy, store, disk, random.Random(seed))
+        settable = clock if isinstance(clock, SteppedClock) else None
+        scene = Scene(switch, server, proxy, store, disk, settable, random.Random(seed))
         feed.start()
         deadline = time.monotonic() + minutes * 60
         while time.monotonic() < deadline:
@@ -86,10 +94,6 @@ def test_everything_that_can_happen(tmp_path: Path) -> None:
     assert not lost, sorted(lost)[:20]
     assert not twice, sorted(twice)[:20]
     assert set(refused.values()) <= {1}, refused.most_common(20)
-
-
-def _switch(folder: Path, disk: Path | None, text: str) -> Switch:
-    return Switch(disk or folder, write_route(folder, text), log=folder)
 
 
 def _wait_for_the_rest(scene: Scene) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.routes import Streams, turnout, write_route
+from tests.integration.routes import Streams, command, turnout, wait_for, write_route
 
 from turnout import spark as ts
 from turnout.conditions import parse
-from turnout.errors import ConfigError, SubscriptionNotFoundError
+from turnout.errors import ConfigError, HistoryForgottenError, SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.spark.history.replay import carry_out
 from turnout.spark.history.replay_plan import ReplayPlan, plan_replay
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 300
+MANY = 15_000
 ROUTE = """
 name: replayed
 source: {{format: nats, servers: "{url}", stream: {source}, partitions: 1}}
@@ -125,7 +129,7 @@ def test_an_interrupted_replay_goes_on(spark: SparkSession, streams: Streams, te
 
     result = carry_out(planned(), spark, at_once=100, on_progress=parts.append)
 
-    assert result.resumed
+    assert (result.resumed, result.skipped) == (True, 100)
     assert [one.counts.read for one in parts] == [200, 300]
     assert Counter(delivered(streams, "late")) == Counter(wanted_by_late())
     assert 0 < before < len(streams.delivered())
@@ -134,6 +138,113 @@ def test_an_interrupted_replay_goes_on(spark: SparkSession, streams: Streams, te
     stopped = threading.Event()
     stopped.set()
     assert carry_out(planned(), spark, stop=stopped).stopped
+
+
+def change_late(streams: Streams, folder: Path) -> int:
+    """Have "late" want other records from now on, and one subscription more; the revision before."""
+    with open_store(f"sqlite:///{folder}/subscriptions.db") as store:
+        before = store.revision()
+        store.delete("late")
+        store.create(Subscription([streams.out("late")], parse(f"topic:{streams.subject('b')}"), id="late"))
+        store.create(Subscription([streams.out("new")], parse("n:*"), id="new"))
+    return before
+
+
+def test_an_interrupted_replay_keeps_its_subscriptions(
+    spark: SparkSession, streams: Streams, text: str, tmp_path: Path
+) -> None:
+    """What is changed in the store between two starts changes nothing: the rest goes to whom the beginning went."""
+    route = Route.parse(text, {})
+
+    def die(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    for chosen in (None, ["late"]):
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(
+                plan_replay(route, subscriptions=chosen, id=f"r{chosen is None}"), spark, at_once=100, on_progress=die
+            )
+    change_late(streams, tmp_path)
+
+    for chosen in (None, ["late"]):
+        result = carry_out(plan_replay(route, subscriptions=chosen, id=f"r{chosen is None}"), spark, at_once=100)
+        assert result.resumed
+
+    assert Counter(delivered(streams, "late")) == Counter(wanted_by_late() * 2)
+    assert delivered(streams, "new") == []
+    # One that is begun from now on is for those of now.
+    again = plan_replay(route, id="rTrue")
+    assert again.subscriptions is not None
+    assert {one.id for one in again.subscriptions} == {"late", "small", "new"}
+
+
+def test_a_store_that_has_forgotten_what_a_replay_was_begun_with(
+    spark: SparkSession, streams: Streams, text: str, tmp_path: Path
+) -> None:
+    """The replay does not go on with others, and says why; while nothing has changed, no memory is needed."""
+    route = Route.parse(text.replace("subscriptions.db", "subscriptions.db?retention=0"), {})
+
+    def die(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(plan_replay(route), spark, at_once=100, on_progress=die)
+    plan_replay(route)
+    with open_store(f"sqlite:///{tmp_path}/subscriptions.db?retention=0") as store:
+        store.delete("small")
+
+    with pytest.raises(HistoryForgottenError, match="does not know what it held at revision 2"):
+        plan_replay(route)
+
+
+def test_subscriptions_as_they_were(spark: SparkSession, streams: Streams, text: str, tmp_path: Path) -> None:
+    """A replay for those of then, whose messages say by which revision they were made; and both sides of a diff."""
+    route = Route.parse(text.replace("stream: OUT", "lineage: true, stream: OUT"), {})
+    before = change_late(streams, tmp_path)
+
+    result = ts.replay(route, spark, subscriptions_as_of=before, subscriptions=["late"])
+
+    rows = streams.delivered()
+    assert [json.loads(row["value"])["n"] for row in rows] == wanted_by_late()
+    assert {row["headers"]["Turnout-Revision"] for row in rows} == {str(before)}
+    assert f"as they were at revision {before} of their store" in list(result.plan.lines())
+    with pytest.raises(SubscriptionNotFoundError):
+        plan_replay(route, subscriptions_as_of=before, subscriptions=["new"])
+    compared = ts.diff(route, route, spark, subscriptions_as_of=(before, None)).differences
+    usable = [n for n in range(1, COUNT + 1) if n % 7 and n % 100]
+    assert compared.lost == sum(n % 2 == 0 for n in usable)
+    assert compared.gained == sum(n % 2 for n in usable) + len(usable)
+    assert ts.diff(route, route, spark, subscriptions_as_of=before).differences.changed == 0
+
+
+def test_killed_in_the_middle(streams: Streams, text: str, tmp_path: Path) -> None:
+    """Kill -9 while it delivers; the same command again says what is done, does the rest, and each is there once."""
+    path = write_route(tmp_path, text.replace("partitions: 1", "partitions: 4"))
+    streams.publish([("a", json.dumps({"n": n}).encode(), []) for n in range(1_000, 1_000 + MANY)])
+    asked = ("replay", str(path), "--from", str(COUNT + 1), "--id", "night", "--part", "1000", "--master", "local[2]")
+    state = tmp_path / "checkpoint" / "replays" / "night" / "state.json"
+
+    def noted() -> int:
+        return int(json.loads(state.read_text())["next"][streams.source]) if state.exists() else 0
+
+    first = subprocess.Popen(command(*asked), start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: noted() > COUNT + 2_000 and streams.stored(streams.sink) > noted() - COUNT, 180)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    done = noted() - COUNT - 1
+    assert 2_000 <= done < MANY
+    change_late(streams, tmp_path)
+
+    ended = turnout(*asked)
+
+    assert ended.returncode == 0, ended.stderr
+    assert f"goes on: {done:,} records are done, {streams.source} before {COUNT + 1 + done:,}" in ended.stderr
+    assert noted() == COUNT + 1 + MANY
+    ids = Counter(row["headers"]["Nats-Msg-Id"] for row in streams.delivered())
+    assert (len(ids), set(ids.values())) == (MANY, {1})
+    assert sorted(delivered(streams, "late")) == list(range(1_000, 1_000 + MANY))
 
 
 def test_what_cannot_be_replayed(streams: Streams, text: str, tmp_path: Path) -> None:

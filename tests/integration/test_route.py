@@ -104,7 +104,9 @@ def run_route(route: Route, spark: SparkSession, folder: Path) -> RunResult:
 
 def run_command(path: Path, folder: Path) -> list[str]:
     """What runs the route once in a process of its own, with the checkpoint that `run_route` goes on from."""
-    return command("run", str(path), "--once", "--json", "--master", "local[2]", "--checkpoint", f"{folder}/checkpoint")
+    return command(
+        "run", str(path), "--once", "--json-lines", "--master", "local[2]", "--checkpoint", f"{folder}/checkpoint"
+    )
 
 
 def new_store(folder: Path, streams: Streams) -> str:
@@ -132,6 +134,23 @@ def test_every_record_ends_where_it_should(spark: SparkSession, streams: Streams
     assert {name: value for name, value in result.counts.as_dict().items() if value} == counts
     assert result.counts.conserved
     assert books(streams) == deliveries
+    dead, filtered = counts["dead_lettered"], counts["filtered"]
+    later = count - dead - filtered
+    assert list(result.counts.flow.taken.items()) == [
+        ("source", count),
+        ("key", count),
+        ("value", count),
+        ("old", count - dead),
+        ("rename", later),
+        ("mask", later),
+        ("mapping", later),
+        ("match", later),
+        ("sink", counts["delivered"]),
+        ("deadLetter", dead),
+    ]
+    assert result.counts.flow.failed == {"value": dead}
+    assert result.counts.flow.delivery.count == counts["messages"] + dead
+    assert result.counts.flow.delivery.seconds > 0
 
 
 def test_a_delivered_message(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
@@ -217,6 +236,7 @@ def test_several_sinks(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     assert [row["topic"] for row in files] == ["b"]
     assert result.counts.messages == 3
     assert result.counts.delivered == 1
+    assert result.counts.flow.taken["sink"] == 1
 
 
 def test_routes_from_one_stream_into_one_stream(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
@@ -299,9 +319,18 @@ def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Pat
         told, errors = first.communicate(timeout=60)
 
     assert first.returncode == 0, errors
-    report = json.loads(told)
+    *lines, report = (json.loads(line) for line in told.splitlines())
     assert report["stopped"]
     assert report["conserved"]
+    # A line for each micro-batch, but perhaps for one that Spark did not come to report.
+    assert [line["batch"] for line in lines] == list(range(len(lines)))
+    assert len(lines) in (report["batches"] - 1, report["batches"])
+    for line in (*lines, report):
+        numbers = line["counts"]
+        assert line["stages"]["source"] == numbers["read"]
+        assert line["stages"]["match"] == numbers["delivered"] + numbers["unmatched"]
+        assert line["failed"] == {"value": numbers["dead_lettered"]}
+        assert line["delivery"]["count"] == numbers["messages"] + numbers["dead_lettered"]
     assert 0 < report["counts"]["read"] < count
     assert "\x1b" not in errors
 

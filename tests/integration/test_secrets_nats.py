@@ -32,6 +32,8 @@ spark:
   spark.eventLog.compress: "false"
   spark.local.dir: "{folder}/local"
   spark.sql.ui.explainMode: extended
+  spark.hadoop.fs.s3a.secret.key: "s3cr3t=spark key"
+  spark.hadoop.javax.jdo.option.ConnectionPassword: s3cr3t-spark
 """
 
 

@@ -100,7 +100,7 @@ class Served:
             (
                 one.name,
                 one.labels.get("route", ""),
-                one.labels.get("outcome", "") or one.labels.get("stream", ""),
+                next((one.labels[name] for name in ("outcome", "stream", "stage", "le") if name in one.labels), ""),
             ): one.value
             for family in text_string_to_metric_families(text)
             for one in family.samples
@@ -148,6 +148,14 @@ def test_two_routes_run_and_the_scraped_sums_are_the_final_counts(served: Served
             == count
         )
         assert metrics["turnout_route_messages_total", name, ""] == count
+        assert {
+            stage: value
+            for (sample, route, stage), value in metrics.items()
+            if (sample, route) == ("turnout_route_stage_records_total", name)
+        } == dict.fromkeys(("source", "key", "value", "mapping", "sink"), count)
+        assert metrics["turnout_route_delivery_seconds_count", name, ""] == count
+        assert metrics["turnout_route_delivery_seconds_bucket", name, "+Inf"] == count
+        assert metrics["turnout_route_delivery_seconds_sum", name, ""] > 0
         assert metrics["turnout_route_lag_records", name, streams.source] == 0
         assert metrics["turnout_route_up", name, ""] == 1
     assert served.ask("/ready") == (200, {"ready": True, "problems": {}})

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import grpc
 import pytest
 
-from tests.contracts.store import StoreContract, subscription
+from tests.contracts.store import StoreContract, TenantHistoryContract, subscription
 from turnout.conditions import all_of, kiwi, not_
-from turnout.errors import StoreUnavailableError, SubscriptionInvalidError, SubscriptionNotFoundError
+from turnout.errors import (
+    HistoryForgottenError,
+    StoreUnavailableError,
+    SubscriptionInvalidError,
+    SubscriptionNotFoundError,
+)
 from turnout.rpc.client import Channel, MatchingClient, RemoteStore
 from turnout.rpc.server import subscriptions_server
+from turnout.rpc.v1 import matching_pb2
+from turnout.rpc.v1.matching_pb2_grpc import StorageStub
 from turnout.subscriptions import Subscription
 
 
-class TestRemoteStore(StoreContract):
+class TestRemoteStore(StoreContract, TenantHistoryContract):
     @pytest.fixture
     def store(self, channel):
         with RemoteStore(channel) as store:
@@ -38,6 +47,33 @@ def client(channel):
 
 def ids(matches) -> set[str]:
     return {match.subscription_id for match in matches}
+
+
+def test_an_older_service_tells_nothing_of_its_past():
+    """Who asks hears that the past is not known, as of a store that keeps none."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    gone = pytest.raises(HistoryForgottenError, match=rf"127.0.0.1:{port} is an older one")
+    try:
+        with RemoteStore(Channel(f"127.0.0.1:{port}", timeout=10)) as store, gone:
+            store.as_of(1)
+    finally:
+        server.stop(None)
+
+
+def test_a_moment_has_to_be_named(channel):
+    """A request with neither a revision nor a time is refused, as is a time beyond every calendar."""
+    with RemoteStore(channel) as store:
+        store.create(subscription(id="a"))
+        storage = StorageStub(store._channel)
+        with pytest.raises(grpc.RpcError) as refused:
+            storage.AsOf(matching_pb2.AsOfRequest())
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        far = storage.AsOf(matching_pb2.AsOfRequest(time=2**63 - 1))
+        assert far.revision == store.revision()
+        with pytest.raises(HistoryForgottenError, match="does not know what it held at 0001-01-01"):
+            store.as_of(datetime.min)
 
 
 def test_match_sees_own_changes_at_once(store, client):

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.contracts.store import OwnerContract, subscription
+from tests.contracts.store import HistoryContract, OwnerContract, subscription
 from turnout.errors import SubscriptionError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.rpc.caller import NEEDS, OPEN, Caller, Right
 from turnout.rpc.client import Channel, MatchingClient, RemoteStore
@@ -54,7 +54,7 @@ def as_(tenanted):
         one.close()
 
 
-class TestTenantsStore(OwnerContract):
+class TestTenantsStore(OwnerContract, HistoryContract):
     """A tenant's own store, by its token and beside another tenant's, keeps every promise of a store."""
 
     @pytest.fixture
@@ -70,6 +70,35 @@ def test_a_tenants_store_has_no_tenants(as_):
     assert len(acme.for_tenant("acme").snapshot()) == 0
     with pytest.raises(SubscriptionError, match="PERMISSION_DENIED: this token is not for the tenant 'bolt'"):
         acme.for_tenant("bolt").revision()
+
+
+def test_the_past_is_of_ones_own(as_):
+    """A tenant sees what it had itself, at revisions of the whole store; reading it is a right."""
+    acme, bolt, root = as_("acme")[0], as_("bolt")[0], as_("root")[0]
+    acme.create(subscription(id="x"))
+    bolt.create(subscription(id="y"))
+    before = root.revision()
+    acme.delete("x")
+    bolt.delete("y")
+
+    assert [one.id for one in acme.as_of(before)] == ["x"]
+    assert [one.id for one in as_("reader")[0].as_of(before)] == ["x"]
+    assert [one.id for one in as_("root", "bolt")[0].as_of(before)] == ["y"]
+    assert [one.id for one in root.as_of(before)] == ["@acme/x", "@bolt/y"]
+    with pytest.raises(SubscriptionNotFoundError):
+        acme.as_of(before).read("y")
+    with pytest.raises(SubscriptionNotFoundError):
+        acme.as_of(before).read("@bolt/y")
+    for name in ("writer", "matcher"):
+        for asked in (
+            lambda store: store.as_of(before),
+            lambda store: store.births(),
+            lambda store: store.read_at(1, "x"),
+        ):
+            with pytest.raises(
+                SubscriptionError, match="PERMISSION_DENIED: this token does not give the right to read"
+            ):
+                asked(as_(name)[0])
 
 
 def test_matching_is_of_ones_own(as_):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from turnout.engine.counts import Counts
+from turnout.engine.flow import Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
 from turnout.spark.running.progress import Progress, RunResult
@@ -26,9 +27,9 @@ class Run:
     finished: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def deliver(self, records: int, **counts: int) -> None:
+    def deliver(self, records: int, flow: Flow | None = None, **counts: int) -> None:
         """A micro-batch of so many records, all of them delivered unless *counts* say else."""
-        more = Counts(**({"read": records, "delivered": records, "messages": records} | counts))
+        more = Counts.of({"read": records, "delivered": records, "messages": records} | counts, flow)
         self.counts += more
         self.on_progress(Progress(self.batches, self.counts, 1.0, 0.1, 7, 3))
         self.batches += 1

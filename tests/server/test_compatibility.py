@@ -34,6 +34,7 @@ def route(document: dict[str, object], file: Path | None = None, **changes: obje
 SAFE = [
     (NATS, {"source_servers": "nats://b:4222"}, "source.servers"),
     (NATS, {"source_stream": ["A", "B", "C"]}, "source.stream"),
+    (NATS, {"source_stream": "A, B,C"}, "source.stream"),
     (NATS, {"source_filterSubject": "a.>"}, "source.filterSubject"),
     (NATS, {"source_maxRecordsPerTrigger": 5}, "source.maxRecordsPerTrigger"),
     (NATS, {"source_start": "latest"}, "source.start"),

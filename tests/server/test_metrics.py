@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, wait_for
+from turnout.engine.flow import Flow
+from turnout.histogram import Histogram
 from turnout.server.survey import Lag
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -63,6 +65,33 @@ def test_a_micro_batch_that_is_counted_only_at_the_end_is_counted(bench: Bench, 
     bench.routes.pause("a", who="ann")
 
     wait_for(lambda: value(samples(client), "turnout_route_records_read_total", route="a") == 14)
+
+
+def test_stages_and_delivery_times_are_sums_too(bench: Bench, client: TestClient) -> None:
+    """Of all micro-batches and runs; a stage that has seen nothing yet is there with zero: rates begin there."""
+    bench.start("a", "b")
+    waited = Histogram.of(0.003, 30) + Histogram.of(40.0)
+    bench.run_of("a").deliver(10, Flow({"source": 10, "sink": 9}, {"value": 1}, waited), delivered=9, dead_lettered=1)
+    bench.run_of("a").deliver(5, Flow({"source": 5, "sink": 5}))
+    bench.run_of("a").fail()
+    bench.run_of("a", 2).deliver(3, Flow({"source": 3, "sink": 3}, {}, Histogram.of(0.003)))
+    scraped = samples(client)
+
+    def of(name: str, label: str, route: str) -> dict[str, float]:
+        return {
+            dict(labels)[label]: number
+            for (sample, labels), number in scraped.items()
+            if sample == name and ("route", route) in labels
+        }
+
+    assert of("turnout_route_stage_records_total", "stage", "a") == {"source": 18, "key": 0, "value": 0, "sink": 17}
+    assert of("turnout_route_stage_failures_total", "stage", "a") == {"source": 0, "key": 0, "value": 1, "sink": 0}
+    assert set(of("turnout_route_stage_records_total", "stage", "b").values()) == {0}
+    buckets = of("turnout_route_delivery_seconds_bucket", "le", "a")
+    assert (buckets["0.0025"], buckets["0.005"], buckets["30.0"], buckets["+Inf"]) == (0, 31, 31, 32)
+    assert value(scraped, "turnout_route_delivery_seconds_count", route="a") == 32
+    assert value(scraped, "turnout_route_delivery_seconds_sum", route="a") == pytest.approx(40.093)
+    assert value(scraped, "turnout_route_delivery_seconds_count", route="b") == 0
 
 
 def test_gauges_say_how_a_route_is(bench: Bench, client: TestClient) -> None:

@@ -12,6 +12,8 @@ from turnout.errors import ConfigError
 from turnout.server.errors import ConflictError
 from turnout.server.offsets import Offsets, begun_at, checked_start, committed, set_aside
 
+NATS_AS_TEXT = {**NATS, "source": {**NATS["source"], "stream": "A, B"}}
+
 
 def checkpoint(folder: Path, *places: str, done: int | None = None) -> Path:
     """As Spark writes it: the places of micro-batches, of which *done* are committed."""
@@ -52,6 +54,7 @@ def test_no_checkpoint_and_a_broken_one_say_nothing(tmp_path: Path) -> None:
         (NATS, "earliest", "earliest"),
         (NATS, 17, 17),
         (NATS, {"A": 1, "B": 2}, {"A": 1, "B": 2}),
+        (NATS_AS_TEXT, {"A": 1, "B": 2}, {"A": 1, "B": 2}),
         (NATS, "2026-01-31T12:00:00", "2026-01-31T12:00:00+00:00"),
         (KAFKA, {"x": {"0": 5}}, {"x": {"0": 5}}),
         (KAFKA, "2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00"),

@@ -60,6 +60,21 @@ def test_the_lag_is_what_the_checkpoint_has_not_done(bench: Bench, streams: Stre
     assert bench.survey.lag("a").seconds == 0.0
 
 
+def test_two_streams_in_one_text_are_two(bench: Bench, streams: Streams) -> None:
+    """As the route reads them: each has a lag of its own, and may be asked for a place."""
+    text = ROUTE.format(url=streams.url, source=f'"{streams.source}, {streams.sink}"')
+    bench.write("a", text)
+    bench.routes.look()
+    bench.run_of("a")
+    streams.publish([("a", b"x", ())])
+    bench.survey.look()
+    lag = bench.survey.lag("a")
+
+    assert lag is not None
+    assert lag.records == {streams.source: 1, streams.sink: 0}
+    assert resolved(Route.parse(text, {}), "latest") == {streams.source: 2, streams.sink: 1}
+
+
 def test_ready_is_red_while_a_server_or_a_stream_is_away(bench: Bench, streams: Streams, tmp_path: Path) -> None:
     """With the reason, without the credentials; other routes are not concerned."""
     client = client_of(bench)

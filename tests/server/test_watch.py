@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+import yaml
+
 from turnout.server.watch import Files, digest_of
 
 ROUTE = "name: a\n"
@@ -54,3 +57,19 @@ def test_what_cannot_be_read_is_told_and_what_is_gone_is_not_there(tmp_path: Pat
     ]
     (tmp_path / "a.yaml").write_text(ROUTE)
     assert files.look()[tmp_path / "a.yaml"].problem == ""
+
+
+def test_a_look_at_files_that_have_not_changed_parses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server looks at all of them every second."""
+    for name in "abc":
+        (tmp_path / f"{name}.yaml").write_text(f"name: unchanged-{name}\n")
+    files = Files([tmp_path])
+    parsed: list[str] = []
+    load = yaml.safe_load
+    monkeypatch.setattr(yaml, "safe_load", lambda text: (parsed.append(text), load(text))[1])
+
+    files.look()
+    first = len(parsed)
+    files.look()
+
+    assert (first, len(parsed)) == (3, 3)

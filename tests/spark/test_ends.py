@@ -57,6 +57,16 @@ def test_low_latency_reaches_the_source(latency: str | None, own: dict[str, Any]
     assert given == usual | expected
 
 
+@pytest.mark.parametrize(("own", "expected"), [({}, "1"), ({"pollWait": 5}, "5")])
+def test_a_source_that_waits(own: dict[str, Any], expected: str) -> None:
+    """It waits at the server for the next message, as long as its own options say."""
+    source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
+    given = cast("dict[str, str]", read(cast("SparkSession", _Asked()), source, wait=True))
+
+    assert given["pollWait"] == expected
+    assert "partitions" not in given
+
+
 def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:
     """By default a message done again is stored once; with messageId none each is stored."""
     register(spark)

@@ -46,12 +46,23 @@ def test_on_the_same_server(nats_server: NatsServer, streams: str) -> None:
     assert found == {"here": (f"{streams}.clean.>", f"{streams}.raw.*")}
 
 
+def test_two_streams_in_one_text(nats_server: NatsServer, streams: str) -> None:
+    """Both are read."""
+    read = reads(
+        f'servers: "{nats_server.url}", stream: "{streams}, {streams}_ALL"',
+        f'sink: {{format: nats, servers: "{nats_server.url}"}}',
+    )
+
+    assert list(read.values()) == [(f"{streams}.clean.>", f"{streams}.raw.*")]
+
+
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
         (["{0}.raw.>"], ["{0}.raw.*"]),
         ([">"], ["{0}.clean.>", "{0}.raw.*"]),
         (["{0}.*.a", "x.y"], ["{0}.clean.a", "{0}.raw.a"]),
+        (["{0}.*.a, x.y"], ["{0}.clean.a", "{0}.raw.a"]),
     ],
 )
 def test_with_a_filter(nats_server: NatsServer, streams: str, filters: list[str], expected: list[str]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 import secrets
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,13 +19,15 @@ import pytest
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
 from turnout.engine import Counts, Messages
+from turnout.engine.counts import NUMBERS
+from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import RunError, StreamError
 from turnout.routes import Route
 from turnout.spark import stage as module
 from turnout.spark.formats.nats.packed import pack
 from turnout.spark.formats.nats.sink import SinkOptions
-from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
@@ -229,7 +232,28 @@ def counted(rows: Any) -> dict[str, int]:
     return {name: sum(batch.column(name).to_pylist()) for name in _COUNTED if any(batch.column(name).to_pylist())}
 
 
-_COUNTED = [field.name for field in fields(Counts)]
+_COUNTED = list(NUMBERS)
+
+
+def flow(rows: Any) -> Flow:
+    """How the records of a task went through its stages."""
+    (text,) = [text for text in rows.column(FLOW).to_pylist() if text is not None]
+    return Flow.from_dict(json.loads(text))
+
+
+def test_a_task_tells_how_its_records_went(nats_server: NatsServer, out: str) -> None:
+    """Beside its counts, once for all of its batches: what each stage took in, and how long messages waited."""
+    made = real_stage(nats_server.url, out, f"{out}.good", "a b")
+
+    (published,) = list(made.publish([batch_of(1, 3), batch_of(4, 2)]))
+    *_, rows = list(made.rows([batch_of(1, 3), batch_of(4, 2)]))
+
+    told = flow(published)
+    stages = {"source": 5, "key": 5, "value": 5, "match": 5, "sink": 5, "deadLetter": 0}
+    assert (dict(told.taken), dict(told.failed), told.delivery.count) == (stages, {}, 10)
+    assert told.delivery.seconds > 0
+    # Rows are published by nobody yet.
+    assert flow(rows) == Flow(stages)
 
 
 def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str) -> None:

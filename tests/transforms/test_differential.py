@@ -18,7 +18,12 @@ from turnout.transforms import Chain
 from turnout.transforms.java_regex import JavaRegex, JavaRegexError
 
 pytestmark = pytest.mark.kafka
-PATIENT = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+PATIENT = settings(
+    max_examples=settings.default.max_examples // 2,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None,
+)
+"""Half of the profile's examples: each draws up to five records, which takes most of the time."""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +124,7 @@ PATTERNS = st.lists(st.tuples(PIECES, QUANTIFIERS).map("".join), max_size=6).map
 TEXTS = st.lists(st.text("abAB1é. \n\r\u2028-", max_size=6), min_size=1, max_size=8)
 
 
-@PATIENT
+@settings(PATIENT, max_examples=settings.default.max_examples)
 @given(PATTERNS, TEXTS)
 def test_patterns_match_what_javas_match(kafka: KafkaHost, pattern: str, texts: list[str]) -> None:
     """What matches as a whole, what is found first, and the groups of that are those of java.util.regex."""

@@ -27,12 +27,6 @@ from turnout.wire import (
 
 
 @pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def queue(connection: Connection) -> Iterator[str]:
     name = f"QUEUE{secrets.token_hex(4)}"
     config = {"name": name, "subjects": [f"{name}.>"], "storage": "memory", "retention": "workqueue"}

@@ -31,12 +31,6 @@ from turnout.wire.packing import id_lines
 
 
 @pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
     with Connection.open(nats_server.url) as opened:
         yield Publisher(opened, window=200)
@@ -110,6 +104,36 @@ def test_an_answer_that_is_no_acknowledgement(nats_server: NatsServer, publisher
     with pytest.raises(StreamError, match="is no stream"):
         publisher.flush()
     thread.join(10)
+
+
+def test_how_long_each_took_is_counted(connection: Connection, publisher: Publisher, stream: str) -> None:
+    """Every message once, known ones too, whichever way its acknowledgement is counted; and since the last flush."""
+    for n in range(1000):
+        publisher.publish(f"{stream}.{n % 4}", b"x", message_id=f"{n % 700}" if n % 2 else None)
+    begun = time.monotonic()
+    first = publisher.flush()
+    publisher.publish(f"{stream}.a", b"x")
+    second = publisher.flush()
+
+    assert first.delivery.count == first.stored + first.duplicates == 1000
+    assert first.duplicates
+    assert second.delivery.count == 1
+    assert 0 < second.delivery.seconds <= time.monotonic() - begun
+
+
+def test_a_message_that_is_sent_again_has_waited_since_the_first_time(nats_server: NatsServer, stream: str) -> None:
+    """A connection that is lost before the acknowledgement was read does not make it younger."""
+    with CuttingProxy(nats_server.port) as proxy, Connection.open(proxy.url) as opened:
+        publisher = Publisher(opened)
+        publisher.publish_columns(pa.array([f"{stream}.a"]), pa.array([b"x"], pa.binary()))
+        published = time.monotonic()
+        time.sleep(0.3)
+        proxy.cut()
+        cut = time.monotonic()
+        done = publisher.flush()
+
+    assert done.delivery.count == 1
+    assert done.delivery.seconds >= cut - published
 
 
 def test_the_expected_stream(nats_server: NatsServer, connection: Connection, stream: str) -> None:
@@ -221,6 +245,7 @@ def test_refusals_are_taken_note_of(nats_server: NatsServer, connection: Connect
         assert words in refused[place]
     assert stored(connection, stream) == 900 - len(bad)
     assert published.stored + published.duplicates == 900 - len(bad) + 1
+    assert published.delivery.count == 900 - len(bad) + 1
     delete_stream(connection, full)
 
 
@@ -377,6 +402,7 @@ def test_a_connection_cut_in_the_middle(nats_server: NatsServer, connection: Con
 
         assert proxy.cuts == 3
     assert published.stored + published.duplicates == count
+    assert published.delivery.count == count
     assert stored(connection, stream) == count
 
 

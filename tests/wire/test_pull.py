@@ -18,12 +18,6 @@ from turnout.wire.connection import frame
 
 
 @pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def stream(connection: Connection) -> Iterator[str]:
     name = f"PULL{secrets.token_hex(4)}"
     create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -20,6 +21,7 @@ import typer
 
 from turnout.errors import ConfigError, Mistake
 from turnout.protocol.options import ConnectionOptions
+from turnout.protocol.settings import option_of
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
@@ -69,36 +71,24 @@ SECRETS: Mapping[str, str] = {
 }
 """Environment variables that hold secrets, and the option that each stands for."""
 
-_FLAGS = {
-    "servers": "--server",
-    "apiPrefix": "--prefix",
-    "domain": "--domain",
-    "inboxPrefix": "--inbox-prefix",
-    "user": "--user",
-    "credentials": "--credentials",
-    "nkeySeedFile": "--nkey-seed-file",
-    "tlsCa": "--tls-ca",
-    "tlsCert": "--tls-cert",
-    "tlsKey": "--tls-key",
-    "timeout": "--timeout",
-    **{option: variable for variable, option in SECRETS.items()},
-}
+_FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable for variable, option in SECRETS.items()}}
+"""Options that are given otherwise than by a flag of their own name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Where the JetStream is, and how to get there: the options that its commands share."""
 
-    server: str
-    prefix: str | None
+    servers: str
+    api_prefix: str | None
     domain: str | None
     inbox_prefix: str
-    creds: Path | None
+    credentials: Path | None
     user: str | None
-    seed_file: Path | None
-    ca: Path | None
-    cert: Path | None
-    key: Path | None
+    nkey_seed_file: Path | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
     timeout: float
 
     def open(self) -> AbstractAsyncContextManager[JetStream]:
@@ -109,7 +99,7 @@ class Access:
         """
         from turnout.jetstream import connect
 
-        _warn_of_user_info(self.server)
+        _warn_of_user_info(self.servers)
         return connect(self.options(os.environ), error_callback=lambda failure: show(str(failure)))
 
     def options(self, environment: Mapping[str, str]) -> ConnectionOptions:
@@ -118,28 +108,20 @@ class Access:
         Raises:
             ConfigError: as `open`; each mistake names its flag or variable.
         """
-        if bool(self.cert) != bool(self.key):
+        if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError([Mistake("--tls-cert", "a certificate and its key belong together")])
-        named: dict[str, object] = {
-            "servers": self.server,
-            "apiPrefix": self.prefix,
-            "domain": self.domain,
-            "inboxPrefix": self.inbox_prefix,
-            "user": self.user,
-            "credentials": self.creds,
-            "nkeySeedFile": self.seed_file,
-            "tlsCa": self.ca,
-            "tlsCert": self.cert,
-            "tlsKey": self.key,
-            "timeout": self.timeout,
-            "connectTimeout": self.timeout,
-            **{option: environment.get(variable) for variable, option in SECRETS.items()},
-        }
+        given = {option_of(field.name): getattr(self, field.name) for field in fields(self)}
+        given["connectTimeout"] = self.timeout
+        given |= {option: environment.get(variable) for variable, option in SECRETS.items()}
         try:
-            return ConnectionOptions.from_mapping({name: str(value) for name, value in named.items() if value})
+            return ConnectionOptions.from_mapping({name: str(value) for name, value in given.items() if value})
         except ConfigError as wrong:
-            mistakes = [Mistake(_FLAGS.get(one.path, one.path), one.problem) for one in wrong.mistakes]
+            mistakes = [Mistake(_flag(one.path), one.problem) for one in wrong.mistakes]
             raise ConfigError(mistakes, what="NATS connection") from None
+
+
+def _flag(option: str) -> str:
+    return _FLAGS.get(option) or "--" + re.sub("[A-Z]", lambda capital: f"-{capital[0].lower()}", option)
 
 
 def _warn_of_user_info(server: str) -> None:

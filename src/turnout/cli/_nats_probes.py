@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.subjects import matches
@@ -22,6 +20,7 @@ from turnout.wire import (
     delete_consumer,
     stream_info,
 )
+from turnout.wire.rows import with_stream
 
 __all__ = ["NatsProbe"]
 
@@ -84,13 +83,12 @@ class NatsProbe:
         assert isinstance(self.end, NatsSource)
         state = self._info(stream)["state"]
         first, end = max(1, state["first_seq"]), state["last_seq"] + 1
-        filters = [self.end.filter_subject] if isinstance(self.end.filter_subject, str) else self.end.filter_subject
-        wanted = Range(stream, max(first, end - count), end, tuple(filters or ()))
+        wanted = Range(stream, max(first, end - count), end, self.end.filters)
         by_sequence = self.end.ack_consumer is not None
         if wanted.end <= wanted.start and not by_sequence:
             self._try_consumer(wanted)
         reader = DirectReader(self._open, wanted) if by_sequence else PullReader(self._open, wanted)
-        batches = [_with_stream(batch, stream) for batch in reader.batches()]
+        batches = [with_stream(batch, stream) for batch in reader.batches()]
         read = sum(batch.num_rows for batch in batches)
         return (
             batches,
@@ -197,8 +195,3 @@ def _allowed(topic: str, permissions: Mapping[str, Any]) -> bool:
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _with_stream(batch: Any, stream: str) -> Any:
-    """The batch with the column that says where it came from, as Spark's stage has it."""
-    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

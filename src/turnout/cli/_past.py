@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
 
 from turnout.errors import ConfigError, Mistake
 
@@ -12,7 +14,12 @@ if TYPE_CHECKING:
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.past import Moment
 
-__all__ = ["moment_of", "subscriptions_of"]
+__all__ = ["AsOf", "moment_of", "moments_of", "subscriptions_of"]
+
+AsOf: TypeAlias = Annotated[
+    str, typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with what the store held then.")
+]
+"""The option, for commands that match."""
 
 
 def moment_of(text: str, option: str) -> Moment | None:
@@ -32,6 +39,18 @@ def moment_of(text: str, option: str) -> Moment | None:
         raise ConfigError([Mistake(option, problem)]) from None
 
 
+def moments_of(text: str, option: str) -> tuple[Moment | None, Moment | None]:
+    """Two moments, ``THEN..NOW``; one alone is both. None for ``now``, and for what is left empty.
+
+    Raises:
+        ConfigError: a part names no moment.
+    """
+    first, dots, second = text.partition("..")
+    parts = (first, second) if dots else (first, first)
+    old, new = (moment_of(part or "now", option) for part in parts)
+    return old, new
+
+
 def subscriptions_of(
     route: Route, as_of: str = "now", option: str = "--subscriptions-as-of"
 ) -> tuple[Subscription, ...]:
@@ -44,11 +63,6 @@ def subscriptions_of(
     moment = moment_of(as_of, option)
     if route.subscriptions is None:
         return ()
-    from turnout.subscriptions import open_store
-    from turnout.subscriptions.address import existing
+    from turnout.subscriptions.as_of import snapshot_of
 
-    store = open_store(existing(route.subscriptions.store))
-    try:
-        return (store if moment is None else store.as_of(moment)).snapshot().subscriptions
-    finally:
-        store.close()
+    return snapshot_of(route.subscriptions.store, moment).subscriptions

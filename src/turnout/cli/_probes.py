@@ -16,6 +16,7 @@ from turnout.cli._nats_probes import NatsProbe
 from turnout.errors import TurnoutError
 from turnout.guesses import did_you_mean, nearest
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
+from turnout.routes.values import listed
 from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class _Probing:
             store = self._attempt("subscriptions", self._store)
             readable = store.ok
             yield store
+            if readable and isinstance(route.source, NatsSource) and route.source.push_down:
+                yield self._attempt("push-down", self._pushed_down)
         if self.batches and readable:
             yield self._attempt("sample", self._sample)
             if self.index is not None:
@@ -104,9 +107,7 @@ class _Probing:
             asked = NatsProbe(source, _SECONDS)
             reached = self._attempt("source", asked.reach)
             yield reached
-            streams = [source.stream] if isinstance(source.stream, str) else source.stream
-            names = [name.strip() for given in streams for name in given.split(",")] if reached.ok else []
-            for name in names:
+            for name in source.streams if reached.ok else ():
                 yield self._attempt(f"stream {name}", partial(self._read, asked, name))
             asked.close()
         elif isinstance(source, KafkaSource):
@@ -156,6 +157,21 @@ class _Probing:
         with closing(open_store(existing(url))) as store:
             self.index = Index.of(store)
             return f"{url}: {len(self.index):,} subscriptions at revision {store.revision()}"
+
+    def _pushed_down(self) -> str:
+        """Which subjects a run would read now."""
+        from turnout.engine.subject_filters import SubjectFilters
+        from turnout.subscriptions import open_store
+        from turnout.subscriptions.address import existing
+
+        assert self.route.subscriptions is not None
+        assert isinstance(self.route.source, NatsSource)
+        filters = SubjectFilters(self.route, self.route.source.filters)
+        with closing(open_store(existing(self.route.subscriptions.store))) as store:
+            chosen = filters.of(filters.asked(one.condition) for one in store.snapshot())
+        if chosen is None:
+            return "all is read: some subscription can want any subject, or they ask for too many"
+        return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can want any subject"
 
     def _sample(self) -> str:
         """What becomes of the latest records."""
@@ -211,9 +227,8 @@ def _reasons(results: list[Result]) -> str:
 
 def _brokers(servers: str | list[str]) -> str:
     """Whether one of Kafka's bootstrap servers can be reached; what it says to clients is not asked."""
-    addresses = servers.split(",") if isinstance(servers, str) else servers
     failures = []
-    for address in (one.strip() for one in addresses):
+    for address in listed(servers):
         host, _, port = address.rpartition("://")[2].rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()

@@ -6,21 +6,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import NatsSource
 from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
 from turnout.wire.places import resolve
+from turnout.wire.rows import with_stream
 
 if TYPE_CHECKING:
     from turnout.routes import Route
 
-__all__ = ["records_between", "source_streams"]
+__all__ = ["records_between"]
 
 
-def source_streams(route: Route, option: str) -> tuple[NatsSource, list[str]]:
-    """The route's source and the streams that it reads.
+def _nats_source(route: Route, option: str) -> NatsSource:
+    """The route's source.
 
     Raises:
         ConfigError: it is no NATS source; names the option that asked for it.
@@ -28,8 +27,7 @@ def source_streams(route: Route, option: str) -> tuple[NatsSource, list[str]]:
     source = route.source
     if not isinstance(source, NatsSource):
         raise ConfigError([Mistake(option, f"the route's source is {source.format}, expected nats")])
-    streams = source.stream.split(",") if isinstance(source.stream, str) else source.stream
-    return source, [stream.strip() for stream in streams]
+    return source
 
 
 def records_between(route: Route, begin: str, end: str | None, option: str = "--against") -> Iterator[Any]:
@@ -45,19 +43,18 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
         ConfigError: for a place that is none, and for another source than NATS.
         StreamError: a stream is not there, or may not be read.
     """
-    source, streams = source_streams(route, option)
+    source = _nats_source(route, option)
     places = _place(begin, "--from"), None if end is None else _place(end, "--to")
-    filters = [source.filter_subject] if isinstance(source.filter_subject, str) else source.filter_subject or ()
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        for stream in streams:
+        for stream in source.streams:
             first, last = (None if place is None else _sequence(connection, stream, place) for place in places)
             following = stream_info(connection, stream)["state"]["last_seq"] + 1
-            span = Range(stream, first or 1, min(last or following, following), tuple(filters))
+            span = Range(stream, first or 1, min(last or following, following), source.filters)
             if span.end > span.start:
                 # A work queue allows no second consumer.
                 reader = PullReader if source.ack_consumer is None else DirectReader
                 for batch in reader(connection, span).batches():
-                    yield batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))
+                    yield with_stream(batch, stream)
 
 
 def _place(text: str, option: str) -> int | datetime:

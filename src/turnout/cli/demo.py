@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +18,7 @@ from turnout.errors import MissingExtraError
 from turnout.scratch import lasting_folder
 
 if TYPE_CHECKING:
-    from turnout.demo.year import DemoResult
+    from turnout.demo.year import Demo, DemoResult
 
 __all__ = ["register"]
 
@@ -32,27 +34,28 @@ def register(app: typer.Typer) -> None:
         subscriptions: Annotated[int, typer.Option(min=0, help="How many to draw from the data.")] = 10_000,
         keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_KEPT}.")] = False,
         master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+        console: Annotated[
+            bool, typer.Option("--console", help="Show the run in a console, and serve it until Ctrl-C.")
+        ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
     ) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
         try:
-            result = _demo(limit, subscriptions, keep=keep, master=master, quiet=as_json)
+            result = _demo(limit, subscriptions, keep=keep, master=master, as_json=as_json, shown=console)
         except ModuleNotFoundError as missing:
             raise MissingExtraError("demo", missing.name or "pyspark") from missing
-        if as_json:
-            typer.echo(json.dumps(_json(result), indent=1))
         if not result.conserved:
             raise typer.Exit(FAILED)
 
 
-def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, quiet: bool) -> DemoResult:
+def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool, shown: bool) -> DemoResult:
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
     from turnout.records.without_pandas import spare_pandas
     from turnout.spark.session.java import find_java
 
     spare_pandas()
-    screen = console(quiet=quiet)
+    screen = console(quiet=as_json)
     screen.print(f"{find_java()}", soft_wrap=True)
     screen.print(f"nats-server: {find_nats_server()}", soft_wrap=True)
     work = _KEPT if keep else lasting_folder("demo") / "work"
@@ -62,10 +65,36 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, qui
             demo.publish(advance, stop)
         demo.subscribe()
         screen.print(f"{demo.subscriptions:,} subscriptions stored; starting Spark ({master})")
+        if shown:
+            return _run_and_show(demo, master, stop, screen, as_json=as_json)
         with run_display(screen, "flights") as display:
             result = demo.run(master=master, stop=stop, on_progress=display)
-    _show(screen, result)
+    _tell(screen, result, as_json=as_json)
     return result
+
+
+def _run_and_show(demo: Demo, master: str, stop: threading.Event, screen: Any, *, as_json: bool) -> DemoResult:
+    """Run the route within a server, and serve its console until somebody stops it."""
+    from turnout.demo.console import showing, with_values
+    from turnout.demo.year import route_file
+
+    text = with_values(route_file().read_text(encoding="utf-8"), demo.variables)
+    store = demo.variables["SUBSCRIPTIONS"]
+    with ExitStack() as resources:
+        display = resources.enter_context(run_display(screen, "flights"))
+        server = resources.enter_context(showing(text, store, demo.work, master=master, on_progress=display))
+        result = demo.checked(server.result(stop))
+        display.close()
+        _tell(screen, result, as_json=as_json)
+        typer.echo(f"the console shows it at {server.url} until Ctrl-C", err=as_json)
+        server.serve(stop)
+    return result
+
+
+def _tell(screen: Any, result: DemoResult, *, as_json: bool) -> None:
+    _show(screen, result)
+    if as_json:
+        typer.echo(json.dumps(_json(result), indent=1))
 
 
 def _show(screen: Any, result: DemoResult) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from turnout.cli._past import moments_of
 from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, Mistake
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from turnout.history.report import Report
     from turnout.history.threshold import Threshold
     from turnout.history.versions import Version
+    from turnout.subscriptions.past import Moment
+
+    Moments: TypeAlias = tuple[Moment | None, Moment | None]
 
 __all__ = ["register"]
 
@@ -44,6 +48,14 @@ def register(app: typer.Typer) -> None:
         new_subscriptions: Annotated[
             str | None, typer.Option(metavar="URL|FILE", help="The new version's, likewise.")
         ] = None,
+        as_of: Annotated[
+            str,
+            typer.Option(
+                "--subscriptions-as-of",
+                metavar="MOMENT[..MOMENT]",
+                help="Match with what the stores held at a time or revision; two: the old version's and the new one's.",
+            ),
+        ] = "now",
         fail_on: Annotated[
             str | None, typer.Option(metavar="CONDITION", help="Exit with 1 where it holds: 'lost > 0 or moved > 9'.")
         ] = None,
@@ -57,9 +69,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Compare two versions of a route over the same stored records; nothing is published."""
         threshold = _threshold(fail_on)
+        moments = _moments(as_of, (old_subscriptions, new_subscriptions))
         with ExitStack() as resources:
-            old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources)
-            report = _compared(old, new, start, end, examples=examples, master=master, log=spark_log)
+            old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
+            report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
         _tell(report, html, as_json=as_json)
         if threshold is not None and threshold.holds(report.differences.totals):
             typer.echo(f"turnout: {threshold.text} holds", err=True)
@@ -76,13 +89,30 @@ def _threshold(text: str | None) -> Threshold | None:
     return Threshold.parse(text, TOTALS)
 
 
+def _moments(text: str, subscriptions: tuple[str | None, str | None]) -> Moments:
+    """The moments of the two versions' stores.
+
+    Raises:
+        ConfigError: one is of exported lines, which have no past.
+    """
+    moments = moments_of(text, "--subscriptions-as-of")
+    for moment, given in zip(moments, subscriptions, strict=True):
+        if moment is not None and given is not None and "://" not in given:
+            raise ConfigError([Mistake("--subscriptions-as-of", f"{given} has no past: name a store in its place")])
+    return moments
+
+
 def _versions(
-    written: list[str], git: str | None, subscriptions: tuple[str | None, str | None], resources: ExitStack
+    written: list[str],
+    git: str | None,
+    subscriptions: tuple[str | None, str | None],
+    resources: ExitStack,
+    moments: Moments,
 ) -> tuple[Version, Version]:
     from turnout.history.versions import load_versions
 
-    if len(written) == 1 and git is None and subscriptions == (None, None):
-        problem = "one version alone: name another, or give --git or --old-subscriptions and --new-subscriptions"
+    if len(written) == 1 and git is None and subscriptions == (None, None) and moments[0] == moments[1]:
+        problem = "one version alone: name another, or give --git, --old-subscriptions or --subscriptions-as-of A..B"
         raise ConfigError([Mistake(written[0], problem)])
     old, new = load_versions(written, git, resources)
     return _with_subscriptions(old, subscriptions[0], resources), _with_subscriptions(new, subscriptions[1], resources)
@@ -98,7 +128,14 @@ def _with_subscriptions(version: Version, given: str | None, resources: ExitStac
 
 
 def _compared(
-    old: Version, new: Version, start: str, end: str, *, examples: int, master: str, log: Path | None
+    old: Version,
+    new: Version,
+    places: tuple[str, str],
+    moments: Moments,
+    *,
+    examples: int,
+    master: str,
+    log: Path | None,
 ) -> Report:
     with needs_spark():
         from turnout.cli.run import log_beside
@@ -109,13 +146,21 @@ def _compared(
 
     spare_pandas()
     # Before Spark is started, which takes seconds.
-    span = Span.parse(start, end)
+    span = Span.parse(*places)
     same_source(old.route.source, new.route.source)
     ask(new.route)
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:
         names = old.name, new.name
-        found = diff(old.route, new.route, spark, start=span.start, end=span.end, examples=examples, names=names)
-        return found.report
+        return diff(
+            old.route,
+            new.route,
+            spark,
+            start=span.start,
+            end=span.end,
+            examples=examples,
+            names=names,
+            subscriptions_as_of=moments,
+        ).report
 
 
 def _tell(report: Report, html: Path | None, *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.cli._past import AsOf
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -33,10 +34,7 @@ def register(app: typer.Typer) -> None:
         subscription: Annotated[
             str | None, typer.Option(metavar="ID", help="Say why this one does not get the record.")
         ] = None,
-        as_of: Annotated[
-            str,
-            typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with what the store held then."),
-        ] = "now",
+        as_of: AsOf = "now",
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
@@ -76,25 +74,21 @@ def _given(route: Route, file: Path | None) -> Any:
     if not isinstance(given, dict):
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")
     source = route.source
-    stream = source.stream if isinstance(source, NatsSource) and isinstance(source.stream, str) else None
+    stream = source.only_stream if isinstance(source, NatsSource) else None
     return record_batch([Given.of(given, stream=stream)])
 
 
 def _stored(route: Route, place: str) -> Any:
     """A message of the route's source, as a run reads it."""
-    import pyarrow as pa
-
     from turnout.routes.endpoints import NatsSource
     from turnout.wire import Connection, ConnectionOptions, stored_message
+    from turnout.wire.rows import with_stream
 
-    stream, colon, sequence = place.rpartition(":")
-    if not colon or not sequence.isdecimal():
-        raise ConfigError([Mistake("--record", f"expected STREAM:SEQ, as in FLIGHTS:17, found {place!r}")])
     if not isinstance(route.source, NatsSource):
         raise ConfigError([Mistake("--record", f"the route's source is {route.source.format}: give --file")])
-    streams = [route.source.stream] if isinstance(route.source.stream, str) else route.source.stream
-    if stream not in streams:
-        raise ConfigError([Mistake("--record", f"the route reads {', '.join(streams)}, not {stream!r}")])
+    try:
+        stream, sequence = route.source.message(place)
+    except ValueError as wrong:
+        raise ConfigError([Mistake("--record", str(wrong))]) from None
     with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
-        batch = stored_message(connection, stream, int(sequence))
-    return batch.append_column("stream", pa.array([stream], pa.string()))
+        return with_stream(stored_message(connection, stream, sequence), stream)

@@ -42,13 +42,15 @@ def register(app: typer.Typer) -> None:
 
 def _walk(place: str, file: Path | None, server: str | None, git: bool) -> Lineage:
     from turnout.history.lineage import Lineage, Made, SourceRecord
+    from turnout.protocol.positions import stream_and_sequence
     from turnout.routes import Route
 
-    stream, _, sequence = place.rpartition(":")
-    if not stream or not sequence.isdecimal():
+    message = stream_and_sequence(place)
+    if message is None:
         raise ConfigError([Mistake("message", f"expected STREAM:SEQ, as in DELIVERED:17, found {place!r}")])
+    stream, sequence = message
     present = None if file is None else Route.load(file)
-    delivered = SourceRecord.of(stream, _read(_sinks(present, server), stream, int(sequence)))
+    delivered = SourceRecord.of(stream, _read(_sinks(present, server), stream, sequence))
     walked = Lineage(delivered, Made.of(delivered))
     route = present
     if present is not None and file is not None:
@@ -65,7 +67,7 @@ def _walk(place: str, file: Path | None, server: str | None, git: bool) -> Linea
 
 
 def _route_then(present: Route, file: Path, made: Made, git: bool) -> tuple[Route | None, RouteThen]:
-    """The route as it was, if it can be had, and what is known of it."""
+    """The route as it was, if that is known, and what is known of it."""
     from turnout.cli._git import versions_of
     from turnout.history.lineage import RouteThen
     from turnout.routes import Route, digest_of
@@ -115,10 +117,9 @@ def _record(made: Made, route: Route | None, server: str | None) -> tuple[Source
     Raises:
         TurnoutError: it is not in a stream, or not there any more, or cannot be read.
     """
-    import pyarrow as pa
-
     from turnout.history.lineage import SourceRecord
     from turnout.routes.endpoints import NatsSource
+    from turnout.wire.rows import with_stream
 
     place = made.stream_place()
     if place is None:
@@ -127,7 +128,7 @@ def _record(made: Made, route: Route | None, server: str | None) -> tuple[Source
     options = route.source.options() if route is not None and of_route else {"servers": server or ""}
     stream, sequence = place
     batch = _read([options], stream, sequence)
-    return SourceRecord.of(stream, batch), batch.append_column("stream", pa.array([stream], pa.string()))
+    return SourceRecord.of(stream, batch), with_stream(batch, stream)
 
 
 def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnout.cli._past import AsOf, moment_of
 from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
 from turnout.cli.progress import console, counts_table, run_display
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
         subscription: Annotated[
             list[str] | None, typer.Option(metavar="ID", help="Deliver to this subscription only; may be repeated.")
         ] = None,
+        as_of: AsOf = "now",
         where: Annotated[
             str | None, typer.Option(metavar="CONDITION", help="Deliver only records that meet this condition.")
         ] = None,
@@ -49,6 +51,9 @@ def register(app: typer.Typer) -> None:
             typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
         ] = None,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
+        part: Annotated[
+            int, typer.Option(min=1, metavar="N", help="Note what is done every so many sequences.")
+        ] = 500_000,
         master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
         as_json: AsJson = False,
     ) -> None:
@@ -56,11 +61,13 @@ def register(app: typer.Typer) -> None:
         from turnout.routes import Route
 
         loaded = Route.load(route)
-        plan = _planned(loaded, start=start, end=end, subscriptions=subscription, where=where, sink=sink, id=id)
+        moment = moment_of(as_of, "--subscriptions-as-of")
+        asked: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
+        plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **asked)
         screen = console(quiet=as_json)
         lines = plan.lines() if dry_run else _begun(plan)
         screen.print("\n".join(lines), soft_wrap=True, markup=False)
-        result = _carried_out(plan, master, dry_run=dry_run, quiet=as_json)
+        result = _carried_out(plan, master, part, dry_run=dry_run, quiet=as_json)
         if as_json:
             typer.echo(json.dumps(_as_json(result), indent=1))
         else:
@@ -86,7 +93,7 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
         yield f"goes on: {state.counts.read:,} records are done, {done}"
 
 
-def _carried_out(plan: ReplayPlan, master: str, *, dry_run: bool, quiet: bool) -> ReplayResult:
+def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:
     with needs_spark():
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.replay import carry_out, rehearse
@@ -101,7 +108,7 @@ def _carried_out(plan: ReplayPlan, master: str, *, dry_run: bool, quiet: bool) -
         if dry_run:
             return rehearse(plan, spark)
         with run_display(screen, plan.route.name) as display:
-            return carry_out(plan, spark, stop=stop, on_progress=display)
+            return carry_out(plan, spark, stop=stop, on_progress=display, at_once=part)
 
 
 def _as_json(result: ReplayResult) -> dict[str, Any]:
@@ -111,6 +118,7 @@ def _as_json(result: ReplayResult) -> dict[str, Any]:
         "conserved": result.counts.conserved,
         "seconds": round(result.seconds, 3),
         "resumed": result.resumed,
+        "skipped": result.skipped,
         "stopped": result.stopped,
     }
     if result.by_subscription is None:

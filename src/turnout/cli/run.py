@@ -97,6 +97,7 @@ def _print_progress(progress: Progress) -> None:
     line = {
         "batch": progress.batch,
         "counts": progress.counts.as_dict(),
+        **progress.counts.flow.as_dict(),
         "seconds": round(progress.seconds, 3),
         "batch_seconds": round(progress.batch_seconds, 3),
         "revision": progress.revision,
@@ -108,6 +109,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
     """The result as ``--json`` prints it."""
     return {
         "counts": result.counts.as_dict(),
+        **result.counts.flow.as_dict(),
         "conserved": result.counts.conserved,
         "records_per_second": round(result.records_per_second, 1),
         "seconds": round(result.seconds, 3),

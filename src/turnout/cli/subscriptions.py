@@ -70,13 +70,13 @@ def create(
     if body is not None:
         if to or meta:
             raise SubscriptionInvalidError("--body has destinations and metadata of its own: leave --to and --meta out")
-        wanted = subscription_from_json(_json(body, "--body"))
+        subscription = subscription_from_json(_json(body, "--body"))
     else:
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
-        wanted = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
-        check(wanted)
+        subscription = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
+        check(subscription)
     with opened_store(store, create=True) as opened:
-        created = opened.create(wanted)
+        created = opened.create(subscription)
     typer.echo(json.dumps({"id": created}) if as_json else created)
 
 
@@ -109,20 +109,22 @@ def search(
         raise SubscriptionInvalidError("--key and --pattern belong together: one is missing")
     if key is not None and meta:
         raise SubscriptionInvalidError("search by --key and --pattern, or by --meta: not both at once")
-    found: list[Subscription]
+    subscriptions: list[Subscription]
     with opened_store(store) as opened:
         if key is not None and pattern is not None:
             matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
-            found, after = [match.subscription for match in matches.items], matches.cursor
+            subscriptions, after = [match.subscription for match in matches.items], matches.cursor
         else:
             page = opened.search_by_metadata(_pairs(meta or [], "--meta"), limit=limit, cursor=cursor)
-            found, after = list(page.items), page.cursor
+            subscriptions, after = list(page.items), page.cursor
     if as_json:
         from turnout.subscriptions.lines import subscription_to_json
 
-        typer.echo(json.dumps({"page": [subscription_to_json(one) for one in found], "cursor": after}, indent=1))
+        typer.echo(
+            json.dumps({"page": [subscription_to_json(one) for one in subscriptions], "cursor": after}, indent=1)
+        )
         return
-    for one in found:
+    for one in subscriptions:
         typer.echo(_shown(one))
     if after:
         typer.echo(f"there are more: --cursor {after}", err=True)
@@ -131,17 +133,17 @@ def search(
 def match(pairs: Pairs = None, message: Body = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Print the subscriptions that want a message, with their destinations."""
     metadata = _message(pairs, message)
-    found = sorted(_matches(store, metadata), key=lambda one: one.subscription_id)
+    matches = sorted(_matches(store, metadata), key=lambda one: one.subscription_id)
     if as_json:
         rows = [
             {"subscriptionId": one.subscription_id, "destinations": one.destinations, "conditionIds": one.leaf_ids}
-            for one in found
+            for one in matches
         ]
         typer.echo(json.dumps({"matches": rows}, indent=1))
         return
-    for one in found:
+    for one in matches:
         typer.echo(f"{one.subscription_id}  {' '.join(one.destinations)}")
-    typer.echo(f"{len(found)} matched", err=True)
+    typer.echo(f"{len(matches)} matched", err=True)
 
 
 def explain(
@@ -152,12 +154,12 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why a subscription wants a message or does not, down to each leaf."""
-    told = _explained(store, id, _message(pairs, message))
+    explanation = _explained(store, id, _message(pairs, message))
     if as_json:
-        typer.echo(json.dumps({"matched": told.holds, "explanation": _plain(told)}, indent=1))
+        typer.echo(json.dumps({"matched": explanation.holds, "explanation": _plain(explanation)}, indent=1))
         return
-    typer.echo(f"{'matched' if told.holds else 'not matched'} because")
-    typer.echo("\n".join(told.lines(1)))
+    typer.echo(f"{'matched' if explanation.holds else 'not matched'} because")
+    typer.echo("\n".join(explanation.lines(1)))
 
 
 def stats(
@@ -170,27 +172,27 @@ def stats(
 
     with opened_store(store) as opened:
         matcher = Matcher.from_store(opened)
-    found = matcher.stats(hottest)
+    index = matcher.stats(hottest)
     if as_json:
-        rows = [{"key": a.key, "kind": str(a.kind), "text": a.text, "terms": count} for a, count in found.hottest]
+        rows = [{"key": a.key, "kind": str(a.kind), "text": a.text, "terms": count} for a, count in index.hottest]
         typer.echo(
             json.dumps(
                 {
                     "revision": matcher.revision,
-                    "subscriptions": found.subscriptions,
-                    "terms": found.terms,
-                    "anchors": found.anchors,
-                    "always": found.always,
+                    "subscriptions": index.subscriptions,
+                    "terms": index.terms,
+                    "anchors": index.anchors,
+                    "always": index.always,
                     "hottest": rows,
                 },
                 indent=1,
             )
         )
         return
-    typer.echo(f"{found.subscriptions:,} subscriptions at revision {matcher.revision}")
-    typer.echo(f"{found.terms:,} terms under {found.anchors:,} anchors")
-    typer.echo(f"{found.always:,} terms without an anchor: each is verified on every message")
-    for anchor, count in found.hottest:
+    typer.echo(f"{index.subscriptions:,} subscriptions at revision {matcher.revision}")
+    typer.echo(f"{index.terms:,} terms under {index.anchors:,} anchors")
+    typer.echo(f"{index.always:,} terms without an anchor: each is verified on every message")
+    for anchor, count in index.hottest:
         typer.echo(f"{count:>9,}  {anchor}")
 
 

@@ -116,16 +116,16 @@ def register(app: typer.Typer) -> None:
 
         config = start(from_, datetime.now(UTC))
         access = Access(
-            server=server,
-            prefix=prefix,
+            servers=server,
+            api_prefix=prefix,
             domain=domain,
             inbox_prefix=inbox_prefix,
-            creds=creds,
+            credentials=creds,
             user=user,
-            seed_file=nkey_seed_file,
-            ca=tls_ca,
-            cert=tls_cert,
-            key=tls_key,
+            nkey_seed_file=nkey_seed_file,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
             timeout=timeout,
         )
         show = json_line if as_json else pretty

@@ -138,8 +138,15 @@ def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str
         else:
             parts[-1].append(fold(piece) if ignore_case and isinstance(piece, str) else piece)
     if len(parts) == 1:
+        text = _text_of(parts[0])
+        if text is not None:
+            return text.__eq__
         matches = _part_regex(parts[0]).fullmatch
         return lambda value: matches(value) is not None
+    if len(parts) == 2 and not parts[1]:
+        text = _text_of(parts[0])
+        if text is not None:
+            return lambda value: value.startswith(text)
     begins, ends = _part_regex(parts[0]).match, _part_regex(parts[-1]).fullmatch
     length = sum(len(piece) if isinstance(piece, str) else 1 for piece in parts[-1])
     middle = tuple(map(_finder, parts[1:-1]))
@@ -158,6 +165,12 @@ def pattern_matcher(pattern: str, *, ignore_case: bool = False) -> Callable[[str
         return True
 
     return matches_all
+
+
+def _text_of(part: Sequence[Piece]) -> str | None:
+    """A part as text: most have no wildcard, and need no regular expression, which takes long to compile."""
+    texts = [piece for piece in part if isinstance(piece, str)]
+    return "".join(texts) if len(texts) == len(part) else None
 
 
 def _part_regex(part: Sequence[Piece]) -> re.Pattern[str]:

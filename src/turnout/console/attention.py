@@ -23,7 +23,7 @@ def needs(entry: Entry, parts: Parts) -> str:
     if entry.mistakes:
         return f"its file has mistakes: {entry.mistakes[0]}"
     if entry.pending is not None:
-        return "its file asks for a new checkpoint: confirm it"
+        return "its file asks for a new checkpoint: confirm it on its page"
     lag = parts.survey.lag(entry.name)
     if status.phase is Phase.RUNNING and lag is not None and (lag.seconds or 0.0) > _LATE_SECONDS:
         return f"it is {span(lag.seconds)} behind"

@@ -39,6 +39,15 @@ class Traffic:
         value: int = getattr(self.recent, count)
         return value / self.recent_seconds
 
+    def taken(self, stage: str) -> tuple[int, float]:
+        """How many records came to a stage, and so many a second just now."""
+        return self.total.flow.taken.get(stage, 0), self.recent.flow.taken.get(stage, 0) / self.recent_seconds
+
+    def failed(self, *stages: str) -> tuple[int, float]:
+        """How many failed in some stages, and so many a second just now."""
+        total, recent = (sum(one.flow.failed.get(name, 0) for name in stages) for one in (self.total, self.recent))
+        return total, recent / self.recent_seconds
+
 
 def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> Traffic:
     """The traffic of a route in the last so many seconds."""

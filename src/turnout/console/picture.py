@@ -1,4 +1,4 @@
-"""A route's flow as steps, with as much of the counts as is known of each."""
+"""A route's flow as steps, with the counts of its stages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from markupsafe import Markup
 
 from turnout.console.figures import Branch, Step, flow
 from turnout.console.flow_counts import Traffic
+from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
-from turnout.transforms.chain import Stage
 
 __all__ = ["picture_of", "steps_of"]
+
+_DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "wanted by none")}
+"""What the parts drop that are no transforms: the kind of the branch, and its name."""
 
 
 def picture_of(route: Route, traffic: Traffic) -> Markup:
@@ -21,55 +24,62 @@ def picture_of(route: Route, traffic: Traffic) -> Markup:
         f"{total.read:,} read, {total.filtered:,} filtered, {total.dead_lettered + total.discarded:,} failed,"
         f" {total.lost_by_weight:,} lost by weight, {total.unmatched:,} wanted by nobody, {total.delivered:,} delivered"
     )
-    return flow(steps_of(route, traffic), total.read, traffic.rate("read"), f"The flow of {route.name}: {outcomes}")
+    if total.not_read:
+        outcomes += f", {total.not_read:,} not read"
+    return flow(steps_of(route, traffic), total.read, f"The flow of {route.name}: {outcomes}")
 
 
 def steps_of(route: Route, traffic: Traffic) -> list[Step]:
     """The steps from source to sinks.
 
-    The engine counts outcomes, not stages: what filters took leaves behind the last Filter, and what failed, wherever
-    that was, behind the last transform.
+    Keys and values are decoded in one step. What fails at the sinks leaves in front of them, so that what reaches them
+    is what was delivered.
     """
-    stages = list(route.chain.stages)
-    filters = [place for place, stage in enumerate(stages) if _name(stage) == "Filter"]
-    failed = _failed(route, traffic)
-    steps = [Step("source", route.source.format), Step("decode", route.value.format, () if stages else failed)]
-    for place, stage in enumerate(stages):
-        branches = list(_filtered(len(filters), traffic)) if filters and place == filters[-1] else []
-        branches += failed if place == len(stages) - 1 else []
-        steps.append(Step(stage.name, _name(stage), branches))
-    if len(route.mappings):
-        steps.append(
-            Step(
-                "mapping",
-                "1 mapping" if len(route.mappings) == 1 else f"{len(route.mappings)} mappings",
-                _left("lost", "lost by weight", "lost_by_weight", traffic),
-            )
-        )
-    if route.subscriptions is not None:
-        steps.append(Step("match", "subscriptions", _left("unmatched", "wanted by none", "unmatched", traffic)))
-    return [*steps, Step(_sinks(route), ", ".join(dict.fromkeys(sink.format for sink in route.sinks.values())))]
+    steps = list(_parts(route))
+    return [_step(place, steps, route, traffic) for place in range(len(steps))]
 
 
-def _name(stage: Stage) -> str:
-    return stage.transform.label.partition("$")[0]
+def _parts(route: Route) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """The stages that a step stands for, its name, and what it is."""
+    stages = Stages.of(route)
+    yield (SOURCE,), "source", route.source.format
+    yield (KEY, VALUE), "decode", route.value.format
+    for name, stage in zip(stages.transforms, route.chain.stages, strict=True):
+        yield (name,), stage.name, stage.transform.label.partition("$")[0]
+    if MAPPING in stages.others:
+        yield (MAPPING,), "mapping", "1 mapping" if len(route.mappings) == 1 else f"{len(route.mappings)} mappings"
+    if MATCH in stages.others:
+        yield (MATCH,), "match", "subscriptions"
+    yield (SINK,), _sinks(route), ", ".join(dict.fromkeys(sink.format for sink in route.sinks.values()))
+
+
+def _step(place: int, parts: list[tuple[tuple[str, ...], str, str]], route: Route, traffic: Traffic) -> Step:
+    stages, name, kind = parts[place]
+    if place == len(parts) - 1:
+        return Step(name, kind)
+    following = parts[place + 1][0][0]
+    failed, failed_rate = traffic.failed(*stages)
+    came, came_rate = traffic.taken(stages[0])
+    onward, rate = traffic.taken(following)
+    # A version of the route that lacked a stage has counted nothing there.
+    dropped, dropped_rate = max(0, came - failed - onward), max(0.0, came_rate - failed_rate - rate)
+    branches = list(_dropped(stages[0], kind, dropped, dropped_rate))
+    if failed:
+        branches.append(Branch("failed", "dead letters" if route.dead_letter else "discarded", failed, failed_rate))
+    if following == SINK:
+        unsent, unsent_rate = traffic.failed(SINK)
+        onward, rate = onward - unsent, max(0.0, rate - unsent_rate)
+        if unsent:
+            branches.append(Branch("failed", "not sent", unsent, unsent_rate))
+    return Step(name, kind, onward, rate, branches)
+
+
+def _dropped(stage: str, kind: str, count: int, rate: float) -> Iterator[Branch]:
+    """What a step drops: shown where nothing was, if it is there to drop."""
+    if count or kind == "Filter" or stage in _DROPS:
+        yield Branch(*_DROPS.get(stage, ("filtered", "filtered")), count, rate)
 
 
 def _sinks(route: Route) -> str:
     names = [name for name in route.sinks if name]
     return ", ".join(names) if len(names) > 1 else "sink"
-
-
-def _filtered(filters: int, traffic: Traffic) -> Iterator[Branch]:
-    name = "filtered" if filters == 1 else f"by {filters} filters"
-    yield from _left("filtered", name, "filtered", traffic)
-
-
-def _failed(route: Route, traffic: Traffic) -> list[Branch]:
-    dead = route.dead_letter is not None
-    return _left("failed", "dead letters" if dead else "discarded", "dead_lettered" if dead else "discarded", traffic)
-
-
-def _left(kind: str, name: str, count: str, traffic: Traffic) -> list[Branch]:
-    value: int = getattr(traffic.total, count)
-    return [Branch(kind, name, value, traffic.rate(count))]

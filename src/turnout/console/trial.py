@@ -53,7 +53,7 @@ def trial_of(route: Route, condition: Condition, count: int) -> Trial:
         ConnectionLostError: the server is away.
     """
     if not isinstance(route.source, NatsSource):
-        raise ConflictError(f"route {route.name} does not read a stream: its last records cannot be had")
+        raise ConflictError(f"route {route.name} does not read a stream: it has no last records to try")
     program = Program.of(route)
     index = Index.of([Subscription(["trial"], condition, {}, "trial")])
     keys = sorted({leaf.key for leaf in leaves(condition)})

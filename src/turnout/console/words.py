@@ -42,11 +42,13 @@ def rate(value: float | None) -> str:
 def span(seconds: float | None) -> str:
     """A span of time in its two largest units.
 
-    >>> span(0.25), span(59), span(3700), span(200000), span(None)
-    ('0.2 s', '59 s', '1 h 1 min', '2 d 7 h', '–')
+    >>> span(0.0034), span(0.25), span(59), span(3700), span(200000), span(None)
+    ('3.4 ms', '0.2 s', '59 s', '1 h 1 min', '2 d 7 h', '–')
     """
     if seconds is None:
         return "–"
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.2g} ms"
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds else "0 s"
     if seconds < 60:

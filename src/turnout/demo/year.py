@@ -154,6 +154,10 @@ class Demo:
                 route, spark, once=True, checkpoint=self.work / "checkpoint", stop=stop, on_progress=on_progress
             )
         check_stop(stop)
+        return self.checked(result)
+
+    def checked(self, result: RunResult) -> DemoResult:
+        """What a run of the route did, beside the server's books."""
         with Connection.open(self.server.url) as connection:
             ledger = read_ledger(connection)
         return DemoResult(

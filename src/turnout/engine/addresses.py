@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink
 from turnout.routes.route import DEFAULT_SINK
+from turnout.routes.values import listed
 from turnout.subjects import matches
 from turnout.subscriptions.destinations import Rights, problem_of
 from turnout.transforms.java_regex import JavaRegex
@@ -113,7 +114,7 @@ def _reads(route: Route, name: str, sink: Endpoint) -> Callable[[str], bool] | N
     """Whether the route itself reads a topic of this sink; None where it reads none."""
     source = route.source
     if isinstance(source, KafkaSource) and isinstance(sink, KafkaSink):
-        if _addresses_of(source.servers).isdisjoint(_addresses_of(sink.servers)):
+        if set(listed(source.servers)).isdisjoint(listed(sink.servers)):
             return None
         return _subscribed(source)
     patterns = route.reads.get(name, ())
@@ -129,14 +130,4 @@ def _subscribed(source: KafkaSource) -> Callable[[str], bool] | None:
         except JavaRegexError:
             # Spark says so when it reads.
             return None
-    return frozenset(_texts(source.topics or ())).__contains__
-
-
-def _addresses_of(servers: str | Iterable[str]) -> frozenset[str]:
-    return frozenset(_texts(servers))
-
-
-def _texts(given: str | Iterable[str] | Mapping[str, str]) -> list[str]:
-    """A list that may be written as one text with commas."""
-    texts = given.split(",") if isinstance(given, str) else given
-    return [text.strip() for text in texts]
+    return frozenset(listed(source.topics)).__contains__

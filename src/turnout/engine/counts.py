@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from operator import add, sub
+from typing import Any, Final
 
-__all__ = ["Counts"]
+from turnout.engine.flow import Flow
+
+__all__ = ["NUMBERS", "Counts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records, but for the last three.
+    """Numbers of records, but for the last ones. All but `not_read` are of records that were read.
 
     Attributes:
         read: came from the source.
@@ -20,10 +24,13 @@ class Counts:
         delivered: sent to the sink at least once.
         dead_lettered: sent to the dead letter topic, and nowhere else.
         discarded: failed where the route has no dead letter topic and tolerates failures.
+        not_read: left at the server, since no subscription can want their subjects: beside those that were read.
         messages: messages that the sinks took for delivered records: one per destination.
         undeliverable: deliveries that nobody could take, whatever became of the record's others: each is a dead letter
             of its own, or discarded.
         dropped_headers: headers that a sink could not carry, left out of their messages.
+        flow: how the records went through the stages. It is no part of what makes two counts equal: that is how their
+            records ended.
     """
 
     read: int = 0
@@ -33,9 +40,11 @@ class Counts:
     delivered: int = 0
     dead_lettered: int = 0
     discarded: int = 0
+    not_read: int = 0
     messages: int = 0
     undeliverable: int = 0
     dropped_headers: int = 0
+    flow: Flow = field(default_factory=Flow, compare=False, kw_only=True)
 
     @property
     def accounted(self) -> int:
@@ -49,13 +58,22 @@ class Counts:
         return self.read == self.accounted
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        numbers = map(add, self.as_dict().values(), other.as_dict().values())
+        return Counts(*numbers, flow=self.flow + other.flow)
+
+    def __sub__(self, other: Counts) -> Counts:
+        numbers = map(sub, self.as_dict().values(), other.as_dict().values())
+        return Counts(*numbers, flow=self.flow - other.flow)
 
     def as_dict(self) -> dict[str, int]:
         """The numbers by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: getattr(self, name) for name in NUMBERS}
 
     @classmethod
-    def of(cls, metrics: Mapping[str, int | None]) -> Counts:
+    def of(cls, numbers: Mapping[str, Any], flow: Flow | None = None) -> Counts:
         """Counts from numbers by name; what is not there, or null, is 0."""
-        return cls(**{f.name: int(metrics.get(f.name) or 0) for f in fields(cls)})
+        return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
+
+
+NUMBERS: Final = tuple(one.name for one in fields(Counts) if one.name != "flow")
+"""The names of the numbers."""

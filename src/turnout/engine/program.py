@@ -7,6 +7,7 @@ with the stage, the reason and the bytes that it came as; nothing else of the ba
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_headers
 from turnout.engine.deliveries import Deliveries, Fanout, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
+from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Passage, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, carried
@@ -59,6 +61,7 @@ class Program:
         self.key: Codec = codec_of(route.key)
         self.value: Codec = codec_of(route.value)
         self.chain = ChainRunner(route.chain)
+        self._stages = Stages.of(route)
         self.mapper = Mapper(route.mappings, route.cluster) if len(route.mappings) else None
         paths = route.subscriptions.metadata if route.subscriptions else {}
         self.metadata = Metadata(paths)
@@ -110,21 +113,35 @@ class Program:
         records, consumed = batch_of(batch, self.key, self.value)
         watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
-        for stage in self.chain.stages:
+        passage = _decoded(records)
+        for stage, name in zip(self.chain.stages, self._stages.transforms, strict=True):
             watch.before(stage, records)
+            passage.came(name, records.alive_count, len(records.failures))
             stage.apply(records)
             watch.after(stage, records)
             log.passed_over(stage.noted)
         watch.transformed(records)
         alive = records.alive
+        if self.mapper is not None:
+            passage.came(MAPPING, len(alive), len(records.failures))
         lost = self._map(records, consumed, alive)
         watch.mapped(records)
         if self.where is not None:
             mapped = np.setdiff1d(alive, lost, assume_unique=True)
             records.filter(np.setdiff1d(mapped, self.where.chosen(records, mapped), assume_unique=True))
             alive = records.alive
+        if self.route.subscriptions is not None:
+            passage.came(MATCH, len(alive) - len(lost), len(records.failures))
         deliveries, unmatched = self._deliver(records, alive, lost, index)
-        return self._finish(records, consumed, lost, deliveries, unmatched, index, log)
+        refused = len(unmatched) if self.route.unmatched == "deadLetter" else 0
+        passage.came(SINK, len(alive) - len(lost) - len(unmatched), len(records.failures) + refused)
+        result, ends = self._finish(records, consumed, lost, deliveries, unmatched, index, log)
+        return self._with_flow(result, passage), ends
+
+    def _with_flow(self, result: Result, passage: Passage) -> Result:
+        counts = result.counts
+        passage.came(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
+        return replace(result, counts=replace(counts, flow=passage.flow(self._stages.names)))
 
     def transformed(self, batch: Any) -> Batch:
         """A batch decoded, transformed and mapped; what the weights lose counts as filtered."""
@@ -288,6 +305,16 @@ class Program:
         return carried(
             consumed.batch, delivered + dead, pa.array(values, pa.binary()), headers, pa.array(keys, pa.binary())
         )
+
+
+def _decoded(records: Batch) -> Passage:
+    """A passage whose first steps are done: they see all records at once."""
+    keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
+    passage = Passage()
+    passage.came(SOURCE, len(records), 0)
+    passage.came(KEY, len(records), 0)
+    passage.came(VALUE, len(records) - keys, keys)
+    return passage
 
 
 _UNWATCHED = Watch()

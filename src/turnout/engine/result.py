@@ -12,6 +12,7 @@ from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
 from turnout.engine.deliveries import Deliveries
 from turnout.engine.failures import FailureLog, stop_at
+from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
 from turnout.engine.messages import Messages
 from turnout.engine.reading import Consumed
@@ -81,6 +82,7 @@ class Sent:
             discarded=0 if has_topic else nowhere,
             messages=-len(undelivered),
             undeliverable=len(undelivered),
+            flow=Flow({DEAD_LETTER: nowhere} if has_topic else {}, {SINK: nowhere} if nowhere else {}),
         )
         log = FailureLog(self.route.errors, self.consumed)
         log.undelivered([(one.row, one.failure) for one in undelivered])

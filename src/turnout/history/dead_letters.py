@@ -15,9 +15,8 @@ from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.spark.history.ranges import place_of, streams_of
-from turnout.wire import Connection, ConnectionOptions, PullReader, Range
-from turnout.wire import streams_of as streams_taking
+from turnout.spark.history.ranges import place_of
+from turnout.wire import Connection, ConnectionOptions, PullReader, Range, streams_of
 from turnout.wire.places import Place, resolve, state_of
 
 __all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
@@ -169,7 +168,7 @@ class LetterBox:
         stream = endpoint.stream
         if stream is None:
             with Connection.open(ConnectionOptions.from_mapping(endpoint.options())) as connection:
-                stream = next(iter(streams_taking(connection, topic)), None)
+                stream = next(iter(streams_of(connection, topic)), None)
         if stream is None:
             raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
         return cls(place, endpoint, topic, stream)
@@ -222,7 +221,7 @@ def _rows(reader: PullReader) -> Iterator[dict[str, Any]]:
 
 def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> tuple[list[DeadLetter], _Noted]:
     """A route's letters, and what is noted of them; others may share the topic."""
-    sources = streams_of(route.source) if isinstance(route.source, NatsSource) else ()
+    sources = route.source.streams if isinstance(route.source, NatsSource) else ()
     letters, noted = [], _Noted()
     for row in rows:
         headers = {one["key"]: one["value"] for one in row["headers"] or ()}

@@ -10,6 +10,7 @@ from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.positions import stream_and_sequence
 from turnout.records.text import text_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
@@ -77,8 +78,8 @@ class Made:
 
     def stream_place(self) -> tuple[str, int] | None:
         """Stream and sequence of the record; None if it is from elsewhere."""
-        stream, _, sequence = self.source.rpartition(":")
-        return (stream, int(sequence)) if stream and ":" not in stream and sequence.isdecimal() else None
+        # A record of Kafka is TOPIC:PARTITION:OFFSET.
+        return stream_and_sequence(self.source) if self.source.count(":") == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

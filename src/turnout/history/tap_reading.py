@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from turnout.routes import Route
 from turnout.spark.formats.nats.waiting import wait_for_more
-from turnout.spark.history.ranges import nats_source, place_of, streams_of
+from turnout.spark.history.ranges import nats_source, place_of
 from turnout.subjects import matches
 from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
 from turnout.wire.places import Place, resolve, state_of
+from turnout.wire.rows import with_stream
 
 __all__ = ["Part", "parts"]
 
@@ -52,14 +53,11 @@ class _Stream:
         else:
             # Read to its end, so that the consumer is deleted, however long a caller looks at what it brought.
             batches = list(PullReader(self._connection, Range(self.name, start, end, self._filters)).batches())
-        return Part(self.name, [self._named(batch) for batch in batches if batch.num_rows])
+        return Part(self.name, [with_stream(batch, self.name) for batch in batches if batch.num_rows])
 
     def _passed(self, batch: Any) -> Any:
         topics = batch.column("topic").to_pylist()
         return batch.filter(pa.array([any(matches(one, topic) for one in self._filters) for topic in topics]))
-
-    def _named(self, batch: Any) -> Any:
-        return batch.append_column("stream", pa.array([self.name] * batch.num_rows, pa.string()))
 
 
 def parts(route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, skip: bool) -> Iterator[Part]:
@@ -80,11 +78,8 @@ def parts(route: Route, start: Place | None, end: Place | None, stop: threading.
     source = nats_source(route)
     first = place_of("start", "latest" if start is None else start)
     last = None if end is None else place_of("end", end)
-    given = source.filter_subject or []
-    filters = tuple(one.strip() for one in (given.split(",") if isinstance(given, str) else given))
-    return _parts(
-        ConnectionOptions.from_mapping(source.options()), streams_of(source), filters, first, last, stop, skip
-    )
+    options = ConnectionOptions.from_mapping(source.options())
+    return _parts(options, source.streams, source.filters, first, last, stop, skip)
 
 
 def _parts(

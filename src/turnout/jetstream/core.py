@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from turnout.errors import ConnectionLostError
 from turnout.jetstream._codec import decode
@@ -25,6 +25,8 @@ from turnout.jetstream.subscription import Delivery, PushSubscription
 from turnout.protocol.prefix import Prefix
 
 __all__ = ["JetStreamCore"]
+
+Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, OrderedSubscription)
 
 
 class JetStreamCore:
@@ -192,9 +194,7 @@ class JetStreamCore:
         if callback is not None:
             handling = replace(handling, callback=callback)
         subscription = await establish_push(self.api, request, handling)
-        self._open.add(subscription)
-        subscription.on_end(self._open.discard)
-        return subscription
+        return self._kept(subscription)
 
     async def pull_subscribe(
         self,
@@ -227,9 +227,7 @@ class JetStreamCore:
         )
         name, consumer_name, info, owned = await establish_pull(self.api, request)
         subscription = PullSubscription(self.api, name, consumer_name, info, owned=owned)
-        self._open.add(subscription)
-        subscription.on_end(self._open.discard)
-        return subscription
+        return self._kept(subscription)
 
     async def ordered(
         self,
@@ -271,6 +269,10 @@ class JetStreamCore:
             flow_control=flow_control,
             on_reset=on_reset,
         )
+        return self._kept(subscription)
+
+    def _kept(self, subscription: Subscription) -> Subscription:
+        """A new subscription, which ends with this object unless it ends before."""
         self._open.add(subscription)
         subscription.on_end(self._open.discard)
         return subscription

@@ -10,16 +10,10 @@ from turnout.errors import ConfigError, Mistake
 from turnout.protocol.credentials import Credentials
 from turnout.protocol.prefix import Prefix
 from turnout.protocol.servers import Server
+from turnout.protocol.settings import LOGINS, option_of
 from turnout.protocol.tls import Tls
 
-__all__ = ["CONNECTION_OPTIONS", "ConnectionOptions"]
-
-CONNECTION_OPTIONS = (
-    "servers", "user", "password", "token", "nkeySeed", "nkeySeedFile", "credentials",
-    "tls", "tlsFirst", "tlsCa", "tlsCert", "tlsKey", "tlsHostname", "tlsInsecure",
-    "apiPrefix", "domain", "inboxPrefix", "timeout", "connectTimeout", "reconnectTimeout", "clientName",
-)  # fmt: skip
-"""The options of a route, or of Spark's reader and writer, that `ConnectionOptions.from_mapping` reads."""
+__all__ = ["ConnectionOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,7 @@ class ConnectionOptions:
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str]) -> ConnectionOptions:
-        """Options from the texts of a route file or of Spark; files are read here, on this machine.
+        """Options from `CONNECTION_OPTIONS` as texts, of a route file or of Spark; files are read on this machine.
 
         Raises:
             ConfigError: lists every mistake; no value that may be secret is repeated.
@@ -128,7 +122,7 @@ class _Reader:
 
     def _credentials(self) -> Credentials:
         options = self.options
-        ways = [way for way in ("user", "token", "nkeySeed", "nkeySeedFile", "credentials") if options.get(way)]
+        ways = [option for option in map(option_of, LOGINS) if options.get(option)]
         if len(ways) > 1:
             self._mistake(ways[1], f"comes beside {ways[0]!r}: one way to log in is enough")
         if options.get("credentials"):

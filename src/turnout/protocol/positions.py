@@ -4,6 +4,8 @@
 
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>
     $JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>…
+
+People write the place of a message as STREAM:SEQ.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Self
 
 from turnout.protocol.errors import NotJetStreamMessageError
-from turnout.protocol.numbers import decimal
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 
-__all__ = ["JSAck", "Position", "sequences"]
+__all__ = ["JSAck", "Position", "sequences", "stream_and_sequence"]
 
 _V1_TOKENS = 9
 _V2_TOKENS = 11
@@ -44,6 +46,17 @@ def _number(reply: str, name: str, token: bytes) -> int:
         shown = token[:20].decode("utf-8", "replace")
         raise NotJetStreamMessageError(reply, f"has {shown!r} as {name}, which is not a number")
     return number
+
+
+def stream_and_sequence(text: str) -> tuple[str, int] | None:
+    """The message that is written STREAM:SEQ; None if the text is not.
+
+    >>> stream_and_sequence("FLIGHTS:17"), stream_and_sequence("17"), stream_and_sequence("FLIGHTS:-1")
+    (('FLIGHTS', 17), None, None)
+    """
+    stream, _, digits = text.strip().rpartition(":")
+    sequence = decimal(digits, LARGEST_SEQUENCE)
+    return (stream, sequence) if stream and sequence is not None else None
 
 
 def sequences(reply: bytes) -> tuple[int, int]:

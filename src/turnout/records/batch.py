@@ -117,6 +117,11 @@ class Batch:
         """The rows of the records that are neither filtered nor failed."""
         return np.flatnonzero(self.outcomes == ALIVE)
 
+    @property
+    def alive_count(self) -> int:
+        """How many they are."""
+        return len(self.outcomes) - int(np.count_nonzero(self.outcomes))
+
     def filter(self, rows: Positions) -> None:
         """Drop these records."""
         self.outcomes[rows] = FILTERED

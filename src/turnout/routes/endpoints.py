@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 from pydantic.alias_generators import to_camel
 
+from turnout.protocol.positions import stream_and_sequence
+from turnout.protocol.settings import LOGINS, TOGETHER, ConnectionSettings, option_of
 from turnout.routes.values import (
     Brokers,
     Filters,
@@ -20,6 +22,7 @@ from turnout.routes.values import (
     StreamName,
     StreamNames,
     StreamStart,
+    listed,
 )
 from turnout.secrets import is_secret, masked_url
 from turnout.subscriptions.destinations import check_pattern
@@ -60,7 +63,7 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
 
@@ -84,64 +87,46 @@ def _option(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-class _Nats(Endpoint):
-    """How to reach a nats-server; see docs/nats.md for each option.
+if TYPE_CHECKING:
 
-    Attributes:
-        user: one way to log in, with a password.
-        password: of the user.
-        token: one way to log in.
-        nkey_seed: one way to log in: the seed itself; better is the name of its file.
-        nkey_seed_file: one way to log in: a file with the seed.
-        tls: whether the connection is encrypted; a server that asks for it gets it in any case.
-        tls_first: begin with TLS, for servers with handshake_first.
-        tls_cert: a file with the client's own certificate.
-        tls_key: the file with its key.
-        tls_hostname: the name that the server's certificate must have, where it is not the host's.
-        tls_insecure: do not check the server's certificate.
-        api_prefix: what stands before the API's subjects, for a JetStream of another account (ADR-19): $JS.API.
-        domain: the JetStream domain; stands for the prefix $JS.<domain>.API.
-        inbox_prefix: what answers come back on; an account import may ask for one of its own.
-        client_name: what the server shows of this connection.
-    """
+    class _Connecting(ConnectionSettings, Endpoint): ...
+
+else:
+    # A field of the model for each of the settings, with its type, its default and what is said of it.
+    _Connecting = create_model(
+        "_Connecting",
+        __base__=Endpoint,
+        __doc__=ConnectionSettings.__doc__,
+        **{
+            name: (kind, getattr(ConnectionSettings, name, ...))
+            for name, kind in get_type_hints(ConnectionSettings).items()
+        },
+    )
+
+
+class _Nats(_Connecting):
+    """How to reach a nats-server; see docs/nats.md for each option."""
 
     format: Literal["nats"]
-    servers: NatsServers = Field(description="nats://host:port, or a list of them")
-    user: str | None = None
-    password: str | None = None
-    token: str | None = None
-    nkey_seed: str | None = None
-    nkey_seed_file: str | None = None
-    credentials: str | None = Field(None, description="a .creds file")
-    tls: bool | None = None
-    tls_first: bool | None = None
-    tls_ca: str | None = Field(None, description="a file with the authorities to trust")
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_hostname: str | None = None
-    tls_insecure: bool | None = None
+    servers: NatsServers
     api_prefix: Prefix = None
     domain: StreamName = None
     inbox_prefix: Prefix = None
-    timeout: float | None = Field(None, gt=0, description="seconds to wait for one answer")
-    connect_timeout: float | None = Field(None, gt=0, description="seconds")
-    reconnect_timeout: float | None = Field(None, gt=0, description="seconds to keep trying")
-    client_name: str | None = None
+    timeout: float | None = Field(None, gt=0)
+    connect_timeout: float | None = Field(None, gt=0)
+    reconnect_timeout: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _one_way_in(self) -> _Nats:
         if self.api_prefix is not None and self.domain is not None:
             raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
-        given = [name for name in _WAYS_IN if getattr(self, name) is not None]
+        given = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(map(to_camel, given))} exclude each other: one way to log in is enough")
-        for name, other in (("password", "user"), ("tls_key", "tls_cert")):
+            raise ValueError(f"{' and '.join(given)} exclude each other: one way to log in is enough")
+        for name, other in TOGETHER:
             if getattr(self, name) is not None and getattr(self, other) is None:
-                raise ValueError(f"{to_camel(name)} needs {to_camel(other)} beside it")
+                raise ValueError(f"{option_of(name)} needs {option_of(other)} beside it")
         return self
-
-
-_WAYS_IN = ("user", "token", "nkey_seed", "nkey_seed_file", "credentials")
 
 
 class NatsSource(_Nats):
@@ -165,19 +150,53 @@ class NatsSource(_Nats):
     fail_on_data_loss: bool | None = None
     poll_wait: int | None = Field(None, gt=0, description="seconds to wait at the server for the next message")
     ack_consumer: StreamName = Field(None, description="acknowledge what is committed, as this durable consumer")
+    push_down: bool | None = Field(
+        None, description="true: leave records at the server whose subjects no subscription can want; false by default"
+    )
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return listed(self.stream)
+
+    @property
+    def only_stream(self) -> str | None:
+        """The name of the stream where there is one, so that records need not say which they are from."""
+        return self.streams[0] if len(self.streams) == 1 else None
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The subjects that are read; none for all."""
+        return listed(self.filter_subject)
+
+    def message(self, place: str) -> tuple[str, int]:
+        """The stream and the sequence that STREAM:SEQ names, or SEQ alone where there is one stream.
+
+        Raises:
+            ValueError: it names no message of these streams.
+        """
+        place = place.strip()
+        named = f"{self.only_stream}:{place}" if self.only_stream and ":" not in place else place
+        message = stream_and_sequence(named)
+        if message is None or message[0] not in self.streams:
+            expected = f"expected STREAM:SEQ with a stream of {', '.join(self.streams)}, as in {self.streams[0]}:17"
+            raise ValueError(f"{expected}; found {place!r}")
+        return message
+
+    @model_validator(mode="after")
+    def _push_down_fits(self) -> NatsSource:
+        if self.push_down and self.ack_consumer is not None:
+            raise ValueError("pushDown and ackConsumer exclude each other: what is acknowledged is read by sequence")
+        return self
+
     @model_validator(mode="after")
     def _start_fits(self) -> NatsSource:
-        if isinstance(self.start, dict):
-            streams = self.stream.split(",") if isinstance(self.stream, str) else self.stream
-            names = {name.strip() for name in streams}
-            if names != set(self.start):
-                given = ", ".join(self.start) or "none"
-                raise ValueError(
-                    f"start: found sequences for {given}, expected one for each of {', '.join(sorted(names))}"
-                )
+        if isinstance(self.start, dict) and set(self.streams) != set(self.start):
+            given = ", ".join(self.start) or "none"
+            names = ", ".join(sorted(set(self.streams)))
+            raise ValueError(f"start: found sequences for {given}, expected one for each of {names}")
         return self
 
 

@@ -7,16 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
+from turnout.protocol.settings import FILE_OPTIONS, option_of
 from turnout.routes.document import SubscriptionsPart
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.places import Path
 from turnout.subscriptions.address import beside
 
 __all__ = ["FileNames"]
-
-_READ = {"tlsCa": "tls_ca", "tlsCert": "tls_cert", "tlsKey": "tls_key", "credentials": "credentials",
-         "nkeySeedFile": "nkey_seed_file"}  # fmt: skip
-"""Options of NATS that name a file, and the fields that hold them."""
 
 End = TypeVar("End", bound=Endpoint)
 
@@ -35,7 +32,7 @@ class FileNames:
             ends += [(("sinks", str(name)), sink) for name, sink in sinks.items()]
         for path, end in ends:
             if isinstance(end, dict) and end.get("format") == "nats":
-                for option in _READ:
+                for option in map(option_of, FILE_OPTIONS):
                     problem = self._problem(end.get(option))
                     if problem:
                         yield (*path, option), problem
@@ -53,7 +50,7 @@ class FileNames:
 
     def endpoint(self, end: End) -> End:
         """The source or sink with its files' whole names."""
-        named = {field: value for field in _READ.values() if (value := getattr(end, field, None)) is not None}
+        named = {field: value for field in FILE_OPTIONS if (value := getattr(end, field, None)) is not None}
         return end.model_copy(update={field: str(self._at(name)) for field, name in named.items()}) if named else end
 
     def subscriptions(self, part: SubscriptionsPart | None) -> SubscriptionsPart | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ __all__ = [
     "StreamNames",
     "StreamStart",
     "interval",
+    "listed",
 ]
 
 Names = str | list[str]
@@ -41,15 +42,26 @@ _NATS_SCHEMES = ("nats", "tls")
 _PLACES = ("earliest", "latest")
 
 
+def listed(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The names in a list, or in a text with commas, without the blanks around them.
+
+    >>> listed("A, B") == listed(["A", "B"]) == ("A", "B")
+    True
+    """
+    texts = [names] if isinstance(names, str) else names or ()
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
 def _each(check: Callable[[str], None]) -> Callable[[Any], Any]:
     """The check of one text, for a text with commas or a list of texts."""
 
     def checked(names: Names | None) -> Names | None:
-        listed = names.split(",") if isinstance(names, str) else names
-        if listed is not None and not any(name.strip() for name in listed):
+        texts = [names] if isinstance(names, str) else names
+        if texts is not None and not listed(texts):
             raise ValueError(f"found {names!r}, expected at least one")
-        for name in listed or ():
-            check(name.strip())
+        for text in texts or ():
+            for name in text.split(","):
+                check(name.strip())
         return names
 
     return checked

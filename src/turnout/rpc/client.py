@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl
 import grpc
 
 from turnout.conditions import Condition, Explanation, Group
-from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.errors import ConfigError, HistoryForgottenError, Mistake, SubscriptionError, SubscriptionInvalidError
 from turnout.rpc.caller import TENANT_KEY
 from turnout.rpc.convert import condition_from, data_from, subscription_from, subscription_to
 from turnout.rpc.loopback import host_of, is_loopback
-from turnout.rpc.parts import changes_of
-from turnout.rpc.status import translated
+from turnout.rpc.parts import births_of, changes_of
+from turnout.rpc.status import error_of, translated
 from turnout.rpc.storage import COUNT_KEY
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub, StorageStub
@@ -33,6 +33,7 @@ from turnout.subscriptions import (
     StoreBase,
     Subscription,
 )
+from turnout.subscriptions.past import Birth, Moment, PastStore, microseconds
 from turnout.subscriptions.tenants import check_tenant
 
 __all__ = ["Channel", "MatchingClient", "RemoteStore"]
@@ -246,6 +247,46 @@ class RemoteStore(StoreBase):
                 revision = part.revision
                 found += map(subscription_from, part.subscriptions)
         return Snapshot(tuple(found), revision)
+
+    def as_of(self, moment: Moment) -> PastStore:
+        """See `Store.as_of`. A service that offers no past, because it is an older one, remembers nothing."""
+        request = matching_pb2.AsOfRequest()
+        if isinstance(moment, int):
+            request.revision = moment
+        else:
+            request.time = microseconds(moment)
+        try:
+            response = self._storage.AsOf(request, **self._options.call())
+        except grpc.RpcError as failure:
+            raise _forgotten(failure, self._options.address) from failure
+        return PastStore(self, int(response.revision))
+
+    def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
+        """See `turnout.subscriptions.past.Remembering`."""
+        return next(iter(self._past(matching_pb2.PastRequest(revision=revision, id=id))), None)
+
+    def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
+        """See `turnout.subscriptions.past.Remembering`."""
+        then = self._past(matching_pb2.PastRequest(revision=revision))
+        return tuple(one for one in then if one.id.startswith(prefix))
+
+    def _past(self, request: matching_pb2.PastRequest) -> list[Subscription]:
+        with translated():
+            parts = self._storage.GetPast(request, **self._options.call())
+            return [subscription_from(one) for part in parts for one in part.subscriptions]
+
+    def births(self) -> Mapping[str, Birth]:
+        """See `Store.births`."""
+        with translated():
+            return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call()))
+
+
+def _forgotten(failure: Any, address: str) -> SubscriptionError:
+    """What it means that a service does not tell of its past."""
+    problem = error_of(failure)
+    if failure.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return HistoryForgottenError(f"the service at {address} is an older one, which tells nothing of its past")
+    return problem
 
 
 class MatchingClient:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from turnout.rpc.convert import changes_from, subscription_to
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
+from turnout.subscriptions.past import Birth, microseconds
 
-__all__ = ["batches", "changes_of", "changes_parts"]
+__all__ = ["batches", "births_of", "births_parts", "changes_of", "changes_parts"]
 
 _BYTES = 1 << 20
 _DELETED = 10_000
+_BIRTHS = 10_000
 
 
 def batches(subscriptions: Sequence[Subscription]) -> Iterator[list[subscriptions_pb2.Subscription]]:
@@ -46,6 +49,25 @@ def changes_parts(changes: Changes) -> Iterator[pb.Changes]:
     assert previous is not None
     previous.more = False
     yield previous
+
+
+def births_parts(births: Mapping[str, Birth]) -> Iterator[pb.BirthsPart]:
+    """The births as messages."""
+    messages = (
+        pb.Birth(id=id_, revision=birth.revision, time=None if birth.at is None else microseconds(birth.at))
+        for id_, birth in births.items()
+    )
+    while part := list(islice(messages, _BIRTHS)):
+        yield pb.BirthsPart(births=part)
+
+
+def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Birth]:
+    """The births that messages say."""
+    return {
+        one.id: Birth.of(one.revision, one.time if one.HasField("time") else None)
+        for part in parts
+        for one in part.births
+    }
 
 
 def changes_of(parts: Iterator[pb.Changes]) -> Iterator[Changes]:

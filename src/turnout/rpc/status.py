@@ -11,6 +11,7 @@ import grpc
 from turnout.errors import (
     ConditionError,
     ConfigError,
+    HistoryForgottenError,
     StoreUnavailableError,
     SubscriptionError,
     SubscriptionExistsError,
@@ -30,6 +31,7 @@ STATUS: tuple[tuple[type[TurnoutError], grpc.StatusCode], ...] = (
     (PairNotFoundError, grpc.StatusCode.NOT_FOUND),
     (SubscriptionExistsError, grpc.StatusCode.ALREADY_EXISTS),
     (SubscriptionInvalidError, grpc.StatusCode.INVALID_ARGUMENT),
+    (HistoryForgottenError, grpc.StatusCode.OUT_OF_RANGE),
     (ConditionError, grpc.StatusCode.INVALID_ARGUMENT),
     (ConfigError, grpc.StatusCode.FAILED_PRECONDITION),
     (StoreUnavailableError, grpc.StatusCode.UNAVAILABLE),
@@ -39,7 +41,7 @@ STATUS: tuple[tuple[type[TurnoutError], grpc.StatusCode], ...] = (
 
 _ERRORS: dict[grpc.StatusCode, type[SubscriptionError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: SubscriptionInvalidError,
-    grpc.StatusCode.OUT_OF_RANGE: SubscriptionInvalidError,
+    grpc.StatusCode.OUT_OF_RANGE: HistoryForgottenError,
     grpc.StatusCode.UNAVAILABLE: StoreUnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: StoreUnavailableError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: StoreUnavailableError,
@@ -50,6 +52,9 @@ _ABOUT_AN_ID: dict[grpc.StatusCode, Callable[[str], SubscriptionError]] = {
     grpc.StatusCode.NOT_FOUND: SubscriptionNotFoundError,
     grpc.StatusCode.ALREADY_EXISTS: SubscriptionExistsError,
 }
+
+
+_OF_A_REQUEST = (SubscriptionInvalidError, HistoryForgottenError, PairNotFoundError)
 
 
 def status_of(failure: TurnoutError) -> grpc.StatusCode:
@@ -74,7 +79,7 @@ def error_of(failure: grpc.RpcError) -> SubscriptionError:
         kind = PairNotFoundError
     words = failure.details() or "no details"
     # What the server says of a request stands as it is; all else needs to say what it was.
-    return kind(words if kind in (SubscriptionInvalidError, PairNotFoundError) else f"{code.name}: {words}")
+    return kind(words if kind in _OF_A_REQUEST else f"{code.name}: {words}")
 
 
 @contextmanager

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator
 
 import grpc
 
+from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.rpc.bounds import MAX_BULK, MAX_BULK_BYTES
 from turnout.rpc.caller import Call
 from turnout.rpc.convert import subscription_from
-from turnout.rpc.parts import batches, changes_parts
+from turnout.rpc.parts import batches, births_parts, changes_parts
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.past import PastStore, time_of
 
 __all__ = ["COUNT_KEY", "StorageServicer"]
 
@@ -59,6 +61,32 @@ class StorageServicer(_Servicer):
         snapshot = self._tenants.service(context.caller).store.snapshot()
         for batch in batches(snapshot.subscriptions):
             yield pb.SnapshotPart(revision=snapshot.revision, subscriptions=batch)
+
+    def AsOf(self, request: pb.AsOfRequest, context: Call) -> pb.RevisionResponse:  # noqa: N802
+        """The revision of a moment."""
+        store = self._tenants.service(context.caller).store
+        if request.WhichOneof("moment") is None:
+            raise SubscriptionInvalidError("a moment is a revision or a time: neither is given")
+        moment = request.revision if request.WhichOneof("moment") == "revision" else time_of(request.time)
+        return pb.RevisionResponse(revision=store.as_of(moment).revision)
+
+    def GetPast(self, request: pb.PastRequest, context: Call) -> Iterator[pb.SnapshotPart]:  # noqa: N802
+        """What there was."""
+        past = self._tenants.service(context.caller).store.as_of(request.revision)
+        then = past.snapshot().subscriptions if not request.HasField("id") else _one(past, request.id)
+        for batch in batches(then):
+            yield pb.SnapshotPart(revision=past.revision, subscriptions=batch)
+
+    def GetBirths(self, request: pb.BirthsRequest, context: Call) -> Iterator[pb.BirthsPart]:  # noqa: ARG002, N802
+        """When what is there came to be."""
+        yield from births_parts(self._tenants.service(context.caller).store.births())
+
+
+def _one(past: PastStore, id_: str) -> tuple[Subscription, ...]:
+    try:
+        return (past.read(id_),)
+    except SubscriptionNotFoundError:
+        return ()
 
 
 def _check_count(context: Call, count: int) -> None:

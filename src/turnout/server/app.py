@@ -21,6 +21,7 @@ from turnout.server.rest import (
     subscriptions,
     tap,
 )
+from turnout.server.rest.description import Described
 from turnout.server.rest.parts import Parts
 from turnout.server.rest.problems import add_handlers
 from turnout.server.security import Authenticator, Entrance, Gate
@@ -48,7 +49,7 @@ ROUTERS = (
 
 def build_app(parts: Parts) -> FastAPI:
     """The application without its gate; more routers may be included before it is guarded."""
-    app = FastAPI(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
+    app = Described(title="turnout", version=__version__, description=_ABOUT, openapi_url=None)
     app.state.parts = parts
     for router in ROUTERS:
         app.include_router(router)

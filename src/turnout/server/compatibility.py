@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
+from turnout.routes.values import listed
 from turnout.secrets import is_secret
 from turnout.spark.running.checkpoint import checkpoint_of
 
@@ -88,14 +89,14 @@ def _nats(old: NatsSource, new: NatsSource) -> Iterator[Change]:
     yield from _servers(old.servers, new.servers, "sequences of another server's stream are not those of this one")
     if (old.api_prefix, old.domain) != (new.api_prefix, new.domain):
         yield _unsafe("source.apiPrefix", "another JetStream answers under another prefix, with other sequences")
-    streams, others = _names(old.stream), _names(new.stream)
+    streams, others = old.streams, new.streams
     gone, added = [name for name in streams if name not in others], [name for name in others if name not in streams]
     if gone:
         reason = f"the checkpoint holds the place in {', '.join(gone)}, which would be forgotten"
         yield _unsafe("source.stream", reason)
     if added and not gone:
         yield _safe("source.stream", f"{', '.join(added)} begins at {new.start}; the others go on where they are")
-    if old.filter_subject != new.filter_subject:
+    if old.filters != new.filters:
         yield _safe("source.filterSubject", "the place is a sequence: the filter holds for messages behind it")
     handled = {"servers", "apiPrefix", "domain", "stream", "filterSubject"}
     yield from _rest(old, new, handled)
@@ -104,7 +105,7 @@ def _nats(old: NatsSource, new: NatsSource) -> Iterator[Change]:
 def _kafka(old: KafkaSource, new: KafkaSource) -> Iterator[Change]:
     yield from _servers(old.servers, new.servers, "offsets of another cluster's topics are not those of this one")
     for field, name in (("topics", "topics"), ("topic_pattern", "topicPattern")):
-        before, after = _names(getattr(old, field)), _names(getattr(new, field))
+        before, after = listed(getattr(old, field)), listed(getattr(new, field))
         if sorted(before) != sorted(after):
             yield _unsafe(f"source.{name}", "the checkpoint holds the offsets of the topics that were named before")
     yield from _rest(old, new, {"servers", "topics", "topicPattern"})
@@ -119,8 +120,8 @@ def _files(old: FileSource, new: FileSource) -> Iterator[Change]:
 
 
 def _servers(old: Any, new: Any, reason: str) -> Iterator[Change]:
-    before, after = {_host(url) for url in _names(old)}, {_host(url) for url in _names(new)}
-    if before == after and _names(old) == _names(new):
+    before, after = {_host(url) for url in listed(old)}, {_host(url) for url in listed(new)}
+    if before == after and listed(old) == listed(new):
         return
     if before & after:
         yield _safe("source.servers", "at least one address is as before: it is the same cluster")
@@ -131,13 +132,6 @@ def _servers(old: Any, new: Any, reason: str) -> Iterator[Change]:
 def _host(url: str) -> str:
     """The address in a URL, without the credentials."""
     return url.rpartition("://")[2].rpartition("@")[2].rstrip("/").lower()
-
-
-def _names(given: Any) -> list[str]:
-    if given is None:
-        return []
-    listed = [given] if isinstance(given, str) else list(given)
-    return [name.strip() for item in listed for name in str(item).split(",") if name.strip()]
 
 
 _ONLY_AT_FIRST = "it has an effect where there is no checkpoint; reset the offsets to go elsewhere"

@@ -9,6 +9,7 @@ from turnout.engine.given import Given
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter, LetterBox, read
 from turnout.routes import Route
+from turnout.server.errors import ConflictError
 from turnout.wire.places import state_of
 
 __all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes"]
@@ -29,10 +30,12 @@ def newest(
         done: also those that a redrive has delivered.
 
     Raises:
-        ConfigError: the route has none that can be read.
+        ConflictError: the route sets nothing aside.
+        ConfigError: what it sets aside cannot be read.
         StreamError: no stream takes them.
         ConnectionLostError: the server is away.
     """
+    _check(route)
     box = LetterBox.of(route)
     with box.connection() as connection:
         begin = max(1, state_of(connection, box.stream).next - REACH)
@@ -43,12 +46,19 @@ def letter_at(route: Route, sequence: int) -> DeadLetter:
     """The dead letter of that sequence, also one that was delivered since.
 
     Raises:
+        ConflictError: the route sets nothing aside.
         StreamError: there is none, with code 404.
     """
+    _check(route)
     letters = read(route, start=sequence, end=sequence + 1, done=True)
     if not letters or letters[0].sequence != sequence:
         raise StreamError(f"route {route.name} has no dead letter {sequence}", code=404)
     return letters[0]
+
+
+def _check(route: Route) -> None:
+    if route.dead_letter is None:
+        raise ConflictError(f"route {route.name} sets nothing aside: deadLetter in its file names where to")
 
 
 def as_given(record: Given) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from prometheus_client import (
     Info,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from turnout._version import __version__
 from turnout.engine.counts import Counts
+from turnout.engine.flow import Stages
 from turnout.server.entry import Entry
 from turnout.server.supervisor import Phase
 from turnout.server.survey import Lag
@@ -29,13 +30,11 @@ OUTCOMES = ("filtered", "lost_by_weight", "unmatched", "delivered", "dead_letter
 
 _BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _ROUTE = ("route",)
+_STAGE = ("route", "stage")
 
 
 class Metrics:
-    """The numbers of one server, in a registry of its own.
-
-    Not counted: records by stage of a chain, as the engine reports outcomes of whole micro-batches.
-    """
+    """The numbers of one server, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -83,6 +82,7 @@ class _Routes:
         """All metrics of all routes."""
         entries = self._entries()
         yield from _counters(entries)
+        yield from _flows(entries)
         yield from _gauges(entries)
         yield from self._lags(entries)
         names = {entry.name for entry in entries}
@@ -111,6 +111,9 @@ class _Routes:
 
 def _counters(entries: list[Entry]) -> Iterator[Metric]:
     read = CounterMetricFamily("turnout_route_records_read", "Records that came from the source.", labels=_ROUTE)
+    not_read = CounterMetricFamily(
+        "turnout_route_records_not_read", "Records left at the server, as nobody can want them.", labels=_ROUTE
+    )
     records = CounterMetricFamily(
         "turnout_route_records", "What became of records; the sum is what was read.", labels=("route", "outcome")
     )
@@ -120,10 +123,34 @@ def _counters(entries: list[Entry]) -> Iterator[Metric]:
     for entry in entries:
         counts = entry.status.counts
         read.add_metric((entry.name,), counts.read)
+        not_read.add_metric((entry.name,), counts.not_read)
         messages.add_metric((entry.name,), counts.messages)
         for outcome in OUTCOMES:
             records.add_metric((entry.name, outcome), getattr(counts, outcome))
-    yield from (read, records, messages)
+    yield from (read, not_read, records, messages)
+
+
+def _flows(entries: list[Entry]) -> Iterator[Metric]:
+    """By stages: those that the route has now from the beginning, and those that it had as long as the server runs."""
+    records = CounterMetricFamily(
+        "turnout_route_stage_records", "Records that came to a stage of the route.", labels=_STAGE
+    )
+    failures = CounterMetricFamily(
+        "turnout_route_stage_failures", "Records that failed in a stage of the route.", labels=_STAGE
+    )
+    delivery = HistogramMetricFamily(
+        "turnout_route_delivery_seconds",
+        "How long messages to NATS took, dead letters included, from publishing to the acknowledgement.",
+        labels=_ROUTE,
+    )
+    for entry in entries:
+        flow = entry.status.counts.flow
+        present = () if entry.version is None else Stages.of(entry.version.route).names
+        for stage in dict.fromkeys((*present, *flow.taken)):
+            records.add_metric((entry.name, stage), flow.taken.get(stage, 0))
+            failures.add_metric((entry.name, stage), flow.failed.get(stage, 0))
+        delivery.add_metric((entry.name,), flow.delivery.cumulative(), flow.delivery.seconds)
+    yield from (records, failures, delivery)
 
 
 def _gauges(entries: list[Entry]) -> Iterator[Metric]:

@@ -87,7 +87,7 @@ def checked_start(route: Route, start: Start) -> Start:
 
 
 def _nats_start(source: NatsSource, start: Start) -> Start:
-    streams = [source.stream] if isinstance(source.stream, str) else list(source.stream)
+    streams = source.streams
     if isinstance(start, dict):
         wrong = [name for name in start if name not in streams]
         missing = [name for name in streams if name not in start]

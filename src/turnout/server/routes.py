@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +22,7 @@ from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, Supervisor, Version
-from turnout.server.watch import Files, RouteFile, digest_of
+from turnout.server.watch import Files, RouteFile, digest_of, write
 
 __all__ = ["Routes"]
 
@@ -280,13 +278,34 @@ class Routes:
             if not is_safe(changes) and not confirmed:
                 raise UnsafeChangeError(name, changes)
             try:
-                _write(path, text)
+                write(path, text)
             except OSError as failure:
                 raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
             file = RouteFile(path, text, digest_of(text, path.parent))
             self._offer(file, who=who, confirmed=confirmed)
             self._seen[path] = file.digest
             return entry is None
+
+    def confirm(self, name: str, digest: str, *, who: str) -> None:
+        """Start the version of the file that waits for it, with a new checkpoint; the old one is moved aside.
+
+        Args:
+            name: the route's.
+            digest: of the version whose changes somebody has seen.
+            who: confirms them.
+
+        Raises:
+            ConflictError: nothing waits to be confirmed.
+            StaleError: another version waits by now.
+        """
+        with self._lock:
+            entry = self.entry(name)
+            if entry.pending is None:
+                raise ConflictError(f"route {name} has no change that waits to be confirmed")
+            waiting = entry.pending.version
+            if waiting.digest != digest:
+                raise StaleError(f"the file has changed since you read it: it is {waiting.digest}, you had {digest}")
+            self._take(replace(waiting, who=who), entry.file, confirmed=True)
 
     def _new_path(self, name: str) -> Path:
         folder = self._files.folder
@@ -380,15 +399,3 @@ class Routes:
         for supervisor in supervisors:
             supervisor.join()
         self._recorder.flush()
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file as a whole, for nobody to see half of it; others cannot read it, as it may hold passwords."""
-    descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        Path(part).chmod(path.stat().st_mode & 0o777)
-    Path(part).replace(path)

@@ -14,7 +14,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.server.entry import Entry
 from turnout.server.errors import ConflictError
 from turnout.server.matchers import Matchers, StoredSubscriptions
-from turnout.server.sources import record_at, streams_of
+from turnout.server.sources import record_at
 
 __all__ = ["batch_at", "batch_of", "explained", "route_of"]
 
@@ -36,12 +36,12 @@ def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
     Raises:
         ConfigError: it is no record; lists every mistake.
     """
-    streams = streams_of(route.source) if isinstance(route.source, NatsSource) else []
-    return record_batch([Given.of(record, stream=streams[0] if len(streams) == 1 else None)])
+    stream = route.source.only_stream if isinstance(route.source, NatsSource) else None
+    return record_batch([Given.of(record, stream=stream)])
 
 
 def batch_at(route: Route, place: str) -> Any:
-    """A record of the route's source, by ``stream:sequence``, or the sequence alone where there is one stream.
+    """A record of the route's source, by ``STREAM:SEQ``, or the sequence alone where there is one stream.
 
     Raises:
         ConfigError: it is no such place.
@@ -52,13 +52,11 @@ def batch_at(route: Route, place: str) -> Any:
     source = route.source
     if not isinstance(source, NatsSource):
         raise ConflictError(f"route {route.name} does not read a stream: give the record itself")
-    known = streams_of(source)
-    stream, _, sequence = place.strip().rpartition(":")
-    stream = stream or (known[0] if len(known) == 1 else "")
-    if stream not in known or not sequence.isdecimal():
-        problem = f"expected stream:sequence with a stream of {', '.join(known)}, found {place!r}"
-        raise ConfigError([Mistake("at", problem)], what="bad place")
-    return record_at(source, stream, int(sequence))
+    try:
+        stream, sequence = source.message(place)
+    except ValueError as wrong:
+        raise ConfigError([Mistake("at", str(wrong))], what="bad place") from None
+    return record_at(source, stream, sequence)
 
 
 def explained(route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None) -> Explanation:

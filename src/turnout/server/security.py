@@ -152,10 +152,11 @@ class Gate:
             return
         send = _with_headers(send)
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
         principal = self._principal(scope, headers)
+        refusal = self._stranger(scope, headers)
         if refusal is None and principal is None:
             refusal = (401, "a bearer token is needed: Authorization: Bearer …")
+        refusal = refusal or _unacceptable(scope, headers)
         if refusal is not None:
             if refusal[0] == 401 and self._shows_pages(scope, headers):
                 await self._to_sign_in(scope)(scope, receive, send)
@@ -185,8 +186,8 @@ class Gate:
         there = f"{scope['path']}?{query}" if query else scope["path"]
         return RedirectResponse(f"{self._entrance.sign_in}?next={quote(there, safe='')}", 303)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
-        """Why the request is not let through, whoever sends it."""
+    def _stranger(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Why the request is not let through, whoever sends it: it is for another server, or of another site's page."""
         host = headers.get("host", "")
         if self._hosts is not None and _name(f"//{host}") not in self._hosts:
             return 421, f"this server is not {host!r}; hosts in turnout.yaml has its names"
@@ -197,13 +198,20 @@ class Gate:
             return 403, f"a page of {origin} may not change anything here"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return 403, "a page of another site may not change anything here"
-        if int(headers.get("content-length") or 0) > _MAX_BODY:
-            return 413, f"a request has at most {_MAX_BODY:,} bytes"
-        return _needs_json(scope["method"], headers)
+        return None
 
     @staticmethod
     def _is_own(origin: str, host: str) -> bool:
         return urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _unacceptable(scope: Scope, headers: Headers) -> tuple[int, str] | None:
+    """What is wrong with the body of a request that changes something, before anybody reads it."""
+    if scope["method"] in _SAFE:
+        return None
+    if int(headers.get("content-length") or 0) > _MAX_BODY:
+        return 413, f"a request has at most {_MAX_BODY:,} bytes"
+    return _needs_json(scope["method"], headers)
 
 
 def _needs_json(method: str, headers: Headers) -> tuple[int, str] | None:

@@ -28,6 +28,7 @@ from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
+from turnout.server.otlp import Push, endpoint_of
 from turnout.server.recorder import Recorder
 from turnout.server.rest.parts import Parts
 from turnout.server.routes import Routes
@@ -71,7 +72,7 @@ class Server:
         config: how.
         paths: the folders and files of routes.
         config_file: no route, where it lies in a folder of routes.
-        environment: the variables of the subscriptions service.
+        environment: the variables of the subscriptions service, and OpenTelemetry's.
         runner_of: makes what runs routes.
         pages: adds what people look at to the application.
     """
@@ -122,11 +123,15 @@ class Server:
     def _start(self) -> None:
         """Start from what others need to what needs others; all of it ends in the opposite order."""
         authenticator = TokenFile(self.config.tokens) if self.config.tokens else None
+        pushed_to = endpoint_of(self._environment)
         # An address that is taken should not take ten seconds to be noticed.
         listening = self._listen()
         state = self._resources.enter_context(State(self._state_folder, self.config.retention))
         subscriptions = self._subscriptions()
         metrics = Metrics()
+        if pushed_to is not None:
+            # First begun and last ended: the last push has the last micro-batches.
+            self._resources.enter_context(Push(metrics.registry, pushed_to, self._environment))
         if subscriptions is not None:
             self._serve_grpc(*subscriptions, metrics)
         self.runner = self._runner_of(self.config, self._state_folder, self._known_routes())

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import pyarrow as pa
-
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
+from turnout.routes.values import listed
 from turnout.server.offsets import Start
 from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stored_message, stream_info
+from turnout.wire.rows import with_stream
 
 __all__ = [
     "StreamEnd",
@@ -27,8 +27,6 @@ __all__ = [
     "resolved",
     "seconds_since",
     "stream_ends",
-    "streams_of",
-    "with_stream",
 ]
 
 _SECONDS = 3.0
@@ -41,11 +39,6 @@ class StreamEnd:
 
     first: int
     next: int
-
-
-def streams_of(source: NatsSource) -> list[str]:
-    """The names of the streams that the source reads."""
-    return [source.stream] if isinstance(source.stream, str) else list(source.stream)
 
 
 def opened(endpoint: NatsSource | NatsSink) -> Connection:
@@ -62,8 +55,7 @@ def address_of(endpoint: Endpoint) -> tuple[str, ...]:
     """What tells the servers of an endpoint from others; without credentials. Nothing for files."""
     if not isinstance(endpoint, NatsSource | NatsSink | KafkaSource | KafkaSink):
         return ()
-    servers = [endpoint.servers] if isinstance(endpoint.servers, str) else endpoint.servers
-    return tuple(url.strip().rpartition("://")[2].rpartition("@")[2] for part in servers for url in part.split(","))
+    return tuple(url.rpartition("://")[2].rpartition("@")[2] for url in listed(endpoint.servers))
 
 
 def knock(endpoint: Endpoint) -> None:
@@ -99,7 +91,7 @@ def stream_ends(connection: Connection, source: NatsSource) -> dict[str, StreamE
         StreamError: a stream is not there.
         ConnectionLostError: the server has gone.
     """
-    states = {stream: stream_info(connection, stream)["state"] for stream in streams_of(source)}
+    states = {stream: stream_info(connection, stream)["state"] for stream in source.streams}
     return {stream: StreamEnd(max(1, state["first_seq"]), state["last_seq"] + 1) for stream, state in states.items()}
 
 
@@ -119,7 +111,7 @@ def resolved(route: Route, start: Start) -> Start:
     if isinstance(start, str) and start not in ("earliest", "latest"):
         place = datetime.fromisoformat(start)
     with opened(source) as connection:
-        return {stream: resolve(connection, stream, place) for stream in streams_of(source)}
+        return {stream: resolve(connection, stream, place) for stream in source.streams}
 
 
 def oldest(connection: Connection, stream: str, sequence: int) -> dict[str, Any] | None:
@@ -154,18 +146,11 @@ def last_records(source: NatsSource, count: int) -> Iterator[Any]:
         StreamError: a stream is not there.
         ConnectionLostError: the server is away.
     """
-    filters = source.filter_subject
-    subjects = () if filters is None else (filters,) if isinstance(filters, str) else tuple(filters)
     with opened(source) as connection:
         for stream, end in stream_ends(connection, source).items():
-            places = Range(stream, max(end.first, end.next - count), end.next, subjects)
+            places = Range(stream, max(end.first, end.next - count), end.next, source.filters)
             for batch in PullReader(connection, places).batches() if places.start < places.end else ():
                 yield with_stream(batch, stream)
-
-
-def with_stream(batch: Any, stream: str) -> Any:
-    """The batch with the name of the stream that it is from, for the ids of messages."""
-    return batch.append_column("stream", pa.array([stream] * len(batch), pa.string()))
 
 
 def seconds_since(stored: Mapping[str, Any], now: float) -> float:

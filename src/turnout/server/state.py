@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.engine.counts import Counts
+from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
 from turnout.server.config import RetentionPart
 
@@ -250,15 +251,15 @@ class State:
         minute = int(at // 60) * 60
         with self._writing() as db:
             before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
-            total = counts + Counts.of(json.loads(before[0])) if before else counts
-            row = (route, minute, json.dumps(total.as_dict()))
+            total = counts + _counts(before[0]) if before else counts
+            row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
             db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
             db.execute("DELETE FROM counts WHERE minute < ?", (self._clock() - self._retention.counts,))
 
     def counts(self, route: str, since: float = 0.0) -> list[MinuteCounts]:
         """The counts of each minute in which something was done, the oldest first."""
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? ORDER BY minute"
-        return [MinuteCounts(row[0], Counts.of(json.loads(row[1]))) for row in self._rows(query, route, since)]
+        return [MinuteCounts(row[0], _counts(row[1])) for row in self._rows(query, route, since)]
 
     def add_pace(self, route: str, pace: MinutePace) -> None:
         """Add to the pace of a minute."""
@@ -314,6 +315,12 @@ class State:
             " AND json_extract(detail, '$.state') IN ('failed', 'waiting') GROUP BY route"
         )
         return {row[3]: StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in self._rows(query)}
+
+
+def _counts(text: str) -> Counts:
+    written = json.loads(text)
+    flow = written.pop("flow", None)
+    return Counts.of(written, None if flow is None else Flow.from_dict(flow))
 
 
 def _most(one: Any, other: Any) -> Any:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -221,14 +221,14 @@ class Supervisor:
 
         def progressed(progress: Progress) -> None:
             nonlocal before
-            more, before = _difference(progress.counts, before), progress.counts
+            more, before = progress.counts - before, progress.counts
             self._progressed(more, progress)
 
         try:
             route = self._prepare(version)
             self._say(Phase.RUNNING)
             result = self._runner.run(route, stop=stop, on_progress=progressed)
-            self._add(_difference(result.counts, before))
+            self._add(result.counts - before)
         except Exception as failure:  # noqa: BLE001 - whatever a route dies of, the others go on
             self._ended(stop, failure)
         else:
@@ -293,10 +293,6 @@ class Supervisor:
                 self._watcher.phase_changed(self.name, self._status)
             except Exception:  # noqa: BLE001 - what cannot be written down should not end the route
                 _log.exception("route %s is %s, which cannot be written down", self.name, phase)
-
-
-def _difference(later: Counts, earlier: Counts) -> Counts:
-    return Counts(*(getattr(later, one.name) - getattr(earlier, one.name) for one in fields(Counts)))
 
 
 def _sentence(failure: BaseException) -> str:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
-from turnout.protocol.options import CONNECTION_OPTIONS
+from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.routes.endpoints import Endpoint, NatsSink, NatsSource
 from turnout.secrets import masked_url
 from turnout.server.entry import Entry

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
-__all__ = ["Files", "RouteFile", "digest_of"]
+__all__ = ["Files", "RouteFile", "digest_of", "write"]
 
 _SUFFIXES = (".yaml", ".yml")
 _CONFIG_NAMES = ("turnout.yaml", "turnout.yml")
@@ -41,14 +44,20 @@ def digest_of(text: str, folder: Path) -> str:
 
 
 def _included(text: str, folder: Path) -> list[Path]:
+    files = [folder / name for name in _named(text)]
+    # A device or a pipe would never end.
+    return [file for file in files if file.is_file() or not file.exists()]
+
+
+@lru_cache(maxsize=1024)
+def _named(text: str) -> tuple[str, ...]:
+    """The files that a route names. It is asked of every file at every look, and to parse one takes milliseconds."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError:
-        return []
+        return ()
     named = [document.get(key) for key in ("transforms", "mappings")] if isinstance(document, dict) else []
-    files = [folder / name for name in named if isinstance(name, str)]
-    # A device or a pipe would never end.
-    return [file for file in files if file.is_file() or not file.exists()]
+    return tuple(name for name in named if isinstance(name, str))
 
 
 _Stamp = tuple[tuple[str, int, int], ...]
@@ -122,3 +131,15 @@ def _stamp(path: Path, text: str) -> _Stamp:
         else:
             stamps.append((str(file), stat.st_mtime_ns, stat.st_size))
     return tuple(stamps)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file as a whole, for nobody to see half of it; others cannot read it, as it may hold passwords."""
+    descriptor, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        Path(part).chmod(path.stat().st_mode & 0o777)
+    Path(part).replace(path)

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.spark.formats.nats.source import register
 from turnout.spark.reads import look_ahead
-from turnout.spark.session.latency import low_latency_source
+from turnout.spark.session.latency import low_latency_source, waiting_source
 
 __all__ = ["RECORD_COLUMNS", "activate", "is_batch", "look_ahead", "read", "write"]
 
@@ -32,6 +32,7 @@ def read(
     source: Endpoint,
     *,
     latency: str | None = None,
+    wait: bool = False,
     pause_file: str | None = None,
     packed: bool = False,
     more: Mapping[str, str] | None = None,
@@ -39,13 +40,15 @@ def read(
     """The source's records, streaming unless the source `is_batch`.
 
     With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
+    With *wait* it waits there as well: Spark asks a hundred times a second otherwise, of each source that is idle.
     While there is a *pause_file*, it has nothing new. If it is to be *packed*, its rows are record batches. *more* are
     options of a NATS source that are not a route's to set.
     """
     options = source.options()
     if isinstance(source, NatsSource):
         register(spark)
-        options = {**(low_latency_source() if latency == "low" else {}), **options}
+        usual = low_latency_source() if latency == "low" else waiting_source() if wait else {}
+        options = {**usual, **options}
         if pause_file is not None:
             options["pauseFile"] = pause_file
         shape = "packed" if packed else "includeStream"

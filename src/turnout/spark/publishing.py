@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.engine import Counts, Result
+from turnout.histogram import Histogram
 from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.wire import TOO_LARGE, Connection, Publisher
 from turnout.wire.packing import header_lines, id_lines
@@ -43,6 +44,8 @@ class Publishers:
         self._connections = ExitStack()
         self._refused: dict[int, tuple[Result, dict[int, str]]] = {}
         self._too_large: list[Messages] = []
+        self.delivery = Histogram()
+        """How long messages took until they were acknowledged; complete after `flush`."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +88,7 @@ class Publishers:
 
     def _wait(self) -> None:
         for publisher in self._open.values():
-            publisher.flush()
+            self.delivery += publisher.flush().delivery
 
     def _send(self, result: Result, *, whole: bool = True) -> None:
         """Send the messages of a batch; of its dead letters, *whole* ones may be cut."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -60,9 +60,9 @@ class SourceStreams:
         Raises:
             StreamError: one does not exist.
         """
-        infos = {name: stream_info(connection, name) for name in _list(source.stream)}
+        infos = {name: stream_info(connection, name) for name in source.streams}
         stored = _stored(connection, infos)
-        filters = _list(source.filter_subject) if source.filter_subject is not None else [">"]
+        filters = source.filters or (">",)
         read = {common(one, other) for one in stored for other in filters} - {None}
         created = {name: str(info["created"]) for name, info in infos.items()}
         return cls(tuple(sorted(subject for subject in read if subject is not None)), created)
@@ -109,7 +109,3 @@ def _config(connection: Connection, stream: str) -> list[Mapping[str, Any]]:
     except StreamError:
         # A stream may copy one that is not there, or that this user may not see.
         return []
-
-
-def _list(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)

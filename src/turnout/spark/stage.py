@@ -6,6 +6,7 @@ A stage is sent to the workers with each task. What a worker has learned of a ro
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from turnout.engine.counts import Counts
+from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.failures import IN_FULL
+from turnout.engine.flow import Flow
 from turnout.errors import StreamError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.spark.formats.nats.packed import unpack
+from turnout.spark.formats.nats.packed import not_read_in, unpack
 from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.publishing import Publishers
@@ -28,8 +30,9 @@ from turnout.spark.workers.garbage import without_collections
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
+    from turnout.histogram import Histogram
 
-__all__ = ["COUNTS", "COUNTS_SCHEMA", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
+__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
 
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
@@ -37,7 +40,9 @@ MESSAGE_ID: Final = "_message_id"
 SINK: Final = "_sink"
 """The column of `MESSAGES` with the place of a message's sink among the route's; null in rows that only count."""
 
-_NUMBERS: Final = tuple(Counts.__dataclass_fields__)
+FLOW: Final = "flow"
+"""The column with a task's `turnout.engine.flow.Flow`, as JSON: stages have other names in each route."""
+
 _FAILURE: Final = (
     "topic",
     "partition",
@@ -53,7 +58,8 @@ _FAILURE: Final = (
 
 COUNTS: Final = ", ".join(
     [
-        *(f"{name} bigint" for name in _NUMBERS),
+        *(f"{name} bigint" for name in NUMBERS),
+        f"{FLOW} string",
         "failures bigint",
         f"failure struct<{', '.join(f'{name}: string' for name in _FAILURE)}>",
     ]
@@ -68,7 +74,9 @@ MESSAGES: Final = (
 
 COUNTS_SCHEMA: Final = pa.schema(
     [
-        *(pa.field(name, pa.int64()) for name in (*_NUMBERS, "failures")),
+        *(pa.field(name, pa.int64()) for name in NUMBERS),
+        pa.field(FLOW, pa.string()),
+        pa.field("failures", pa.int64()),
         pa.field("failure", pa.struct([pa.field(name, pa.string()) for name in _FAILURE])),
     ]
 )
@@ -150,6 +158,7 @@ class Stage:
             for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
             tally.add(*publishers.flush())
+            tally.waited(publishers.delivery)
         yield tally.rows()
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -172,25 +181,28 @@ class Stage:
 
     def results(self, batches: Iterable[Any]) -> Iterator[Result]:
         """What becomes of each batch, for whoever does something else with it."""
-        from turnout.engine import pieces
+        from turnout.engine import Messages, Result, pieces
 
         program = self._program()
-        for batch, revision in self._records(batches):
-            index = None
-            if self.index is not None:
-                if revision is None:
-                    raise StreamError("records came without the revision of the subscriptions to match them with")
-                index = self.index.open(revision)
-            for piece in pieces(batch):
-                yield program.run(piece, index)
+        for rows in batches:
+            for batch, revision in self._records(rows):
+                index = None
+                if self.index is not None:
+                    if revision is None:
+                        raise StreamError("records came without the revision of the subscriptions to match them with")
+                    index = self.index.open(revision)
+                for piece in pieces(batch):
+                    yield program.run(piece, index)
+            not_read = not_read_in(rows) if self.packed else 0
+            if not_read:
+                yield Result(Counts(not_read=not_read), Messages.none())
 
-    def _records(self, batches: Iterable[Any]) -> Iterator[tuple[Any, int | None]]:
-        for batch in batches:
-            if self.packed:
-                for records, revision in unpack(batch):
-                    yield records, self.revision if revision is None else revision
-            elif batch.num_rows:
-                yield batch, self.revision
+    def _records(self, rows: Any) -> Iterator[tuple[Any, int | None]]:
+        if self.packed:
+            for records, revision in unpack(rows):
+                yield records, self.revision if revision is None else revision
+        elif rows.num_rows:
+            yield rows, self.revision
 
     def _program(self) -> Program:
         """The worker's own program of the route."""
@@ -236,10 +248,14 @@ class Tally:
             shown = [failure for failure in result.failures[:IN_FULL] if failure]
             self._shown += shown[: IN_FULL - len(self._shown)]
 
+    def waited(self, delivery: Histogram) -> None:
+        """Add how long messages took until they were acknowledged."""
+        self._counts += Counts(flow=Flow(delivery=delivery))
+
     def rows(self) -> Any:
         """The counts in one row of `COUNTS`, with the first failure; the others in rows of their own."""
         numbers = {**self._counts.as_dict(), "failures": self._failures}
         rows: list[dict[str, Any]] = [{"failure": failure} for failure in self._shown] or [{"failure": None}]
-        rows[0] |= numbers
+        rows[0] |= {**numbers, FLOW: json.dumps(self._counts.flow.as_dict())}
         empty = dict.fromkeys(numbers, 0)
         return pa.RecordBatch.from_pylist([{**empty, **row} for row in rows], schema=COUNTS_SCHEMA)

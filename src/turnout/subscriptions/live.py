@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.index.statistics import IndexStats
 from turnout.subscriptions.matcher import Match, Matcher
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.store import Store
@@ -58,6 +59,16 @@ class LiveMatcher:
         """An index of what is in the store."""
         self._keep_up()
         return self.matcher.index()
+
+    def __len__(self) -> int:
+        """How many subscriptions are in the store."""
+        self._keep_up()
+        return len(self.matcher)
+
+    def stats(self, hottest: int = 10) -> IndexStats:
+        """What the index of what is in the store looks like; it walks all of it."""
+        self._keep_up()
+        return self.matcher.stats(hottest)
 
     def subscription(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """The subscription of that id, from the store.

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
@@ -23,6 +23,7 @@ __all__ = [
     "microseconds",
     "now",
     "retention_of",
+    "time_of",
 ]
 
 Moment: TypeAlias = int | datetime
@@ -54,6 +55,14 @@ def microseconds(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
+def time_of(at: int) -> datetime:
+    """The time at microseconds since 1970; what no calendar has is the nearest that it has."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)
+    except OverflowError:
+        return (datetime.max if at > 0 else datetime.min).replace(tzinfo=UTC)
+
+
 def now() -> int:
     """The present in microseconds since 1970."""
     return time.time_ns() // 1_000
@@ -74,7 +83,7 @@ class Birth:
     @classmethod
     def of(cls, revision: int, at: int | None) -> Birth:
         """The birth with a revision, at microseconds since 1970."""
-        return cls(revision, None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC))
+        return cls(revision, None if at is None else time_of(at))
 
 
 class Span(NamedTuple):

@@ -8,7 +8,8 @@ from turnout.protocol.options import ConnectionOptions
 from turnout.wire.acknowledger import Acknowledger
 from turnout.wire.connection import Connection, Message
 from turnout.wire.direct import DirectReader
-from turnout.wire.publisher import TOO_LARGE, Published, Publisher
+from turnout.wire.published import Published
+from turnout.wire.publisher import TOO_LARGE, Publisher
 from turnout.wire.pull import PullReader, Range
 from turnout.wire.sample import sample
 from turnout.wire.stored import stored_message

@@ -8,8 +8,9 @@ that none is sent again that was acknowledged.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from turnout.errors import StreamError
+from turnout.histogram import Histogram
 from turnout.wire.packing import numbered, pack
 
 __all__ = ["TOO_LARGE", "Chunk", "Counted", "Messages", "Numbered", "Refused", "small_enough"]
@@ -42,6 +44,7 @@ class Messages:
         lines: their header lines; None where there are none.
         refused: what to call for a message that will never be stored; None where that is an error.
         places: what to call it with for each message.
+        since: when they were handed over, by the monotonic clock; they keep it when they are sent again.
     """
 
     subjects: Any
@@ -49,6 +52,7 @@ class Messages:
     lines: Any
     refused: Refused | None = None
     places: Numbers | None = None
+    since: float = field(default_factory=time.monotonic)
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -72,6 +76,7 @@ class Messages:
             None if self.lines is None else self.lines.take(chosen),
             self.refused,
             None if self.places is None else self.places[places],
+            self.since,
         )
 
     def frames(self, replies: Any) -> tuple[Any, Numbers]:
@@ -105,6 +110,7 @@ class Chunk(Protocol):
         size: how many bytes their frames are.
         duplicates: how many the stream knew already.
         refused: how many will never be stored.
+        delivery: how long those took that have an acknowledgement.
     """
 
     messages: Messages
@@ -112,6 +118,7 @@ class Chunk(Protocol):
     size: int
     duplicates: int
     refused: int
+    delivery: Histogram
 
     def holds(self, number: int) -> bool:
         """Whether an answer with this number is for this chunk, and waited for."""
@@ -137,6 +144,7 @@ class Counted:
         self.left = len(messages)
         self.duplicates = 0
         self.refused = 0
+        self.delivery = Histogram()
         data, edges = messages.frames(lead + b"%d" % number)
         self._data = memoryview(data)[edges[0] : edges[-1]]
         self.size = len(self._data)
@@ -167,6 +175,7 @@ class Numbered:
         self.left = count
         self.duplicates = 0
         self.refused = 0
+        self.delivery = Histogram()
         self._first = first
         self._done = np.zeros(count, dtype=np.bool_)
         data, self._edges = messages.frames(numbered(lead, first, count))

@@ -6,11 +6,15 @@ import re
 import time
 from typing import Any, Final
 
+import numpy as np
+import pyarrow.compute as pc
+
 from turnout.errors import StreamError
 from turnout.protocol.answers import read_object
 from turnout.protocol.errors import NoMatchingStreamError, api_error
 from turnout.protocol.options import ConnectionOptions
 from turnout.protocol.status import NO_RESPONDERS, read_status
+from turnout.wire._chunks import Messages
 from turnout.wire.connection import Connection
 from turnout.wire.streams import streams_of
 
@@ -22,6 +26,7 @@ _TRIES = 4
 _PASSING = frozenset({10008, 10009, 10023, 10167})
 # JetStream is not enabled, or out of resources, for the server or the account.
 _SERVER_WIDE = frozenset({10002, 10028, 10039, 10047, 10076})
+_SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _FORBIDDEN = re.compile(r'Permissions Violation for Publish to "([^"]*)"')
 _BELIEVED = 1.0
 """How many seconds it is believed that a subject has a stream."""
@@ -57,6 +62,7 @@ class Refusals:
     def __init__(self, options: ConnectionOptions) -> None:
         self.subjects: dict[str, StreamError] = {}
         self._options = options
+        self._published: set[str] = set()
         self._unheard: dict[int, int] = {}
         self._has_stream: dict[str, float] = {}
         self._asking: Connection | None = None
@@ -66,6 +72,33 @@ class Refusals:
         if len(self.subjects) >= _REMEMBERED:
             self.subjects.clear()
         self.subjects[subject] = reason
+        self._published.discard(subject)
+
+    def publishable(self, messages: Messages) -> Messages:
+        """The messages but for those on subjects that are malformed or given up, which are refused.
+
+        Raises:
+            StreamError: where refusals are not collected.
+        """
+        bad: dict[str, StreamError] = {}
+        for subject in pc.unique(messages.subjects).to_pylist():
+            if subject in self._published:
+                continue
+            if subject in self.subjects and messages.refused is not None:
+                bad[subject] = self.subjects[subject]
+            elif not _SUBJECT.fullmatch(subject):
+                bad[subject] = StreamError(f"{subject!r} is no subject to publish on", code=400)
+            elif subject not in self.subjects:
+                if len(self._published) >= _REMEMBERED:
+                    self._published.clear()
+                self._published.add(subject)
+        if not bad:
+            return messages
+        subjects = messages.subjects.to_pylist()
+        for place, subject in enumerate(subjects):
+            if subject in bad:
+                messages.refuse(place, bad[subject])
+        return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
 
     def heard(self, number: int) -> None:
         """Forget how often nobody listened to a message."""

@@ -15,7 +15,7 @@ from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StreamState", "count_between", "parse_place", "resolve", "state_of"]
+__all__ = ["Place", "StreamState", "count_between", "parse_place", "pending_from", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
 
@@ -86,18 +86,18 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     number = connection.subscribe(inbox)
     subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
     connection.publish(subject, b'{"batch":1,"no_wait":true}', inbox)
-    found = state.next
+    sequence = state.next
     try:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             if message.reply.startswith("$JS.ACK."):
-                found = sequences(message.reply.encode())[0]
+                sequence = sequences(message.reply.encode())[0]
             if message.reply or message.subject == inbox:
                 break
         connection.unsubscribe(number)
     except TimeoutError as late:
         raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
     delete_consumer(connection, stream, name)
-    return found
+    return sequence
 
 
 def count_between(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int:
@@ -107,10 +107,11 @@ def count_between(connection: Connection, stream: str, start: int, end: int, fil
     """
     if end <= start:
         return 0
-    return _pending(connection, stream, start, filters) - _pending(connection, stream, end, filters)
+    return pending_from(connection, stream, start, filters) - pending_from(connection, stream, end, filters)
 
 
-def _pending(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
+def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
+    """How many messages the stream holds from *start* on, on the subjects *filters*, if any, at this moment."""
     config: dict[str, Any] = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": start,

@@ -6,10 +6,9 @@ they are sent again; a message id makes that harmless within the stream's duplic
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,35 +20,23 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.protocol import headers as _headers
 from turnout.protocol.frames import MessageLine
 from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
-from turnout.wire._chunks import TOO_LARGE, Chunk, Counted, Messages, Numbered, Refused, small_enough
+from turnout.wire._chunks import TOO_LARGE, Messages, Numbered, Refused, small_enough
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
+from turnout.wire._window import Window
 from turnout.wire.connection import Connection
 from turnout.wire.frames import Frames, locate
-from turnout.wire.packing import have_ids
+from turnout.wire.published import Published
 
-__all__ = ["TOO_LARGE", "Published", "Publisher"]
+__all__ = ["TOO_LARGE", "Publisher"]
 
-_SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
 _CHUNK = 1000
 _CHUNK_BYTES = 1 << 18
 _WINDOW_BYTES = 32 << 20
-_KNOWN_SUBJECTS = 10_000
 # After this long without any acknowledgement the connection is taken for dead.
 _SILENCE = 10.0
 _PAUSE = 0.25
 _DUPLICATE = b'"duplicate":'
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What became of the messages since the last flush: stored anew, and known to the stream already."""
-
-    stored: int = 0
-    duplicates: int = 0
-
-    def __add__(self, other: Published) -> Published:
-        return Published(self.stored + other.stored, self.duplicates + other.duplicates)
 
 
 class Publisher:
@@ -66,16 +53,13 @@ class Publisher:
 
     def __init__(self, connection: Connection, window: int = 4000, expected_stream: str | None = None) -> None:
         self._connection = connection
-        self._window = max(1, window)
-        self._step = max(1, min(_CHUNK, self._window // 2))
+        self._limit = max(1, window)
+        self._step = max(1, min(_CHUNK, self._limit // 2))
         self._inbox = connection.new_inbox()
-        self._lead = f"{self._inbox}.".encode()
+        self._window = Window(f"{self._inbox}.".encode())
         self._expected = b"Nats-Expected-Stream: %b\r\n" % expected_stream.encode() if expected_stream else b""
         self._rows: list[tuple[str, bytes, bytes]] = []
         self._rows_bytes = 0
-        self._chunks: list[Chunk] = []
-        self._numbers = 0
-        self._known: set[str] = set()
         self._refusals = Refusals(connection.options)
         self._memory = bytearray(1 << 20)
         self._filled = 0
@@ -164,7 +148,7 @@ class Publisher:
 
     def _send(self, messages: Messages) -> None:
         """Send one chunk, and wait if the window is full after it."""
-        messages = self._with_good_subjects(messages)
+        messages = self._refusals.publishable(messages)
         if self._expected:
             expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), len(messages))
             empty = pa.scalar(b"", type=pa.binary())
@@ -174,45 +158,12 @@ class Publisher:
         messages = small_enough(messages, self._connection.max_payload)
         if not len(messages):
             return
-        chunk = self._counted(messages) if have_ids(messages.lines) else self._numbered(messages)
-        self._chunks.append(chunk)
+        frames = self._window.add(messages)
         try:
-            self._connection.send(chunk.waiting())
+            self._connection.send(frames)
         except ConnectionLostError:
             self._again()
-        self._drain(self._window - self._step, _WINDOW_BYTES)
-
-    def _counted(self, messages: Messages) -> Counted:
-        self._numbers += 1
-        return Counted(messages, self._lead, self._numbers)
-
-    def _numbered(self, messages: Messages) -> Numbered:
-        first = self._numbers + 1
-        self._numbers += len(messages)
-        return Numbered(messages, self._lead, first)
-
-    def _with_good_subjects(self, messages: Messages) -> Messages:
-        """The messages but for those whose subjects nothing can be published on."""
-        bad: dict[str, StreamError] = {}
-        hopeless = self._refusals.subjects
-        for subject in pc.unique(messages.subjects).to_pylist():
-            if subject in self._known:
-                continue
-            if subject in hopeless and messages.refused is not None:
-                bad[subject] = hopeless[subject]
-            elif not _SUBJECT.fullmatch(subject):
-                bad[subject] = StreamError(f"{subject!r} is no subject to publish on", code=400)
-            elif subject not in hopeless:
-                if len(self._known) >= _KNOWN_SUBJECTS:
-                    self._known.clear()
-                self._known.add(subject)
-        if not bad:
-            return messages
-        subjects = messages.subjects.to_pylist()
-        for place, subject in enumerate(subjects):
-            if subject in bad:
-                messages.refuse(place, bad[subject])
-        return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
+        self._drain(self._limit - self._step, _WINDOW_BYTES)
 
     def _subscribe(self) -> None:
         self._filled = 0
@@ -223,16 +174,12 @@ class Publisher:
         deadline = self._patience()
         while True:
             if time.monotonic() >= deadline:
-                raise ConnectionLostError(f"{self._inflight:,} messages could not be delivered in time")
+                raise ConnectionLostError(f"{self._window.unacknowledged:,} messages could not be delivered in time")
             try:
                 self._connection.reconnect(deadline)
                 self._subscribe()
-                # Answers to the lost connection may still come: what is counted is counted anew under a new number.
-                self._chunks = [
-                    self._counted(chunk.messages) if isinstance(chunk, Counted) else chunk for chunk in self._chunks
-                ]
-                for chunk in self._chunks:
-                    self._connection.send(chunk.waiting())
+                for frames in self._window.renew():
+                    self._connection.send(frames)
             except ConnectionLostError:
                 time.sleep(_PAUSE)
                 continue
@@ -246,14 +193,10 @@ class Publisher:
 
     # -- acknowledgements
 
-    @property
-    def _inflight(self) -> int:
-        return sum(chunk.left for chunk in self._chunks)
-
     def _drain(self, messages: int, size: int) -> None:
         """Wait until no more than *messages*, and *size* bytes, are without acknowledgement."""
         self._heard = time.monotonic()
-        while (left := self._inflight) > messages or (size and left > 1 and sum(c.size for c in self._chunks) > size):
+        while (left := self._window.unacknowledged) > messages or (size and left > 1 and self._window.size > size):
             try:
                 self._collect()
             except ConnectionLostError:
@@ -303,19 +246,9 @@ class Publisher:
     def _forbid(self, subject: str, reason: StreamError) -> None:
         """Refuse the messages on a subject that have no answer, and those to come: there will be none."""
         self._refusals.give_up(subject, reason)
-        self._known.discard(subject)
-        refused = 0
-        for place, chunk in enumerate(self._chunks):
-            if not pc.any(pc.equal(chunk.messages.subjects, subject)).as_py():
-                continue
-            # Which messages of a chunk have been answered, only numbers of their own tell.
-            apart = chunk if isinstance(chunk, Numbered) else self._numbered(chunk.messages)
-            for number in apart.waiting_on(subject):
-                apart.refuse(number, reason)
-                refused += 1
-            if apart is not chunk:
-                self._chunks[place] = apart
-                self._connection.send(apart.waiting())
+        refused, frames = self._window.forbid(subject, reason)
+        for others in frames:
+            self._connection.send(others)
         if not refused:
             raise reason
         self._settle(refused)
@@ -330,15 +263,7 @@ class Publisher:
         reason = self._refusals.reason(subject, number, head, answer, ask=chunk.messages.refused is not None)
         if reason is not None and concerns_all(reason):
             raise reason
-        if subject in self._refusals.subjects:
-            self._known.discard(subject)
         return reason
-
-    def _apart(self, chunk: Chunk) -> Numbered:
-        """A chunk's messages once more, with numbers of their own; their ids make that harmless."""
-        apart = self._numbered(chunk.messages)
-        self._connection.send(apart.waiting())
-        return apart
 
     def _silent(self) -> ConnectionLostError:
         self._connection.close()
@@ -362,18 +287,15 @@ class Publisher:
         while at >= 0:
             known[np.searchsorted(frames.start, at, side="right") - 1] = True
             at = memory.find(_DUPLICATE, at + 1, end)
-        # An acknowledgement that nothing waited for came for a message that was sent twice.
-        self._settle(sum(chunk.acknowledge(numbers, known) for chunk in self._chunks))
+        self._settle(self._window.acknowledge(numbers, known))
 
     def _settle(self, acknowledged: int) -> None:
         """Let go of the chunks that are through, after so many acknowledgements that were waited for."""
         if acknowledged:
             self._trouble = None
-        for chunk in self._chunks:
-            if not chunk.left:
-                stored = len(chunk.messages) - chunk.duplicates - chunk.refused
-                self._done += Published(stored, chunk.duplicates)
-        self._chunks = [chunk for chunk in self._chunks if chunk.left]
+        for chunk in self._window.let_go():
+            stored = len(chunk.messages) - chunk.duplicates - chunk.refused
+            self._done += Published(stored, chunk.duplicates, chunk.delivery)
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """The same one by one, where something was refused."""
@@ -386,19 +308,17 @@ class Publisher:
             number = decimal(parsed.subject.rpartition(".")[2], LARGEST_SEQUENCE)
             if number is None:
                 continue
-            place = next((place for place, one in enumerate(self._chunks) if one.holds(number)), None)
-            if place is None:
+            chunk = self._window.holder(number)
+            if chunk is None:
                 continue
-            chunk = self._chunks[place]
             body = bytes(self._memory[line_end + 2 : end])
             answer = answer_of(body[parsed.head :])
             if "error" not in answer and "seq" in answer:
                 self._refusals.heard(number)
                 known = np.array([bool(answer.get("duplicate"))])
-                acknowledged += chunk.acknowledge(np.array([number]), known)
+                acknowledged += self._window.answered(chunk, np.array([number]), known)
             elif not isinstance(chunk, Numbered):
-                # Which of them it is, only a number of its own tells.
-                self._chunks[place] = self._apart(chunk)
+                self._connection.send(self._window.apart(chunk))
             elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
                 again.append((chunk, number))
             else:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from turnout.protocol.headers import MESSAGE_ID
 from turnout.wire.records import SCHEMA
 
-__all__ = ["Row", "record_batch", "row"]
+__all__ = ["Row", "record_batch", "row", "with_stream"]
 
 
 class Row(NamedTuple):
@@ -49,3 +49,8 @@ def record_batch(rows: Sequence[Row]) -> Any:
     columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def with_stream(batch: Any, stream: str) -> Any:
+    """The batch with a column that says which stream it is from, as a run reads it."""
+    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

@@ -28,12 +28,6 @@ def nats(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def stream(connection: Connection) -> Iterator[str]:
     name = f"SNK{secrets.token_hex(4)}"
     create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})

@@ -33,12 +33,6 @@ def nats(spark: SparkSession) -> SparkSession:
     return spark
 
 
-@pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
 Fill = Callable[..., str]
 
 

@@ -29,12 +29,6 @@ Make = Callable[..., NatsStreamReader]
 
 
 @pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
     made: list[str] = []
 

@@ -65,3 +65,26 @@ def test_many_subscriptions_are_indexed_by_a_sample(tmp_path: Path, monkeypatch:
     assert sorted(one["town"] for one in seen) == (sorted(f"T{n}" for n in range(30)) if learns else [])
     assert len(index) == 1500
     assert not (tmp_path / "index" / "writer.lock").exists()
+
+
+def test_the_sample_is_taken_of_each_stream_of_one_text(tmp_path: Path, monkeypatch: Any) -> None:
+    """Streams and filters with commas are several."""
+    store = f"sqlite:///{tmp_path / 'subscriptions.db'}"
+    with open_store(store) as opened:
+        opened.create_many(Subscription(destinations=("a",), condition=kiwi("town", f"T{n}")) for n in range(1500))
+    seen: list[Any] = []
+    with NatsServer() as server:
+        with Connection.open(server.url) as connection:
+            for name in ("A", "B"):
+                create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+                connection.request(f"{name}.x", json.dumps({"town": name}).encode())
+        text = ROUTE.format(url=server.url, user="x", store=store).replace("stream: S, user: x", 'stream: "A, B"')
+        text = text.replace('"A, B"', '"A, B", filterSubject: "A.>, B.>"')
+        matching = RunMatching(Route.parse(text, {}), SPARK, tmp_path / "index")
+        monkeypatch.setattr(matching.revisions, "learn", lambda sample: seen.extend(sample(["town"])))
+        try:
+            matching.learn()
+        finally:
+            matching.close()
+
+    assert sorted(one["town"] for one in seen) == ["A", "B"]

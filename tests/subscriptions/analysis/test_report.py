@@ -86,8 +86,44 @@ def test_a_crowded_anchor_is_named(monkeypatch) -> None:
 
     analysis = analysis_of(Catalogue(crowd))
 
-    assert analysis.crowded == {"n has ''": 20}
+    assert analysis.crowded == {"n has '' with n": 20}
     assert analysis.subsumed == ()
+
+
+def test_words_of_one_value() -> None:
+    """Of conditions on several words of one value it is decided which subsume which."""
+    texts = {
+        "both": "tags~red AND tags~hot",
+        "red": "tags~red AND NOT tags~cold",
+        "three": "tags~red AND tags~hot AND tags~new",
+    }
+
+    analysis = analysis_of(Catalogue(subscription(id_, text) for id_, text in texts.items()))
+
+    assert [(pair.id, pair.by) for pair in analysis.subsumed] == [("three", "both")]
+    assert analysis.undecided == ()
+
+
+def test_a_second_anchor_parts_a_crowd(monkeypatch) -> None:
+    """Many under one anchor are compared with those alone that may be wider, and none is missed."""
+    monkeypatch.setattr(candidates, "MOST_UNDER_ANCHOR", 60)
+    texts = {f"narrow{n}": f"a:x AND b:value{n} AND c:more" for n in range(50)}
+    texts |= {f"wide{n}": f"a:x AND b:value{n}*" for n in range(50)}
+    texts |= {"number": "a:x AND n>5", "above": "a:x AND n>7"}
+    # "a:x" is not the rarest anchor of any but the last two: the others are put there as a crowd would be.
+    monkeypatch.setattr(candidates, "anchor_costs", lambda _: lambda anchor: 0.0 if anchor.text == "x" else 1.0)
+
+    analysis = analysis_of(Catalogue(subscription(id_, text) for id_, text in texts.items()))
+
+    proven = {(pair.id, pair.by) for pair in analysis.subsumed}
+    expected = {(f"narrow{n}", f"wide{m}") for n in range(50) for m in range(50) if str(n).startswith(str(m))}
+    expected |= {("above", "number")}
+    assert expected <= proven
+    assert proven - expected == {
+        (f"wide{n}", f"wide{m}") for n in range(50) for m in range(50) if n != m and str(n).startswith(str(m))
+    }
+    assert (analysis.crowded, analysis.cut) == ({}, 0)
+    assert analysis.compared < 1_000
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -337,11 +337,11 @@ def test_file_that_is_cut_off(store, index_folder, length):
 
 def test_other_version(tmp_path, store, monkeypatch):
     """A segment of another version is refused in these words, whichever is newer."""
-    monkeypatch.setattr(layout, "_VERSION", 2)
+    monkeypatch.setattr(layout, "_VERSION", 3)
     with IndexFolder(tmp_path / "index", store) as index_folder:
         shutil.copytree(index_folder.folder, tmp_path / "copy")
     monkeypatch.undo()
-    with pytest.raises(IndexFileError, match="is a segment of version 2, and this turnout reads version 1"):
+    with pytest.raises(IndexFileError, match="is a segment of version 3, and this turnout reads version 2"):
         Index.open(tmp_path / "copy", 0)
 
 
@@ -360,6 +360,17 @@ def test_damaged_manifest_or_bitmap(store, index_folder):
         Index.open(index_folder.folder, revision)
     with pytest.raises(IndexFileError, match=r"revision-99\.json"):
         Index.open(index_folder.folder, 99)
+
+
+def test_a_whole_revision_outlives_its_writer(tmp_path, store):
+    """What is kept and whole is there for the next writer, as it was."""
+    store.create(wanting("a", id_="first"))
+    with IndexFolder(tmp_path / "index", store, keep=2) as writer:
+        before = writer.revision
+    store.create(wanting("a", id_="second"))
+
+    with IndexFolder(tmp_path / "index", store, keep=2) as writer:
+        assert found(Index.open(writer.folder, before), "a") == ["first"]
 
 
 def test_errors_cross_processes():
@@ -382,14 +393,25 @@ def test_a_reader_lets_go_of_old_revisions(store, index_folder):
     assert len(mapped) <= folder.LAYERS + 2
 
 
-@pytest.mark.parametrize("left", [0, 40, -8])
-def test_a_revision_that_a_power_cut_has_torn(tmp_path, store, left):
-    """Of what outlives a writer, the next one keeps what can be opened; the rest it builds again."""
+def cut(data, at):
+    return data[:at]
+
+
+def zeros(data, at):
+    """As a file is that has its length and not yet its last blocks."""
+    return data[:at] + bytes(len(data[at:]))
+
+
+@pytest.mark.parametrize(("tear", "at"), [(cut, 0), (cut, 40), (cut, -8), (zeros, 0), (zeros, 40), (zeros, -128)])
+def test_a_revision_that_a_power_cut_has_torn(tmp_path, store, tear, at):
+    """Of what outlives a writer, the next one keeps what is whole; the rest it builds again."""
     store.create(wanting("a", id_="first"))
     with IndexFolder(tmp_path / "index", store, keep=2) as writer:
         before = writer.revision
     (segment,) = (tmp_path / "index").glob("segment-*.index")
-    segment.write_bytes(segment.read_bytes()[:left])
+    data = segment.read_bytes()
+    segment.write_bytes(tear(data, at))
+    assert segment.read_bytes() != data
     store.create(wanting("b", id_="second"))
 
     with IndexFolder(tmp_path / "index", store, keep=2) as writer:

@@ -36,7 +36,6 @@ def low_bounds():
         yield
 
 
-@settings(max_examples=120)
 @given(_conditions, _messages, st.lists(messages, max_size=4))
 def test_is_the_interpreter(wanted, given_messages, sample):
     """Whatever the conditions, messages and sample, exactly those pairs match, each once, sorted by row."""
@@ -48,7 +47,6 @@ def test_is_the_interpreter(wanted, given_messages, sample):
     assert sorted(found.rows.tolist()) == found.rows.tolist()
 
 
-@settings(max_examples=120)
 @given(_conditions, _messages)
 def test_is_the_interpreter_at_every_bound(wanted, given_messages):
     """Second literals, batches in halves and new generations of books change no answer."""
@@ -64,7 +62,6 @@ def test_is_the_interpreter_at_every_bound(wanted, given_messages):
         ]
 
 
-@settings(max_examples=120)
 @given(_conditions, _messages, st.integers(0, 12), st.integers(0, 20))
 def test_all_ways_to_ask_agree(wanted, given_messages, late, loose):
     """One message at a time, all at once and the interpreter agree on subscriptions and leaf ids, whenever added."""
@@ -227,4 +224,10 @@ def test_asked_by_several_threads():
     for thread in threads:
         thread.join()
 
-    assert {number: expected(subscriptions, batch) for number, batch in enumerate(batches)} == results
+    def alone(batch):
+        # Each value of `a` is wanted by one subscription: the interpreter need not be asked of the others.
+        candidates = ((row, int(message["a"][1:])) for row, message in enumerate(batch))
+        return sorted((row, str(n)) for row, n in candidates if n < 500 and evaluate(wanted[n], batch[row]))
+
+    assert {number: alone(batch) for number, batch in enumerate(batches)} == results
+    assert sum(map(len, results.values())) > 50

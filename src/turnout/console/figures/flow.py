@@ -40,33 +40,36 @@ class Step:
     Attributes:
         name: above the box.
         kind: below the name.
+        onward: how many records go on from it to the next one.
+        rate: how many a second now.
         branches: what leaves behind it.
     """
 
     name: str
     kind: str
+    onward: int = 0
+    rate: float = 0.0
     branches: Sequence[Branch] = ()
 
 
-def flow(steps: Sequence[Step], read: int, read_rate: float, title: str) -> Markup:
+def flow(steps: Sequence[Step], read: int, title: str) -> Markup:
     """The picture.
 
     Args:
         steps: from the source to the sinks, at least two.
         read: how many records came from the source.
-        read_rate: how many a second now.
         title: is read aloud in its place.
     """
     width = _STEP * (len(steps) - 1) + _BOX + 24
     parts: list[Markup] = []
-    left, left_rate = read, read_rate
     for place, step in enumerate(steps):
         x = 12 + place * _STEP
         if place < len(steps) - 1:
+            left = step.onward + sum(branch.count for branch in step.branches)
             for order, branch in enumerate(step.branches):
-                left, left_rate = left - branch.count, left_rate - branch.rate
+                left -= branch.count
                 parts.extend(_branch(x + _BOX, order, left, branch, read))
-            parts.extend(_trunk(x + _BOX, max(0, left), max(0.0, left_rate), read))
+            parts.extend(_trunk(x + _BOX, step.onward, step.rate, read))
         parts.extend(_box(x, step))
     size = Markup('viewBox="0 0 {w} 290" width="{w}" height="290"').format(w=width)
     return Markup('<svg class="flow" {} role="img" aria-label="{}">{}</svg>').format(

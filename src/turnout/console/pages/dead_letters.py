@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
-from turnout.console.dead_letters import grouped, reason_of, shown
+from turnout.console.dead_letters import Group, grouped, reason_of, shown
+from turnout.console.figures import bars, counted
+from turnout.console.flow_counts import HOUR, traffic_of
 from turnout.console.render import page, page_router
+from turnout.console.words import moment
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.letters import REACH, letter_at, newest
 from turnout.server.rest.models import Form
-from turnout.server.rest.parts import Reads, TheParts, Writes
+from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]
@@ -37,8 +43,16 @@ class RedriveForm(Form):
 def overview(request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
     """The routes that keep dead letters."""
     entries = [entry for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
-    rows = [(entry.name, entry.status.counts.dead_lettered + entry.status.counts.undeliverable) for entry in entries]
-    return page(request, "dead_letters.html", rows=sorted(rows, key=lambda row: -row[1]))
+    rows = [
+        (entry.name, *(_set_aside(parts, entry.name, seconds) for seconds in (HOUR, 24 * HOUR))) for entry in entries
+    ]
+    return page(request, "dead_letters.html", rows=sorted(rows, key=lambda row: (-row[1], -row[2], row[0])))
+
+
+def _set_aside(parts: Parts, name: str, seconds: float) -> int:
+    """So many letters of the last seconds."""
+    total = traffic_of(parts.state, name, seconds).total
+    return total.dead_lettered + total.undeliverable
 
 
 @router.get("/dead-letters/{name}")
@@ -55,6 +69,7 @@ def letters(
     chosen = groups[group] if group is not None and 0 <= group < len(groups) else None
     members = chosen.letters if chosen else pending
     pages = max(1, -(-len(members) // _ON_PAGE))
+    spans = _over_time(groups)
     number = min(number, pages)
     return page(
         request,
@@ -62,13 +77,34 @@ def letters(
         name=name,
         total=len(pending),
         reach=REACH,
-        groups=groups,
+        groups=list(zip(groups, spans.figures, strict=True)),
+        begin=spans.begin,
+        end=spans.end,
         group=group,
         chosen=chosen,
         letters=[(one, reason_of(one)) for one in members[(number - 1) * _ON_PAGE : number * _ON_PAGE]],
         number=number,
         pages=pages,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """A figure for each group, over the same time and scale; seconds since the epoch."""
+
+    figures: list[Markup]
+    begin: float
+    end: float
+
+
+def _over_time(groups: Sequence[Group]) -> OverTime:
+    moments = [[one.stored / 1e6 for one in group.letters] for group in groups]
+    every = [moment for some in moments for moment in some]
+    begin, end = min(every, default=0.0), max(every, default=0.0)
+    counts = [counted(some, begin, end) for some in moments]
+    most = max((max(some) for some in counts), default=0)
+    labels = [f"{len(some)} letters between {moment(begin)} and {moment(end)}" for some in moments]
+    return OverTime([bars(some, most, label) for some, label in zip(counts, labels, strict=True)], begin, end)
 
 
 @router.get("/dead-letters/{name}/{sequence}")

@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
+from pydantic import Field
 
 from turnout.console.attention import needs
+from turnout.console.beginning import meaning_of
 from turnout.console.differences import difference
 from turnout.console.figures import Point, plot
 from turnout.console.flow_counts import HOUR, traffic_of
@@ -16,11 +18,15 @@ from turnout.console.picture import picture_of
 from turnout.console.render import page, page_router
 from turnout.console.replay import replay_of
 from turnout.console.words import number, span
+from turnout.errors import Mistake, RouteError
+from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
+from turnout.server.compatibility import is_safe
 from turnout.server.entry import Entry
 from turnout.server.rest.hiding import without_secrets
-from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.rest.models import Form
+from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
 from turnout.server.security import Principal
 
 __all__ = ["router"]
@@ -34,6 +40,13 @@ _EVENTS = 15
 _REVISIONS = 10
 
 
+class CheckForm(Form):
+    """A route's file as somebody would write it, and the digest of the one that he has read."""
+
+    text: str = Field(max_length=1 << 20)
+    digest: str
+
+
 @router.get("/routes/{name}")
 def route(name: str, request: Request, parts: TheParts, principal: Reads, over: Over = "hour") -> HTMLResponse:
     entry = parts.routes.entry(name)
@@ -44,6 +57,7 @@ def route(name: str, request: Request, parts: TheParts, principal: Reads, over: 
         **_pictures(entry, parts, over),
         lines=_lines(entry, principal),
         offsets=parts.routes.offsets(name),
+        waiting=_waiting(entry, principal),
         revisions=_revisions(entry, parts, principal),
     )
 
@@ -57,6 +71,36 @@ def state(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLRespons
 def pictures(name: str, request: Request, parts: TheParts, _: Reads, over: Over = "hour") -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(request, "_route_pictures.html", entry=entry, **_pictures(entry, parts, over))
+
+
+@router.get("/fragments/routes/{name}/pending")
+def pending(name: str, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+    """A change that waits to be confirmed, and what it means."""
+    entry = parts.routes.entry(name)
+    return page(request, "_route_pending.html", name=name, pending=entry.pending, **_waiting(entry, principal))
+
+
+@router.post("/fragments/routes/{name}/check")
+def check(name: str, form: CheckForm, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
+    """What is wrong with a text, or what it would change; nothing is written."""
+    entry = parts.routes.entry(name)
+    context: dict[str, Any] = {"name": name, "text": form.text, "digest": form.digest}
+    try:
+        route = _read(form.text, entry, parts)
+    except RouteError as wrong:
+        mistakes = [{"line": one.line, "text": masked_url(f"{one.path}: {one.problem}")} for one in wrong.mistakes]
+        return page(request, "_checked.html", mistakes=mistakes, **context)
+    changes = parts.routes.changes(route)
+    return page(
+        request,
+        "_checked.html",
+        mistakes=[],
+        summary=route.summary(),
+        notes=[*route.notes, *route.errors.notes()],
+        unsafe=not is_safe(changes),
+        **meaning_of(route, changes),
+        **context,
+    )
 
 
 @router.get("/fragments/routes/{name}/replay")
@@ -77,6 +121,24 @@ def _state(entry: Entry, parts: Parts) -> dict[str, Any]:
     }
 
 
+def _read(text: str, entry: Entry, parts: Parts) -> Route:
+    """The route that a text says, where it could be written into this file."""
+    route = parts.routes.check(text, entry.file.path)
+    if route.name != entry.name:
+        raise RouteError([Mistake("name", f"found {route.name!r}, expected {entry.name!r}")])
+    return route
+
+
+def _waiting(entry: Entry, principal: Principal) -> dict[str, Any]:
+    """What the version that waits means, and how it differs from the one that runs."""
+    if entry.pending is None:
+        return {"lines": [], "changes": [], "beginnings": [], "unknown": ""}
+    waiting = entry.pending.version
+    before = _shown(entry.version.text, principal) if entry.version else ""
+    lines = difference(before, _shown(waiting.text, principal))
+    return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
+
+
 def _pictures(entry: Entry, parts: Parts, over: Over) -> dict[str, Any]:
     seconds = _SECONDS[over]
     end = time.time()
@@ -85,12 +147,18 @@ def _pictures(entry: Entry, parts: Parts, over: Over) -> dict[str, Any]:
     pace = parts.state.pace(entry.name, begin)
     batches = [Point(one.at, one.seconds / one.batches) for one in pace if one.batches]
     lags = [Point(one.at, one.lag_records) for one in pace if one.lag_records is not None]
+    delivery = [(one.at, one.counts.flow.delivery) for one in parts.state.counts(entry.name, begin)]
+    waits = [Point(at, one.seconds / one.count) for at, one in delivery if one.count]
     ages = [Point(one.at, one.lag_seconds) for one in pace if one.lag_seconds is not None]
     return {
         "over": over,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,
         "plots": [
             ("Time of a micro-batch", plot(batches, begin, end, title="Time of a micro-batch", shown=span)),
+            (
+                "From publishing to acknowledged",
+                plot(waits, begin, end, title="From publishing to acknowledged", shown=span),
+            ),
             ("Records behind", plot(lags, begin, end, title="Records behind", shown=number)),
             ("Age of the oldest of them", plot(ages, begin, end, title="Age of the oldest of them", shown=span)),
         ],

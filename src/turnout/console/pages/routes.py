@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
@@ -51,49 +51,51 @@ class Row:
     error_at: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which routes the table shows: part of a name, all or those that need somebody, and the page."""
+
+    q: str
+    show: str
+    number: int
+
+
+def _selection(q: str = "", show: str = "all", number: Annotated[int, Query(alias="page", ge=1)] = 1) -> Selection:
+    return Selection(q, show, number)
+
+
+Selected = Annotated[Selection, Depends(_selection)]
+
+
 @router.get("/")
-def routes(
-    request: Request,
-    parts: TheParts,
-    _: Reads,
-    q: str = "",
-    show: str = "all",
-    number: Annotated[int, Query(alias="page", ge=1)] = 1,
-) -> HTMLResponse:
-    return page(request, "routes.html", **_table(parts, q, show, number))
+def routes(request: Request, parts: TheParts, _: Reads, selected: Selected) -> HTMLResponse:
+    return page(request, "routes.html", **_table(parts, selected))
 
 
 @router.get("/fragments/routes")
-def table(
-    request: Request,
-    parts: TheParts,
-    _: Reads,
-    q: str = "",
-    show: str = "all",
-    number: Annotated[int, Query(alias="page", ge=1)] = 1,
-) -> HTMLResponse:
-    return page(request, "_routes.html", **_table(parts, q, show, number))
+def table(request: Request, parts: TheParts, _: Reads, selected: Selected) -> HTMLResponse:
+    return page(request, "_routes.html", **_table(parts, selected))
 
 
-def _table(parts: Parts, q: str, show: str, number: int) -> dict[str, Any]:
+def _table(parts: Parts, selected: Selection) -> dict[str, Any]:
     reasons = {entry.name: needs(entry, parts) for entry in parts.routes.entries()}
-    named = [entry for entry in parts.routes.entries() if q.lower() in entry.name.lower()]
+    named = [entry for entry in parts.routes.entries() if selected.q.lower() in entry.name.lower()]
     troubled = [entry for entry in named if reasons.get(entry.name)]
     fine = [entry for entry in named if not reasons.get(entry.name)]
-    chosen = troubled if show == "attention" else troubled + fine
+    chosen = troubled if selected.show == "attention" else troubled + fine
     pages = max(1, -(-len(chosen) // _ON_PAGE))
-    number = min(number, pages)
+    number = min(selected.number, pages)
     failures = parts.state.last_failures()
     entries = chosen[(number - 1) * _ON_PAGE : number * _ON_PAGE]
     return {
         "rows": [_row(entry, parts, reasons.get(entry.name, ""), failures.get(entry.name)) for entry in entries],
-        "q": q,
-        "show": show,
+        "q": selected.q,
+        "show": selected.show,
         "number": number,
         "pages": pages,
         "total": len(named),
         "troubled": len(troubled),
-        "query": urlencode({"q": q, "show": show, "page": number}),
+        "query": urlencode({"q": selected.q, "show": selected.show, "page": number}),
     }
 
 

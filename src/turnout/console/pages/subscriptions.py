@@ -9,6 +9,7 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from turnout.conditions import Condition, encode, format_condition, parse
+from turnout.conditions.anchor import Anchor
 from turnout.console.render import page, page_router
 from turnout.console.trial import trial_of
 from turnout.console.words import pretty
@@ -24,6 +25,8 @@ router = page_router()
 
 _ON_PAGE = 50
 _MOST_RECORDS = 100_000
+_HOTTEST = 20
+_KINDS = {"=": "is {}", "^": "begins with {}", "$": "ends with {}", "~": "has {} in it", "has": "is there"}
 
 
 class TrialForm(Form):
@@ -54,7 +57,7 @@ def subscriptions(
         "subscriptions.html",
         asked=asked,
         rows=[(one, format_condition(one.condition)) for one in result.items],
-        total=len(store.live.matcher),
+        total=len(store.live),
         cursor=cursor,
         next=urlencode({**{name: value for name, value in asked.items() if value}, "cursor": result.cursor})
         if result.cursor
@@ -76,6 +79,14 @@ def subscription(id: str, request: Request, parts: TheParts, store: TheSubscript
     )
 
 
+@router.post("/fragments/index")
+def index(_form: Form, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
+    """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
+    stats = store.live.stats(_HOTTEST)
+    hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
+    return page(request, "_index.html", stats=stats, hottest=hottest)
+
+
 @router.get("/fragments/condition")
 def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLResponse:
     """What a condition means, or what is wrong with it and where, while it is written."""
@@ -95,6 +106,12 @@ def trial(form: TrialForm, request: Request, parts: TheParts, _: Reads) -> HTMLR
     entry = parts.routes.entry(form.route)
     result = trial_of(route_of(entry), _read(form.condition_text), form.count)
     return page(request, "_trial.html", trial=result, route=entry.name)
+
+
+def _by(anchor: Anchor) -> str:
+    """What an anchor looks for, in words."""
+    said = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
+    return f"a word {said}" if anchor.kind.lexeme else said
 
 
 def _read(text: str) -> Condition:

@@ -86,7 +86,8 @@ async function send(form) {
   if (output) output.textContent = "";
   button.disabled = true;
   try {
-    const response = await fetch(form.getAttribute("action"), { method: form.dataset.json, headers: { ...headers, Accept: "application/json" }, body: JSON.stringify(body(form)) });
+    const seen = form.dataset.ifMatch ? { "If-Match": `"${form.dataset.ifMatch}"` } : {};
+    const response = await fetch(form.getAttribute("action"), { method: form.dataset.json, headers: { ...headers, ...seen, Accept: "application/json" }, body: JSON.stringify(body(form)) });
     if (!response.ok) {
       if (output) output.textContent = await problemOf(response);
     } else if (form.dataset.then === "reload") location.reload();
@@ -176,6 +177,18 @@ document.addEventListener("submit", (event) => {
   if (form.dataset.tap) watch(form);
   else if (form.dataset.json) send(form);
   else ask(form);
+});
+
+// A mistake leads to its line in the text.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-line]");
+  const field = link && document.querySelector(link.getAttribute("href"));
+  if (!field) return;
+  event.preventDefault();
+  const lines = field.value.split("\n");
+  const begin = lines.slice(0, link.dataset.line - 1).reduce((sum, line) => sum + line.length + 1, 0);
+  field.focus();
+  field.setSelectionRange(begin, begin + (lines[link.dataset.line - 1] ?? "").length);
 });
 
 // A preview of what a field's text means, while one types.

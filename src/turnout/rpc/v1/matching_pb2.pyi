@@ -131,6 +131,42 @@ class SnapshotRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AsOfRequest(_message.Message):
+    __slots__ = ("revision", "time")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    time: int
+    def __init__(self, revision: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
+
+class PastRequest(_message.Message):
+    __slots__ = ("revision", "id")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    id: str
+    def __init__(self, revision: _Optional[int] = ..., id: _Optional[str] = ...) -> None: ...
+
+class BirthsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BirthsPart(_message.Message):
+    __slots__ = ("births",)
+    BIRTHS_FIELD_NUMBER: _ClassVar[int]
+    births: _containers.RepeatedCompositeFieldContainer[Birth]
+    def __init__(self, births: _Optional[_Iterable[_Union[Birth, _Mapping]]] = ...) -> None: ...
+
+class Birth(_message.Message):
+    __slots__ = ("id", "revision", "time")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    revision: int
+    time: int
+    def __init__(self, id: _Optional[str] = ..., revision: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
+
 class SnapshotPart(_message.Message):
     __slots__ = ("revision", "subscriptions")
     REVISION_FIELD_NUMBER: _ClassVar[int]

@@ -261,6 +261,21 @@ class StorageStub:
                 request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotRequest.SerializeToString,
                 response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotPart.FromString,
                 _registered_method=True)
+        self.AsOf = channel.unary_unary(
+                '/turnout.subscriptions.v1.Storage/AsOf',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.AsOfRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionResponse.FromString,
+                _registered_method=True)
+        self.GetPast = channel.unary_stream(
+                '/turnout.subscriptions.v1.Storage/GetPast',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.PastRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotPart.FromString,
+                _registered_method=True)
+        self.GetBirths = channel.unary_stream(
+                '/turnout.subscriptions.v1.Storage/GetBirths',
+                request_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsRequest.SerializeToString,
+                response_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsPart.FromString,
+                _registered_method=True)
 
 
 class StorageServicer:
@@ -295,6 +310,27 @@ class StorageServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AsOf(self, request, context):
+        """The revision that was the present one at a moment; OUT_OF_RANGE where the store does not remember it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPast(self, request, context):
+        """What there was at a revision, in the order of ids, in parts; OUT_OF_RANGE where the store does not remember it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetBirths(self, request, context):
+        """When the subscriptions that are there came to be, in parts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StorageServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -317,6 +353,21 @@ def add_StorageServicer_to_server(servicer, server):
                     servicer.GetSnapshot,
                     request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotRequest.FromString,
                     response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotPart.SerializeToString,
+            ),
+            'AsOf': grpc.unary_unary_rpc_method_handler(
+                    servicer.AsOf,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.AsOfRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionResponse.SerializeToString,
+            ),
+            'GetPast': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetPast,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.PastRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotPart.SerializeToString,
+            ),
+            'GetBirths': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetBirths,
+                    request_deserializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsRequest.FromString,
+                    response_serializer=turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsPart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -428,6 +479,87 @@ class Storage:
             '/turnout.subscriptions.v1.Storage/GetSnapshot',
             turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotRequest.SerializeToString,
             turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AsOf(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnout.subscriptions.v1.Storage/AsOf',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.AsOfRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.RevisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnout.subscriptions.v1.Storage/GetPast',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.PastRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.SnapshotPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBirths(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnout.subscriptions.v1.Storage/GetBirths',
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsRequest.SerializeToString,
+            turnout_dot_rpc_dot_v1_dot_matching__pb2.BirthsPart.FromString,
             options,
             channel_credentials,
             insecure,

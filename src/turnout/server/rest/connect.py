@@ -7,7 +7,7 @@ properties can.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from fastapi import APIRouter, Body, Query, Response
@@ -26,6 +26,7 @@ __all__ = ["CONNECTOR_CLASS", "router"]
 router = APIRouter(tags=["Kafka Connect"])
 
 CONNECTOR_CLASS = "turnout.Route"
+Expansion = Literal["status", "info"]
 
 _STATES = {
     Phase.STARTING: "UNASSIGNED",
@@ -40,12 +41,12 @@ _STATES = {
 
 
 @router.get("/connectors", summary="The names of routes, or with expand what there is to say of them")
-def connectors(parts: TheParts, _: Reads, expand: Annotated[list[str] | None, Query()] = None) -> Any:
+def connectors(parts: TheParts, _: Reads, expand: Annotated[list[Expansion], Query()] = []) -> Any:  # noqa: B006
     entries = parts.routes.entries()
     if not expand:
         return [entry.name for entry in entries]
     views = {"status": _status, "info": _info}
-    return {entry.name: {part: views[part](entry) for part in expand if part in views} for entry in entries}
+    return {entry.name: {part: views[part](entry) for part in expand} for entry in entries}
 
 
 @router.get("/connectors/{name}", summary="A route as a connector")
@@ -69,19 +70,37 @@ def tasks(name: str, parts: TheParts, _: Reads) -> list[dict[str, Any]]:
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
 
 
-@router.put("/connectors/{name}/pause", status_code=202, summary="Pause a route")
+@router.put(
+    "/connectors/{name}/pause",
+    status_code=202,
+    summary="Pause a route",
+    response_class=Response,
+    responses={409: {}},
+)
 def pause(name: str, parts: TheParts, principal: Writes) -> Response:
     parts.routes.pause(name, who=principal.name)
     return Response(status_code=202)
 
 
-@router.put("/connectors/{name}/resume", status_code=202, summary="Resume a route")
+@router.put(
+    "/connectors/{name}/resume",
+    status_code=202,
+    summary="Resume a route",
+    response_class=Response,
+    responses={409: {}},
+)
 def resume(name: str, parts: TheParts, _: Writes) -> Response:
     parts.routes.resume(name)
     return Response(status_code=202)
 
 
-@router.post("/connectors/{name}/restart", status_code=204, summary="Restart a route")
+@router.post(
+    "/connectors/{name}/restart",
+    status_code=204,
+    summary="Restart a route",
+    response_class=Response,
+    responses={202: {"description": "With includeTasks or onlyFailed"}, 409: {}},
+)
 def restart(
     name: str,
     parts: TheParts,

@@ -32,19 +32,35 @@ class ResetForm(Form):
     )
 
 
-@router.post("/pause", status_code=202, summary="Stop after the micro-batch that is under way, until it is resumed")
+class ConfirmForm(Form):
+    """Which version is confirmed, so that nobody confirms what he has not seen."""
+
+    digest: StrictStr = Field(description="of the file whose changes are confirmed, as the route's digest says it")
+
+
+@router.post(
+    "/pause",
+    status_code=202,
+    summary="Stop after the micro-batch that is under way, until it is resumed",
+    responses={409: {}},
+)
 def pause(name: str, parts: TheParts, principal: Writes) -> RouteModel:
     parts.routes.pause(name, who=principal.name)
     return route_model(parts.routes.entry(name), parts)
 
 
-@router.post("/resume", status_code=202, summary="Go on from the checkpoint")
+@router.post("/resume", status_code=202, summary="Go on from the checkpoint", responses={409: {}})
 def resume(name: str, parts: TheParts, _: Writes) -> RouteModel:
     parts.routes.resume(name)
     return route_model(parts.routes.entry(name), parts)
 
 
-@router.post("/restart", status_code=202, summary="Stop after the micro-batch that is under way, and start again")
+@router.post(
+    "/restart",
+    status_code=202,
+    summary="Stop after the micro-batch that is under way, and start again",
+    responses={409: {}},
+)
 def restart(name: str, parts: TheParts, _: Writes) -> RouteModel:
     parts.routes.restart(name)
     return route_model(parts.routes.entry(name), parts)
@@ -57,7 +73,22 @@ def offsets(name: str, parts: TheParts, _: Reads) -> OffsetsModel:
     return OffsetsModel(batch=done.batch, next=done.next, begins_at=reset.start if reset else None)
 
 
-@router.put("/offsets", summary="Go elsewhere, while the route is paused", responses={409: {}, 422: {}})
+@router.put(
+    "/offsets",
+    summary="Go elsewhere, while the route is paused",
+    responses={409: {}, 412: {}, 502: {}, 503: {}},
+)
 def reset_offsets(name: str, form: ResetForm, parts: TheParts, _: Writes) -> OffsetsModel:
     start = parts.routes.reset_offsets(name, form.to)
     return OffsetsModel(batch=None, next={}, begins_at=start)
+
+
+@router.post(
+    "/confirm",
+    status_code=202,
+    summary="Begin the new checkpoint that a changed file waits for; the old one is moved aside",
+    responses={409: {}, 412: {}},
+)
+def confirm(name: str, form: ConfirmForm, parts: TheParts, principal: Writes) -> RouteModel:
+    parts.routes.confirm(name, form.digest, who=principal.name)
+    return route_model(parts.routes.entry(name), parts)

@@ -19,6 +19,8 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
 
 _MOST = 10_000
+_ERRORS: dict[int | str, dict[str, Any]] = {409: {}, 502: {}, 503: {}}
+"""The route may set nothing aside, and its server or its stream may be away."""
 
 
 class LetterModel(BaseModel):
@@ -64,7 +66,7 @@ class RedriveForm(Form):
     delete: bool = Field(default=False, description="delete letters that are delivered")
 
 
-@router.get("", summary="Dead letters, the newest first")
+@router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
 def list_letters(
     name: str,
     parts: TheParts,
@@ -81,7 +83,7 @@ def list_letters(
     return LetterPage(items=[_model(one) for one in page[:limit]], cursor=cursor)
 
 
-@router.get("/groups", summary="Dead letters by stage and reason, those first that are most")
+@router.get("/groups", summary="Dead letters by stage and reason, those first that are most", responses=_ERRORS)
 def groups(name: str, parts: TheParts, _: Reads) -> list[GroupModel]:
     return [
         GroupModel(
@@ -91,12 +93,16 @@ def groups(name: str, parts: TheParts, _: Reads) -> list[GroupModel]:
     ]  # fmt: skip
 
 
-@router.get("/{sequence}", summary="One dead letter")
+@router.get("/{sequence:int}", summary="One dead letter", responses=_ERRORS)
 def read_letter(name: str, sequence: int, parts: TheParts, _: Reads) -> LetterModel:
     return _model(letter_at(route_of(parts.routes.entry(name)), sequence))
 
 
-@router.post("/redrive", summary="Put dead letters through the route as it is now, and deliver what passes")
+@router.post(
+    "/redrive",
+    summary="Put dead letters through the route as it is now, and deliver what passes",
+    responses=_ERRORS,
+)
 def redrive_letters(name: str, form: RedriveForm, parts: TheParts, _: Writes) -> dict[str, Any]:
     route = route_of(parts.routes.entry(name))
     letters = newest(route, stage=form.stage, reason=form.reason)[::-1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import Form, exactly_one
 from turnout.server.rest.parts import Reads, TheParts
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
@@ -18,6 +18,8 @@ router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
 class ExplainForm(Form):
     """The record: as it stands, or by its place."""
+
+    model_config = ConfigDict(json_schema_extra=exactly_one("record", "at"))
 
     record: dict[str, Any] | None = Field(
         default=None, description="topic, key, value, headers (name: text), timestamp, partition, offset"
@@ -46,7 +48,11 @@ class ExplanationModel(BaseModel):
     messages: list[dict[str, Any]] = Field(description="what would go out")
 
 
-@router.post("/explain", summary="What each stage does to one record, and who gets it; nothing is delivered")
+@router.post(
+    "/explain",
+    summary="What each stage does to one record, and who gets it; nothing is delivered",
+    responses={409: {}, 502: {}, 503: {}},
+)
 def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> ExplanationModel:
     route = route_of(parts.routes.entry(name))
     if form.record is not None:

@@ -22,6 +22,7 @@ __all__ = [
     "RoutePage",
     "RouteText",
     "changes_of",
+    "exactly_one",
     "mistakes_of",
     "route_model",
 ]
@@ -31,6 +32,17 @@ class Form(BaseModel):
     """The body of a request: unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def exactly_one(*names: str, types: str = "object string") -> dict[str, Any]:
+    """What JSON Schema says of a form in which one of these fields is given, and the others are absent or null."""
+    kinds = [*types.split()]
+
+    def given(name: str) -> dict[str, Any]:
+        others = {other: {"type": "null"} for other in names if other != name}
+        return {"required": [name], "properties": {name: {"type": kinds}, **others}}
+
+    return {"anyOf": [given(name) for name in names]}
 
 
 class MistakeModel(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from pydantic import BaseModel, Field
 
 from turnout.server.rest.parts import Reads, TheParts
 
@@ -13,18 +14,45 @@ __all__ = ["router"]
 router = APIRouter(tags=["health"])
 
 
-@router.get("/live", summary="Whether the process works; 503 asks to start it again", responses={503: {}})
+class LiveModel(BaseModel):
+    """Whether the process works."""
+
+    live: bool
+    reason: str | None = Field(description="why it does not")
+
+
+class ReadyModel(BaseModel):
+    """Whether everything that is needed is there."""
+
+    ready: bool
+    problems: dict[str, str] = Field(description="by what is not, why")
+
+
+@router.get(
+    "/live",
+    summary="Whether the process works; 503 asks to start it again",
+    responses={200: {"model": LiveModel}, 503: {"model": LiveModel, "description": "It does not"}},
+)
 def live(parts: TheParts) -> JSONResponse:
     reason = parts.health.live()
     return JSONResponse({"live": reason is None, "reason": reason}, 200 if reason is None else 503)
 
 
-@router.get("/ready", summary="Whether everything that is needed is there; 503 with what is not", responses={503: {}})
+@router.get(
+    "/ready",
+    summary="Whether everything that is needed is there; 503 with what is not",
+    responses={200: {"model": ReadyModel}, 503: {"model": ReadyModel, "description": "Something is away"}},
+)
 def ready(parts: TheParts) -> JSONResponse:
     readiness = parts.health.ready()
     return JSONResponse({"ready": readiness.ready, "problems": readiness.problems}, 200 if readiness.ready else 503)
 
 
-@router.get("/metrics", summary="Everything for Prometheus", response_class=Response)
+@router.get(
+    "/metrics",
+    summary="Everything for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 def metrics(parts: TheParts, _: Reads) -> Response:
     return Response(parts.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

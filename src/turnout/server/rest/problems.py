@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from turnout.errors import (
     ConditionError,
@@ -87,19 +88,34 @@ def _of_error(request: Request, failure: Exception) -> JSONResponse:
 
 def _of_http(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, HTTPException)
-    if _is_connects(request):
-        return _as_connect(failure.status_code, str(failure.detail))
-    answer = problem(failure.status_code, str(failure.detail))
+    answer = (_as_connect if _is_connects(request) else problem)(failure.status_code, str(failure.detail))
     answer.headers.update(failure.headers or {})
+    if failure.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        answer.headers["Allow"] = ", ".join(_methods_of(request))
     return answer
 
 
-def _of_validation(_: Request, failure: Exception) -> JSONResponse:
+def _methods_of(request: Request) -> list[str]:
+    """What may be asked of a path: the framework names those of the first of its routes alone."""
+    described = request.app.openapi()["paths"].get(request.url.path)
+    if described is not None:
+        return sorted(method.upper() for method in described)
+
+    def fits(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return [method for method in ("DELETE", "GET", "PATCH", "POST", "PUT") if fits(method)]
+
+
+def _of_validation(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, RequestValidationError)
     mistakes = [
         {"path": ".".join(map(str, error["loc"])), "problem": error["msg"], "line": None} for error in failure.errors()
     ]
     detail = "; ".join(f"{mistake['path']}: {mistake['problem']}" for mistake in mistakes)
+    if _is_connects(request):
+        return _as_connect(422, detail)
     return problem(422, detail, mistakes=mistakes)
 
 

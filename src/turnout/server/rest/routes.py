@@ -115,7 +115,11 @@ def _with_text(entry: Entry, parts: Parts, principal: Principal) -> RouteText:
     return RouteText(**fields, text=shown(entry.file.text), running_text=None if running is None else shown(running))
 
 
-@router.put("/{name}", summary="Write a route's file, and start what it says", responses={409: {}, 412: {}, 422: {}})
+@router.put(
+    "/{name}",
+    summary="Write a route's file, and start what it says",
+    responses={201: {"model": RouteText, "description": "The route is new"}, 409: {}, 412: {}},
+)
 def put_route(
     name: str,
     form: TextForm,
@@ -130,7 +134,12 @@ def put_route(
     return _with_text(parts.routes.entry(name), parts, principal)
 
 
-@router.delete("/{name}", status_code=204, summary="Remove a route's file, and stop it; its checkpoint stays")
+@router.delete(
+    "/{name}",
+    status_code=204,
+    summary="Remove a route's file, and stop it; its checkpoint stays",
+    responses={409: {}, 412: {}},
+)
 def delete_route(name: str, parts: TheParts, principal: Writes, if_match: IfMatch = None) -> None:
     parts.routes.delete(name, who=principal.name, digest=_digest(if_match))
 

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.errors import SubjectError
 from turnout.server.errors import ConflictError
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import Form, exactly_one
 from turnout.server.rest.parts import Parts, Reads, TheParts
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.explain import explain
@@ -22,6 +22,13 @@ router = APIRouter(prefix="/v1/subjects", tags=["subjects"])
 
 class MapForm(Form):
     """Subjects, and what maps them: a source and a destination, mappings as in a route's file, or a route's name."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            **exactly_one("source", "mappings", "route"),
+            "dependentRequired": {"source": ["destination"], "destination": ["source"]},
+        }
+    )
 
     subjects: list[str] = Field(min_length=1, max_length=1000)
     source: str | None = Field(default=None, examples=["orders.*"])
@@ -49,7 +56,7 @@ class MappedModel(BaseModel):
     problem: str | None = None
 
 
-@router.post("/map", summary="What becomes of subjects, and why")
+@router.post("/map", summary="What becomes of subjects, and why", responses={404: {}, 409: {}})
 def map_subjects(form: MapForm, parts: TheParts, _: Reads) -> list[MappedModel]:
     if form.source is not None and form.destination is not None:
         transform = SubjectTransform.parse(form.source, form.destination)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import Form, exactly_one
 from turnout.server.rest.parts import Matches, Reads, TheSubscriptions, Writes
 from turnout.subscriptions import Subscription
 
@@ -18,6 +18,8 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
 _MOST_PAIRS = 1000
+_STORED: dict[int | str, dict[str, Any]] = {404: {}, 503: {}}
+"""There may be no store, and it may be away."""
 
 
 class SubscriptionModel(BaseModel):
@@ -40,6 +42,8 @@ class SubscriptionPage(BaseModel):
 
 class SubscriptionForm(Form):
     """A new subscription; the condition once, as JSON or as text."""
+
+    model_config = ConfigDict(json_schema_extra=exactly_one("condition", "condition_text"))
 
     id: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
@@ -103,7 +107,7 @@ class ConditionModel(BaseModel):
     position: int | None = Field(default=None, description="where in the text, in characters from 0")
 
 
-@router.get("", summary="Subscriptions, all or those that a search finds")
+@router.get("", summary="Subscriptions, all or those that a search finds", responses=_STORED)
 def search(
     subscriptions: TheSubscriptions,
     _: Reads,
@@ -116,7 +120,7 @@ def search(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
 ) -> SubscriptionPage:
-    service, total = subscriptions.service, len(subscriptions.live.matcher)
+    service, total = subscriptions.service, len(subscriptions.live)
     if (key is None) != (pattern is None) or (key is not None and metadata):
         raise ConfigError([Mistake("key", "search by key and pattern, or by metadata")], what="bad search")
     if key is not None and pattern is not None:
@@ -144,14 +148,14 @@ def _model(subscription: Subscription) -> SubscriptionModel:
     )
 
 
-@router.post("", status_code=201, summary="Store a subscription", responses={409: {}, 422: {}})
+@router.post("", status_code=201, summary="Store a subscription", responses={409: {}, **_STORED})
 def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, response: Response) -> SubscriptionModel:
     id_ = subscriptions.create(form.subscription())
     response.headers["Location"] = f"/v1/subscriptions/{id_}"
     return _model(subscriptions.service.read(id_))
 
 
-@router.post("/match", summary="Every subscription that wants a message")
+@router.post("/match", summary="Every subscription that wants a message", responses=_STORED)
 def match(form: MatchForm, subscriptions: TheSubscriptions, _: Matches) -> MatchesModel:
     matches = sorted(subscriptions.live.match(form.message), key=lambda one: one.subscription_id)
     models = [
@@ -172,11 +176,11 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
-@router.get("/{id}", summary="One subscription")
+@router.get("/{id}", summary="One subscription", responses=_STORED)
 def read(id: str, subscriptions: TheSubscriptions, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _model(subscriptions.service.read(id))
 
 
-@router.delete("/{id}", status_code=204, summary="Forget a subscription")
+@router.delete("/{id}", status_code=204, summary="Forget a subscription", responses=_STORED)
 def delete(id: str, subscriptions: TheSubscriptions, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)

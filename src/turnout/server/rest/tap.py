@@ -32,7 +32,7 @@ _BEHIND = 100
     "/{name}",
     summary="Records at one place of a route as they come; what the route masks stays hidden",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}}},
+    responses={200: {"content": {"text/event-stream": {}}}, 409: {}, 429: {}},
 )
 async def tap(
     name: str,

@@ -32,6 +32,8 @@ from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.garbage import without_collections
 from turnout.spark.workers.through import through
+from turnout.subscriptions.as_of import snapshot_of
+from turnout.subscriptions.past import Moment
 
 if TYPE_CHECKING:
     from turnout.history.diff import Diff
@@ -90,11 +92,12 @@ def diff(
     end: object | None = None,
     examples: int = 5,
     names: tuple[str, str] = ("old", "new"),
+    subscriptions_as_of: Moment | tuple[Moment | None, Moment | None] | None = None,
 ) -> DiffResult:
     """Compare what two versions of a route do with the records that their source holds.
 
-    Nothing is published and no progress is kept. Subscriptions are those that the stores hold now; versions of one
-    store are matched with the same revision of it.
+    Nothing is published and no progress is kept. Subscriptions are those that the stores hold now, unless another
+    moment is named; versions of one store are matched with the same revision of it.
 
     Args:
         old: the old version.
@@ -104,9 +107,12 @@ def diff(
         end: likewise, ``latest`` if not given; the record at it is not read.
         examples: how many are kept of each kind.
         names: what the versions are called in the report.
+        subscriptions_as_of: match with what the stores held at this revision or time; two for the old version and the
+            new one, None for the present.
 
     Raises:
         ConfigError: the sources are not the same, or do not know such places.
+        HistoryForgottenError: a store does not remember so far back.
         ConnectionLostError: the source's server cannot be reached.
         StreamError: its stream does not exist.
         RunError: the job failed.
@@ -117,7 +123,9 @@ def diff(
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)
     with ExitStack() as resources:
-        stage = _Stage.of(old, new, _indexes(old, new, spark, resources), examples)
+        moments = subscriptions_as_of if isinstance(subscriptions_as_of, tuple) else (subscriptions_as_of,) * 2
+        indexes = _indexes((old, new), moments, spark, resources)
+        stage = _Stage.of(old, new, indexes, examples)
         parts = through(recorded(spark, new.source, span), stage, "differences binary")
         try:
             rows = parts.collect()
@@ -150,24 +158,29 @@ class _Subscriptions:
 
 
 def _indexes(
-    old: Route, new: Route, spark: SparkSession, resources: ExitStack
+    versions: tuple[Route, Route],
+    moments: tuple[Moment | None, Moment | None],
+    spark: SparkSession,
+    resources: ExitStack,
 ) -> tuple[_Subscriptions | None, _Subscriptions | None]:
-    """Each version's index, built once; versions of one store share it."""
+    """Each version's index, built once; versions of one store share it, unless they mean different moments."""
     scratch = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-diff-")))
-    by_store: dict[str, _Subscriptions] = {}
+    built: dict[tuple[str, Moment | None], _Subscriptions] = {}
 
-    def opened(route: Route) -> _Subscriptions | None:
+    def opened(route: Route, moment: Moment | None) -> _Subscriptions | None:
         if route.subscriptions is None:
             return None
         store = route.subscriptions.store
-        if store not in by_store:
-            matching = RunMatching(route, spark, scratch / str(len(by_store)))
+        if (store, moment) not in built:
+            pinned = None if moment is None else snapshot_of(store, moment)
+            matching = RunMatching(route, spark, scratch / str(len(built)), pinned=pinned)
             resources.callback(matching.close)
             matching.learn()
-            by_store[store] = _Subscriptions(matching.place, matching.revisions.newest())
-        return by_store[store]
+            built[store, moment] = _Subscriptions(matching.place, matching.revisions.newest())
+        return built[store, moment]
 
-    return opened(old), opened(new)
+    old, new = map(opened, versions, moments)
+    return old, new
 
 
 _KEPT: Final = 2

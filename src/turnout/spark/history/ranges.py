@@ -12,7 +12,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.wire import Connection, ConnectionOptions
 from turnout.wire.places import Place, count_between, parse_place, resolve, state_of
 
-__all__ = ["StreamRange", "filters_of", "nats_source", "place_of", "ranges_of", "streams_of"]
+__all__ = ["StreamRange", "nats_source", "place_of", "ranges_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,6 @@ def nats_source(route: Route) -> NatsSource:
     if isinstance(route.source, NatsSource):
         return route.source
     raise ConfigError([Mistake("source", f"expected format nats, whose history is kept, found {route.source.format}")])
-
-
-def streams_of(source: NatsSource) -> tuple[str, ...]:
-    """The names of the streams of a source."""
-    given = source.stream.split(",") if isinstance(source.stream, str) else source.stream
-    return tuple(name.strip() for name in given)
-
-
-def filters_of(source: NatsSource) -> tuple[str, ...]:
-    """The subjects that a source reads; none for all."""
-    given = source.filter_subject or []
-    return tuple(one.strip() for one in (given.split(",") if isinstance(given, str) else given))
 
 
 def place_of(option: str, given: Place) -> Place:
@@ -83,7 +71,7 @@ def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = (
     source = nats_source(route)
     places = place_of("start", start), place_of("end", end)
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        return tuple(_ranges(connection, streams_of(source), *places, filters))
+        return tuple(_ranges(connection, source.streams, *places, filters))
 
 
 def _ranges(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.settings import ConnectionSettings
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
+from turnout.routes.values import listed
 from turnout.secrets import masked_url
 from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
 from turnout.spark.formats.nats.source import register
@@ -21,15 +23,14 @@ from turnout.wire.places import Place, parse_place
 
 __all__ = ["Span", "ask", "recorded", "same_source"]
 
-_HOW: Final = frozenset(
-    {
-        "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
-        "fail_on_data_loss", "poll_wait", "ack_consumer", "user", "password", "token", "nkey_seed", "nkey_seed_file",
-        "credentials", "tls", "tls_first", "tls_ca", "tls_cert", "tls_key", "tls_hostname", "tls_insecure",
-        "inbox_prefix", "timeout", "connect_timeout", "reconnect_timeout", "client_name",
-    }
-)  # fmt: skip
+_WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
+_HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
+    "start", "end", "max_records_per_trigger", "max_bytes_per_trigger", "max_files_per_trigger", "partitions",
+    "fail_on_data_loss", "poll_wait", "ack_consumer", "push_down",
+}  # fmt: skip
 """Fields of a source that say how it is read, and not what it holds."""
+
+_NAMES: Final = frozenset({"servers", "stream", "filter_subject", "topics"})
 
 _STREAMING_ONLY: Final = frozenset(
     {"maxRecordsPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger", "pollWait", "ackConsumer"}
@@ -104,12 +105,19 @@ def _what(source: Endpoint) -> dict[str, Any]:
     given = source.model_dump(by_alias=False)
     if isinstance(source, FileSource):
         given.pop("stream")
-    return {name: value for name, value in given.items() if name not in _HOW}
+    # Names may stand in a list or in one text.
+    return {
+        name: listed(value) if name in _NAMES and value is not None else value
+        for name, value in given.items()
+        if name not in _HOW
+    }
 
 
 def _shown(value: Any) -> str:
     # Options of a client are not ours to know: some are passwords.
-    return "a block of its own" if isinstance(value, Mapping) and value else masked_url(repr(value))
+    if isinstance(value, Mapping) and value:
+        return "a block of its own"
+    return masked_url(repr(", ".join(value) if isinstance(value, tuple) else value))
 
 
 def ask(route: Route) -> None:

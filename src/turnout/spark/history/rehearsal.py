@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from turnout.engine.counts import Counts
+from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.deliveries import NOBODY
 from turnout.engine.result import Result, Sent
 from turnout.records.headers import ARROW
@@ -100,7 +100,7 @@ def deliveries_of(rows: DataFrame) -> DataFrame:
 
 def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
     """What a rehearsal counted, and how many messages there would be for each subscription."""
-    (total,) = rows.agg(*(F.sum(name).alias(name) for name in Counts.__dataclass_fields__)).collect()
+    (total,) = rows.agg(*(F.sum(name).alias(name) for name in NUMBERS)).collect()
     groups = deliveries_of(rows).groupBy("subscription").count().collect()
     by_subscription = {row["subscription"]: int(row["count"]) for row in groups}
     ordered = sorted(by_subscription.items(), key=lambda one: (-one[1], one[0] or ""))

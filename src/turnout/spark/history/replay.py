@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -20,14 +20,15 @@ from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.source import register
-from turnout.spark.history.chosen import REVISION, index_of
 from turnout.spark.history.ranges import nats_source
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
 from turnout.spark.history.replay_plan import ReplayPlan, plan_replay
 from turnout.spark.history.replay_state import ReplayState, claimed
 from turnout.spark.running.failure_log import log_failures
+from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
 from turnout.spark.running.progress import Progress
+from turnout.spark.running.reports import counts_of
 from turnout.spark.stage import Stage
 from turnout.spark.workers.through import through
 
@@ -49,6 +50,7 @@ class ReplayResult:
         counts: what became of the records; of those that are done, where it was stopped.
         seconds: that this part of it took.
         resumed: it went on where one was interrupted, whose counts are in these.
+        skipped: the records that were done before, and are not read again.
         stopped: somebody asked it to stop; the same again goes on.
         deliveries: of a dry run, the messages that would have been sent, a row each.
         by_subscription: of a dry run, how many they are for each subscription; under None those that are for none.
@@ -58,6 +60,7 @@ class ReplayResult:
     counts: Counts
     seconds: float
     resumed: bool = False
+    skipped: int = 0
     stopped: bool = False
     deliveries: DataFrame | None = field(default=None, repr=False)
     by_subscription: Mapping[str | None, int] | None = None
@@ -75,7 +78,7 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **asked:
         spark: where.
         dry_run: deliver nothing, and say what would be delivered.
         asked: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
-            ``where``, ``sink``, ``id``, ``folder``.
+            ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
     Raises:
         TurnoutError: as `plan_replay` and `carry_out`.
@@ -113,7 +116,7 @@ def carry_out(
     begun, last, parts = time.monotonic(), time.monotonic(), 0
     with claimed(plan.folder), _stage_of(plan, spark, plan.folder / "subscriptions") as stage:
         state = ReplayState.of(plan)
-        resumed = state.begun
+        resumed, skipped = state.begun, state.counts.read
         state.write(plan.folder)
         while (part := state.left(at_once)) is not None and not stop.is_set():
             stream, _, end = part
@@ -123,7 +126,7 @@ def carry_out(
             if on_progress is not None:
                 on_progress(Progress(parts - 1, state.counts, last - begun, last - before, None))
     plan = replace(plan, ranges=state.ranges)
-    return ReplayResult(plan, state.counts, time.monotonic() - begun, resumed, stopped=not state.done)
+    return ReplayResult(plan, state.counts, time.monotonic() - begun, resumed, skipped, stopped=not state.done)
 
 
 def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
@@ -151,9 +154,9 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
     if plan.subscriptions is None:
         yield stage
         return
-    host = str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")
-    with index_of(plan.subscriptions, folder, host) as place:
-        yield stage.with_index(place).at(REVISION)
+    with closing(RunMatching(plan.route, spark, folder, pinned=plan.subscriptions)) as matching:
+        matching.learn()
+        yield stage.with_index(matching.place).at(plan.subscriptions.revision)
 
 
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
@@ -172,4 +175,4 @@ def _deliver(plan: ReplayPlan, rows: DataFrame, stage: Stage) -> Counts:
     except PySparkException as failure:
         raise run_error(f"the replay {plan.replay.id} of {plan.route.name} failed", failure) from failure
     log_failures(metrics, route=plan.route.name)
-    return Counts.of(metrics)
+    return counts_of(metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.other_sinks import with_sink
-from turnout.spark.history.ranges import StreamRange, filters_of, nats_source, ranges_of
+from turnout.spark.history.ranges import StreamRange, nats_source, ranges_of
+from turnout.spark.history.replay_state import ReplayState
 from turnout.spark.reads import look_ahead
 from turnout.spark.running.checkpoint import checkpoint_of, local_folder
-from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.address import existing
+from turnout.subscriptions import Snapshot
+from turnout.subscriptions.as_of import snapshot_of
+from turnout.subscriptions.past import Moment
 from turnout.wire.places import Place
 
 __all__ = ["ReplayPlan", "plan_replay"]
@@ -39,7 +41,8 @@ class ReplayPlan:
         replay: its id, and the condition that its records meet.
         ranges: what is read, stream by stream.
         filters: the subjects that are read; all where there are none.
-        subscriptions: those that are delivered to; None for a route without.
+        subscriptions: those that are delivered to, and the revision of the store that they are of; None for a route
+            without.
         asked: what was asked for, by which a replay that was interrupted is known again.
         folder: where its progress is kept.
     """
@@ -48,7 +51,7 @@ class ReplayPlan:
     replay: Replay
     ranges: tuple[StreamRange, ...]
     filters: tuple[str, ...]
-    subscriptions: tuple[Subscription, ...] | None = field(repr=False)
+    subscriptions: Snapshot | None = field(repr=False)
     asked: dict[str, Any]
     folder: Path
 
@@ -68,6 +71,7 @@ class ReplayPlan:
             "records": self.records,
             "subjects": list(self.filters),
             "subscriptions": None if self.subscriptions is None else len(self.subscriptions),
+            "revision": None if self.subscriptions is None else self.subscriptions.revision,
             "where": self.asked["where"],
         }
 
@@ -79,9 +83,10 @@ class ReplayPlan:
         if self.filters:
             yield f"reads only {', '.join(self.filters)}"
         if self.subscriptions is not None:
-            shown = ", ".join(one.id for one in self.subscriptions[:5])
+            shown = ", ".join(one.id for one in self.subscriptions.subscriptions[:5])
             more = ", …" if len(self.subscriptions) > 5 else ""
             yield f"delivers to {len(self.subscriptions):,} subscriptions: {shown}{more}"
+            yield f"as they were at revision {self.subscriptions.revision} of their store"
         if self.asked["where"] is not None:
             yield f"delivers only {self.asked['where']}"
 
@@ -92,6 +97,7 @@ def plan_replay(
     start: Place = "earliest",
     end: Place = "latest",
     subscriptions: Sequence[str] | None = None,
+    subscriptions_as_of: Moment | None = None,
     where: str | Condition | None = None,
     sink: str | Endpoint | None = None,
     id: str | None = None,  # noqa: A002 - what it is called everywhere
@@ -104,6 +110,8 @@ def plan_replay(
         start: the first place: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
         end: the place behind the last one.
         subscriptions: the ids of those to deliver to; all if not given.
+        subscriptions_as_of: deliver to those that there were at this revision or time of their store; as they are now
+            if not given. A replay that was interrupted goes on with those that it was begun with.
         where: a condition that records have to meet as well, over the metadata that subscriptions see.
         sink: where to deliver instead of the route's sinks, see `turnout.routes.other_sinks.with_sink`.
         id: the replay's name; made from what is asked for if not given, so that the same again has the same one.
@@ -113,6 +121,7 @@ def plan_replay(
         ConfigError: what is asked for cannot be.
         ConditionError: *where* cannot be read.
         SubscriptionNotFoundError: there is none of an id.
+        HistoryForgottenError: the store does not remember so far back.
         StreamError: a stream does not exist.
         ConnectionLostError: a server cannot be reached.
     """
@@ -126,12 +135,16 @@ def plan_replay(
         "where": None if condition is None else format_condition(condition),
         "sink": None if sink is None else _unread(str(sink)),
     }
+    if subscriptions_as_of is not None:
+        asked["subscriptionsAsOf"] = str(subscriptions_as_of)
     name = _name(asked, id)
-    chosen = _chosen(route, subscriptions)
-    conditions = [one.condition for one in chosen or ()]
+    place = (Path(folder) if folder is not None else _beside(route)) / name
+    begun = ReplayState.unfinished(place, asked)
+    chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
+    conditions = [] if chosen is None else [one.condition for one in chosen]
     if condition is not None:
         conditions = [condition] if chosen is None else [all_of(condition, one) for one in conditions]
-    own = filters_of(source)
+    own = source.filters
     filters = subject_filters(route, conditions, own) if conditions else own
     quiet = replace(route, dead_letter=None, unmatched="drop")
     return ReplayPlan(
@@ -141,7 +154,7 @@ def plan_replay(
         filters,
         chosen,
         asked,
-        (Path(folder) if folder is not None else _beside(route)) / name,
+        place,
     )
 
 
@@ -158,18 +171,12 @@ def _name(asked: dict[str, Any], given: str | None) -> str:
     return given
 
 
-def _chosen(route: Route, ids: Iterable[str] | None) -> tuple[Subscription, ...] | None:
+def _chosen(route: Route, ids: Sequence[str] | None, moment: Moment | None) -> Snapshot | None:
     if route.subscriptions is None:
         if ids is not None:
             raise ConfigError([Mistake("subscriptions", f"the route {route.name} has none to choose from")])
         return None
-    store = open_store(existing(route.subscriptions.store))
-    try:
-        if ids is None:
-            return store.snapshot().subscriptions
-        return tuple(store.read(one) for one in dict.fromkeys(ids))
-    finally:
-        store.close()
+    return snapshot_of(route.subscriptions.store, moment, ids)
 
 
 def _beside(route: Route) -> Path:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from turnout.engine.counts import Counts
 from turnout.errors import ConfigError, Mistake
 from turnout.scratch import private_file, private_folder
 from turnout.spark.history.ranges import StreamRange
-from turnout.spark.history.replay_plan import ReplayPlan
+
+if TYPE_CHECKING:
+    from turnout.spark.history.replay_plan import ReplayPlan
 
 __all__ = ["ReplayState", "claimed"]
 
@@ -30,12 +32,14 @@ class ReplayState:
         asked: what the replay was asked for.
         ranges: what is to be read, as it was planned in the beginning.
         next: stream → the sequence that comes next.
+        revision: of the subscriptions that it delivers to; None for a route without.
         counts: of what is done: of every record below *next*, and of no other.
     """
 
     asked: dict[str, Any]
     ranges: tuple[StreamRange, ...]
     next: dict[str, int]
+    revision: int | None = None
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -67,18 +71,35 @@ class ReplayState:
         Raises:
             ConfigError: one of this id was interrupted that was asked for something else.
         """
-        fresh = cls(plan.asked, plan.ranges, {one.stream: one.start for one in plan.ranges})
+        state = cls.unfinished(plan.folder, plan.asked)
+        if state is not None:
+            return state
+        revision = None if plan.subscriptions is None else plan.subscriptions.revision
+        return cls(plan.asked, plan.ranges, {one.stream: one.start for one in plan.ranges}, revision)
+
+    @classmethod
+    def unfinished(cls, folder: Path, asked: Mapping[str, Any]) -> Self | None:
+        """The state of a replay that was interrupted; None if the folder has none, or one that is done.
+
+        Args:
+            folder: of the replay.
+            asked: what is asked for now.
+
+        Raises:
+            ConfigError: it was begun with something else asked for.
+        """
         try:
-            written = json.loads((plan.folder / _FILE).read_text(encoding="utf-8"))
+            written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return fresh
+            return None
         ranges = tuple(StreamRange(**one) for one in written["ranges"])
-        state = cls(written["asked"], ranges, written["next"], Counts.of(written["counts"]))
+        # A replay that an older turnout began has no revision in its state.
+        state = cls(written["asked"], ranges, written["next"], written.get("revision"), Counts.of(written["counts"]))
         if state.done:
-            return fresh
-        if state.asked != plan.asked:
-            differing = ", ".join(name for name, value in state.asked.items() if value != plan.asked.get(name))
-            problem = f"the replay {plan.replay.id} is not finished and was asked for another {differing}"
+            return None
+        if state.asked != asked:
+            names = sorted(name for name in {*state.asked, *asked} if state.asked.get(name) != asked.get(name))
+            problem = f"the replay {folder.name} is not finished and was asked for another {', '.join(names)}"
             raise ConfigError([Mistake("id", f"{problem}: finish it as it was begun, or give this one another id")])
         return state
 
@@ -92,6 +113,7 @@ class ReplayState:
                     for one in self.ranges
                 ],
                 "next": self.next,
+                "revision": self.revision,
                 "counts": self.counts.as_dict(),
             }
         )

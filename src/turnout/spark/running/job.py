@@ -31,7 +31,7 @@ from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.mending import mend
 from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
 from turnout.spark.running.progress import Progress, RunResult
-from turnout.spark.running.reports import Reports, ended_at, metrics_of, revision_of, within
+from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, revision_of, within
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.jvm import how_jvm_ended
 from turnout.spark.stage import Stage
@@ -41,6 +41,11 @@ __all__ = ["Progress", "RunResult", "checkpoint_of", "run"]
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
+_IDLE_SECONDS = 1.0
+"""The longest pause between two looks at a query that has had nothing to do for a while: a look costs half a
+millisecond, of each route of a server."""
+_LONGER = 1.1
+"""What an idle query's pause grows by: it is the longest after ten seconds."""
 _COMMIT_SECONDS = 15.0
 """How long the commit of a finished micro-batch may take before a stop goes on without it; it is then done again."""
 
@@ -152,6 +157,7 @@ class _Run:
         self.began: float | None = None
         self.last = time.monotonic()
         self.failure: BaseException | None = None
+        self.pause_between = _POLL_SECONDS
 
     # One micro-batch
 
@@ -166,7 +172,7 @@ class _Run:
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
             self.last = time.monotonic()
-            self.written[batch] = _Written(Counts.of(metrics), self.last, self.last - begun, revision)
+            self.written[batch] = _Written(counts_of(metrics), self.last, self.last - begun, revision)
 
     def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
         """The stage for a micro-batch, and its revision where the source does not say it."""
@@ -208,7 +214,7 @@ class _Run:
         try:
             query = self._start(once=once)
             try:
-                self._follow(query)
+                self._follow(query, lasting=not (once or self.route.trigger.available_now))
             finally:
                 self._end(query)
         except PySparkException as failure:
@@ -237,11 +243,13 @@ class _Run:
         return writer.start()
 
     def _read(self) -> DataFrame:
-        more = {"revisionsUrl": self.matching.url} if self.matching is not None else {}
+        more = {} if self.matching is None else self.matching.options
         return read(
             self.spark,
             self.route.source,
             latency=self.route.trigger.latency,
+            # A route that is asked every so often has its own pause.
+            wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole else None,
             packed=self.stage.packed,
             more=more,
@@ -263,10 +271,13 @@ class _Run:
             self.failure = self.failure or failure
             raise
 
-    def _follow(self, query: StreamingQuery) -> None:
+    def _follow(self, query: StreamingQuery, *, lasting: bool) -> None:
         while query.isActive:
+            before = self.batches
             self._take_reports(query)
-            if self.stop.wait(_POLL_SECONDS):
+            idle = lasting and self.batches == before
+            self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
+            if self.stop.wait(self.pause_between):
                 if self.whole:
                     self._pause(query)
                 else:
@@ -311,11 +322,11 @@ class _Run:
         metrics = metrics_of(report, OBSERVED)
         log_failures(metrics, route=self.route.name)
         # Spark dates and measures with a clock that may be set meanwhile; ours bounds both.
-        ended = time.monotonic() - within(0.0, time.time() - ended_at(report), _POLL_SECONDS)
+        ended = time.monotonic() - within(0.0, time.time() - ended_at(report), self.pause_between)
         seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
         self.last = ended
         self.began = ended - seconds if self.began is None else self.began
-        return _Written(Counts.of(metrics), self.last, seconds, revision_of(report))
+        return _Written(counts_of(metrics), self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):

@@ -12,12 +12,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from turnout.engine import Program
+from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
+from turnout.subscriptions import Snapshot
 from turnout.wire import Connection, ConnectionOptions, sample
 
 __all__ = ["RunMatching"]
@@ -39,20 +41,37 @@ class RunMatching:
         spark: decides whether tasks run on other hosts.
         folder: for the index of this run.
         lasting: whether its latest revisions stay for the next run.
+        pinned: what to match with in place of what the store holds.
 
     Raises:
         TurnoutError: the store cannot be read, or another run has the folder.
     """
 
-    def __init__(self, route: Route, spark: SparkSession, folder: Path, *, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        route: Route,
+        spark: SparkSession,
+        folder: Path,
+        *,
+        lasting: bool = False,
+        pinned: Snapshot | None = None,
+    ) -> None:
         assert route.subscriptions is not None
         self._route = route
         self._resources = ExitStack()
-        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting)
+        source = route.source
+        self.pushes_down = isinstance(source, NatsSource) and bool(source.push_down) and route.unmatched == "drop"
+        filters = SubjectFilters(route, source.filters) if self.pushes_down and isinstance(source, NatsSource) else None
+        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters)
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
         self.url = server.url
         self.place = IndexPlace.at(self.revisions.folder, server.url)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the source is to be told."""
+        return {"revisionsUrl": self.url, **({"pushDown": "true"} if self.pushes_down else {})}
 
     def close(self) -> None:
         """Let go of the store and the index."""
@@ -91,11 +110,10 @@ def _address(spark: SparkSession) -> str:
 
 def _messages(source: NatsSource) -> Iterator[Any]:
     """A record batch from each stream."""
-    streams = [source.stream] if isinstance(source.stream, str) else source.stream
     # Of several subjects any may be typical, and one question to the server names one.
-    subject = source.filter_subject if isinstance(source.filter_subject, str) else ">"
+    subject = source.filters[0] if len(source.filters) == 1 else ">"
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
-        for stream in streams:
-            batch = sample(connection, stream, _ENOUGH // len(streams), subject)
+        for stream in source.streams:
+            batch = sample(connection, stream, _ENOUGH // len(source.streams), subject)
             if batch.num_rows:
                 yield batch

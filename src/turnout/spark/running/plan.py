@@ -7,13 +7,13 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from turnout.engine.counts import Counts
+from turnout.engine.counts import NUMBERS
 from turnout.engine.failures import IN_FULL
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.spark.ends import write
 from turnout.spark.running.failure_log import FAILURES, FAILURES_COUNT
-from turnout.spark.stage import COUNTS, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
 from turnout.spark.workers.through import through
 
 __all__ = ["OBSERVED", "published", "publishes", "write_all"]
@@ -60,7 +60,8 @@ def _into_nothing(rows: DataFrame) -> None:
 
 def _observed(route: Route) -> list[Column]:
     """The sums of what tasks have counted, and the first failures where the route logs them."""
-    sums = [F.sum(name).alias(name) for name in Counts.__dataclass_fields__]
+    # Of flows there is one for each task: adding them up is left to `counts_of`, as Spark does not know their stages.
+    sums = [*(F.sum(name).alias(name) for name in NUMBERS), F.collect_list(FLOW).alias(FLOW)]
     if not route.errors.log:
         return sums
     order = F.when(F.col("failure").isNotNull(), F.coalesce(F.col("failure.offset").cast("bigint"), F.lit(0)))

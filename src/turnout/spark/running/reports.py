@@ -10,9 +10,12 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from turnout.engine.counts import Counts
+from turnout.engine.flow import Flow
 from turnout.spark.formats.nats.stream import REVISION
+from turnout.spark.stage import FLOW
 
-__all__ = ["Reports", "ended_at", "metrics_of", "revision_of", "within"]
+__all__ = ["Reports", "counts_of", "ended_at", "metrics_of", "revision_of", "within"]
 
 _RAN = "addBatch"
 """What Spark tells the duration of where a micro-batch was run, and not of an idle trigger."""
@@ -56,6 +59,12 @@ def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
     """What was observed under a name; nothing where no row came by."""
     observed = report.observedMetrics.get(name)
     return {} if observed is None else observed.asDict()
+
+
+def counts_of(metrics: Mapping[str, Any]) -> Counts:
+    """The counts of a micro-batch, of what was observed of it."""
+    flows = [Flow.from_dict(json.loads(text)) for text in metrics.get(FLOW) or ()]
+    return Counts.of(metrics, sum(flows, Flow()))
 
 
 def revision_of(report: StreamingQueryProgress) -> int | None:

@@ -21,6 +21,7 @@ from turnout.spark.session.cds import archive_options
 from turnout.spark.session.java import Java, use_java
 from turnout.spark.session.jvm import forget_jvm, how_jvm_ended, leave_last_words_unsaid, out_of_reach_of_sigterm
 from turnout.spark.session.latency import low_latency_session
+from turnout.spark.session.launch import launch_jvm
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
 
@@ -93,6 +94,7 @@ def build_session(
     settings.setdefault(
         "spark.driver.extraJavaOptions", " ".join([*_java_options(java), *(_CARRIER if carrier else ())])
     )
+    launch_jvm({"spark.app.name": name, "spark.master": master, **settings})
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["low_latency_session", "low_latency_source"]
+from typing import Final
+
+__all__ = ["low_latency_session", "low_latency_source", "waiting_source"]
+
+_WAIT: Final = {"pollWait": "1"}
 
 
 def low_latency_session() -> dict[str, str]:
@@ -30,4 +34,12 @@ def low_latency_source() -> dict[str, str]:
 
     A route with ``trigger: {latency: low}`` has them by itself; what its source names goes before.
     """
-    return {"pollWait": "1", "partitions": "1"}
+    return {**_WAIT, "partitions": "1"}
+
+
+def waiting_source() -> dict[str, str]:
+    """Options of the NATS source: wait for the next message at the server.
+
+    A route whose micro-batches start as soon as there are records has them by itself.
+    """
+    return dict(_WAIT)

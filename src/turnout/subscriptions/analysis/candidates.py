@@ -8,7 +8,8 @@ by what A's leaves imply, as it is looked up by what a message has.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from turnout.conditions import Condition, Kiwi, Leaf
 from turnout.conditions.anchor import ALWAYS, Anchor, Kind, anchors_of, prober, weight
@@ -20,10 +21,17 @@ from turnout.subscriptions.analysis.canonical import Form, keys_of
 __all__ = ["MOST_UNDER_ANCHOR", "Candidates", "anchor_costs"]
 
 MOST_UNDER_ANCHOR = 2_000
-"""Conditions under one anchor that others are compared with at most; beyond that the anchor is left out, and named."""
+"""Conditions under one anchor, or two, that others are compared with at most; beyond that these are left out, and
+named."""
 
 _MOST_OF_ONE = 2_000
 """Conditions that one is looked at beside; after so many no further anchors are looked at."""
+
+_FEW = 32
+"""So many conditions under one anchor need no second one."""
+
+_CERTAIN = "=^"
+"""Kinds of anchors that what is narrower implies for certain, so that a second one can be insisted on."""
 
 
 def anchor_costs(conditions: Sequence[Condition]) -> Callable[[Anchor], float]:
@@ -46,7 +54,7 @@ class Candidates:
 
     Attributes:
         terms: the disjoint terms of each condition.
-        crowded: anchors that were left out, and how many conditions are under each.
+        crowded: anchors, as text, that were left out, and how many conditions are under each.
         cut: how many conditions had more candidates than they were compared with.
     """
 
@@ -54,14 +62,16 @@ class Candidates:
         self._conditions = conditions
         cost = anchor_costs(conditions)
         self.terms = [terms_of(condition, cost) for condition in conditions]
-        self._needed = [_needed_keys(form) for form in forms]
-        self._under: defaultdict[Anchor, list[int]] = defaultdict(list)
+        self._cost = cost
+        self._needed = _needed_of(forms)
+        under: defaultdict[Anchor, list[int]] = defaultdict(list)
         for number, terms in enumerate(self.terms):
             for anchor in {term.access for term in terms}:
-                self._under[_place(anchor, self._needed[number])].append(number)
-        self.crowded = {anchor: len(them) for anchor, them in self._under.items() if len(them) > MOST_UNDER_ANCHOR}
+                under[_place(anchor, self._needed[number])].append(number)
+        self.crowded: dict[str, int] = {}
         self.cut = 0
         self._slots: defaultdict[str, set[Kind]] = defaultdict(set)
+        self._under = {anchor: self._parted(anchor, numbers) for anchor, numbers in under.items()}
         for anchor in self._under:
             self._slots[anchor.key].add(anchor.kind)
 
@@ -69,17 +79,58 @@ class Candidates:
         """The conditions that may be true of all messages of this one."""
         terms = self.terms[number]
         keys = keys_of(self._conditions[number])
+        implied = dict.fromkeys(self._implied(terms[0], keys)) if terms else {}
+        # A condition that holds more than its terms' leaves say implies anchors that are not known here.
+        known = implied if terms and terms[0].rest is None else None
         chosen: dict[int, None] = {}
-        seen = 0
-        for access in self._implied(terms[0], keys) if terms else ():
-            under = () if access in self.crowded else self._under.get(access, ())
-            seen += len(under)
-            chosen.update((other, None) for other in under if self._needed[other] <= keys)
-            if seen > _MOST_OF_ONE:
+        for access in implied:
+            under = self._under.get(access)
+            if under is None:
+                continue
+            chosen.update((other, None) for other in under.beside(known, keys) if self._needed[other] <= keys)
+            if len(chosen) > _MOST_OF_ONE:
                 self.cut += 1
                 break
         chosen.pop(number, None)
         return list(chosen)
+
+    def _parted(self, anchor: Anchor, numbers: list[int]) -> _Under:
+        """The conditions under an anchor; many of them by a second one, which what is narrower implies too."""
+        if len(numbers) <= min(_FEW, MOST_UNDER_ANCHOR):
+            return _Under(numbers)
+        by_second: defaultdict[Anchor, list[int]] = defaultdict(list)
+        by_keys: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+        for number in numbers:
+            second = self._second(number, anchor)
+            if second is None:
+                by_keys[self._needed[number]].append(number)
+            else:
+                by_second[second].append(number)
+                self._slots[second.key].add(second.kind)
+        parts: list[tuple[Anchor | frozenset[str], list[int]]] = [*by_second.items(), *by_keys.items()]
+        for place, many in parts:
+            if len(many) > MOST_UNDER_ANCHOR:
+                self._leave_out(anchor, place, many)
+        return _Under([], by_second, by_keys)
+
+    def _leave_out(self, anchor: Anchor, place: Anchor | frozenset[str], many: list[int]) -> None:
+        beside = str(place) if isinstance(place, Anchor) else ", ".join(sorted(place))
+        self.crowded[f"{anchor} with {beside}" if beside else str(anchor)] = len(many)
+        many.clear()
+
+    def _second(self, number: int, first: Anchor) -> Anchor | None:
+        """The rarest anchor, beside the first, that a message of the condition has, and of whatever is narrower."""
+        terms = self.terms[number]
+        if len(terms) != 1:
+            return None
+        anchors = (
+            anchor
+            for leaf in terms[0].checks
+            if not leaf.negated
+            for anchor in anchors_of(leaf)
+            if anchor != first and anchor.kind.op in _CERTAIN
+        )
+        return min(anchors, key=self._cost, default=None)
 
     def _implied(self, term: Term, keys: frozenset[str]) -> Iterator[Anchor]:
         """The anchors that a message of the term has, as far as its leaves say."""
@@ -91,9 +142,47 @@ class Candidates:
         yield from map(_beside, sorted(keys))
 
 
-def _needed_keys(form: Form) -> frozenset[str]:
-    """The keys that whatever is narrower looks at too: known of conjunctions only."""
-    return frozenset(atom.key for atom, _ in form.literals or ())
+class _Under:
+    """Conditions under one anchor.
+
+    Args:
+        numbers: of them, where they are few.
+        by_second: those that have a second anchor, by that.
+        by_keys: the others, by the keys that whatever is narrower looks at too.
+    """
+
+    __slots__ = ("_by_keys", "_by_second", "_numbers")
+
+    def __init__(
+        self,
+        numbers: list[int],
+        by_second: Mapping[Anchor, list[int]] = MappingProxyType({}),
+        by_keys: Mapping[frozenset[str], list[int]] = MappingProxyType({}),
+    ) -> None:
+        self._numbers = numbers
+        self._by_second = by_second
+        self._by_keys = by_keys
+
+    def beside(self, implied: Collection[Anchor] | None, keys: frozenset[str]) -> Iterator[int]:
+        """Those that may be wider than a condition with some implied anchors, None where not all are known."""
+        yield from self._numbers
+        if implied is None or len(self._by_second) < len(implied):
+            seconds: Iterable[Anchor] = (one for one in self._by_second if implied is None or one in implied)
+        else:
+            seconds = (one for one in implied if one in self._by_second)
+        for second in seconds:
+            yield from self._by_second[second]
+        for needed, numbers in self._by_keys.items():
+            if needed <= keys:
+                yield from numbers
+
+
+def _needed_of(forms: Sequence[Form]) -> list[frozenset[str]]:
+    """For each form the keys that whatever is narrower looks at too: known of conjunctions only."""
+    # Few sets of keys come with many forms: each is kept once.
+    same: dict[frozenset[str], frozenset[str]] = {}
+    needed = (frozenset(atom.key for atom, _ in form.literals or ()) for form in forms)
+    return [same.setdefault(keys, keys) for keys in needed]
 
 
 def _place(anchor: Anchor, keys: frozenset[str]) -> Anchor:

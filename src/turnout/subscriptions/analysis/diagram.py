@@ -208,7 +208,7 @@ class Diagrams:
 
 
 def _decided(known: _Context, atom: Atom) -> bool | None:
-    """Whether an atom has to come out so or so, by what is known of its key."""
+    """The truth value that an atom must have by what is known of its key, if it must have one."""
     for other, holds in known:
         if holds:
             truth = relation(other, atom)

@@ -7,14 +7,19 @@ from ipaddress import ip_network
 from itertools import groupby, islice
 from math import inf, nextafter
 
+from turnout.conditions import Condition, evaluate
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
-from turnout.subscriptions.analysis.diagram import Diagrams
+from turnout.subscriptions.analysis.canonical import Form
+from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
 
-__all__ = ["message_of", "witness"]
+__all__ = ["message_of", "messages_of", "witness"]
 
 _MOST_WAYS = 16
 """So many ways to "true" are tried."""
+
+_MESSAGES = 4
+"""So many messages show most of what a condition does not imply."""
 
 
 def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
@@ -24,6 +29,20 @@ def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
         if message is not None:
             return message
     return None
+
+
+def messages_of(condition: Condition, form: Form) -> tuple[dict[str, str], ...]:
+    """Some messages for which a condition is true: who does not want one of them does not subsume it."""
+    if form.literals is not None:
+        messages = [message_of(form.literals)]
+    else:
+        try:
+            diagrams = Diagrams()
+            root = diagrams.reduced(diagrams.of(condition))
+        except TooLargeError:
+            return ()
+        messages = [message_of(way) for way in islice(diagrams.ways(root), _MESSAGES)]
+    return tuple(message for message in messages if message is not None and evaluate(condition, message))
 
 
 def message_of(way: Sequence[Literal]) -> dict[str, str] | None:
@@ -47,6 +66,9 @@ def _fits(literals: list[Literal], value: str) -> bool:
 
 def _values(literals: list[Literal]) -> Iterator[str]:
     """Values that the atoms make likely."""
+    words = [next(_of_atom(atom)) for atom, holds in literals if holds and atom.partial]
+    if len(words) > 1:
+        yield " ".join(words)
     for atom, _ in literals:
         yield from _of_atom(atom)
     yield from ("-", "x", "0", "")

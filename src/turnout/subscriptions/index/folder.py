@@ -16,7 +16,7 @@ from typing import Protocol, Self
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.layers import Asked, Stratum
-from turnout.subscriptions.index.layout import IndexFileError
+from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.merging import Background
 from turnout.subscriptions.index.segment import Segment
@@ -116,7 +116,7 @@ class IndexFolder:
                 path.unlink()
 
     def _outliving(self, names: Iterable[str]) -> set[str]:
-        """The files of the latest revisions that can be opened; after a power cut some are empty or cut off."""
+        """The files of the latest revisions that can be opened; after a power cut some are empty, cut off or zeros."""
         present = set(names)
         revisions = sorted((int(match[1]) for name in present if (match := _REVISION.fullmatch(name))), reverse=True)
         kept: set[str] = set()
@@ -124,9 +124,9 @@ class IndexFolder:
             with suppress(IndexFileError):
                 manifest = Manifest.read(self.folder, revision)
                 for part in manifest.parts:
-                    segment = Segment.open(self.folder / part.segment)
+                    _, arrays = checked_segment(self.folder / part.segment)
                     if part.gone:
-                        read_gone(self.folder / part.gone, len(segment))
+                        read_gone(self.folder / part.gone, len(arrays.ids))
                 kept |= {manifest_path(self.folder, revision).name, *manifest.names()}
         return kept
 

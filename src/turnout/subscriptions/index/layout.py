@@ -1,4 +1,8 @@
-"""A segment as one file: magic, version, a head with its checksum, and the arrays, each on a boundary of 64 bytes."""
+"""A segment as one file: magic, version, a head with its checksum, and the arrays, each on a boundary of 64 bytes.
+
+The head has a checksum of the arrays, too. It is looked at where a file has outlived its writer. Readers
+do not look at it: they map the file to read little of it.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,14 @@ from turnout.errors import TurnoutError
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.texts import Texts
 
-__all__ = ["IndexFileError", "map_segment", "write_segment"]
+__all__ = ["IndexFileError", "checked_segment", "map_segment", "write_segment"]
 
 _MAGIC = b"TURNOUTX"
-_VERSION = 1
+_VERSION = 2
 _PREFIX = struct.Struct("<8sIIQ")
 """Magic, version, length of the head, its checksum."""
 _EDGE = 64
+_CURE = "build the index again, or carry the file here again"
 
 
 class IndexFileError(TurnoutError):
@@ -44,12 +49,13 @@ class IndexFileError(TurnoutError):
 
 def write_segment(path: Path, head: Head, arrays: Arrays) -> None:
     """Write the file, readable by its owner only; it appears under its name when it is whole."""
-    flat = dict(_flat(arrays))
+    flat = {name: np.ascontiguousarray(array) for name, array in _flat(arrays)}
     places, at = {}, 0
     for name, array in flat.items():
         places[name] = [at, array.dtype.str, len(array)]
         at = _edge(at + array.nbytes)
-    text = json.dumps({**head.as_json(), "arrays": places, "size": at}).encode()
+    about = {"arrays": places, "size": at, "checksum": _checksum(flat)}
+    text = json.dumps({**head.as_json(), **about}).encode()
     begun = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(_PREFIX.pack(_MAGIC, _VERSION, len(text), xxhash.xxh64_intdigest(text)))
@@ -63,7 +69,14 @@ def write_segment(path: Path, head: Head, arrays: Arrays) -> None:
 def _write_arrays(file: IO[bytes], base: int, flat: dict[str, NDArray[Any]], places: dict[str, list[Any]]) -> None:
     for name, array in flat.items():
         file.seek(base + places[name][0])
-        file.write(np.ascontiguousarray(array).data)
+        file.write(array.data)
+
+
+def _checksum(flat: dict[str, NDArray[Any]]) -> str:
+    digest = xxhash.xxh3_64()
+    for array in flat.values():
+        digest.update(array.data)
+    return digest.hexdigest()
 
 
 def _flat(arrays: Arrays) -> list[tuple[str, NDArray[Any]]]:
@@ -87,16 +100,41 @@ def map_segment(path: Path) -> tuple[Head, Arrays]:
     Raises:
         IndexFileError: there is no such file, or it is none of ours, of another version, or damaged.
     """
-    cure = "build the index again, or carry the file here again"
+    head, arrays, _ = _mapped(path)
+    return head, arrays
+
+
+def checked_segment(path: Path) -> tuple[Head, Arrays]:
+    """The segment in the file, all of which has been read: a power cut leaves zeros where arrays were.
+
+    Raises:
+        IndexFileError: there is no such file, or it is none of ours, of another version, or damaged anywhere.
+    """
+    head, arrays, checksum = _mapped(path)
+    if _checksum(dict(_flat(arrays))) != checksum:
+        raise IndexFileError(path, "is damaged: the checksum of its arrays is wrong", _CURE)
+    return head, arrays
+
+
+def _mapped(path: Path) -> tuple[Head, Arrays, str]:
+    """The head, the arrays, and the checksum that they should have."""
     try:
         mapped = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as problem:
-        raise IndexFileError(path, f"cannot be mapped ({problem})", cure) from problem
+        raise IndexFileError(path, f"cannot be mapped ({problem})", _CURE) from problem
+    data, base = _head(path, mapped)
+    if len(mapped) < base + data["size"]:
+        raise IndexFileError(path, f"is cut off: {len(mapped)} of {base + data['size']} bytes", _CURE)
+    return Head.from_json(data), _arrays(np.asarray(mapped), base, data["arrays"]), data["checksum"]
+
+
+def _head(path: Path, mapped: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
+    """What the file says of itself, and where its arrays begin."""
     if len(mapped) < _PREFIX.size:
-        raise IndexFileError(path, "is no segment of an index: it is too short", cure)
+        raise IndexFileError(path, "is no segment of an index: it is too short", _CURE)
     magic, version, length, checksum = _PREFIX.unpack(mapped[: _PREFIX.size].tobytes())
     if magic != _MAGIC:
-        raise IndexFileError(path, "is no segment of an index", cure)
+        raise IndexFileError(path, "is no segment of an index", _CURE)
     if version != _VERSION:
         raise IndexFileError(
             path,
@@ -105,12 +143,8 @@ def map_segment(path: Path) -> tuple[Head, Arrays]:
         )
     text = mapped[_PREFIX.size : _PREFIX.size + length].tobytes()
     if len(text) != length or xxhash.xxh64_intdigest(text) != checksum:
-        raise IndexFileError(path, "is damaged: the checksum of its head is wrong", cure)
-    data = json.loads(text)
-    base = _edge(_PREFIX.size + length)
-    if len(mapped) < base + data["size"]:
-        raise IndexFileError(path, f"is cut off: {len(mapped)} of {base + data['size']} bytes", cure)
-    return Head.from_json(data), _arrays(np.asarray(mapped), base, data["arrays"])
+        raise IndexFileError(path, "is damaged: the checksum of its head is wrong", _CURE)
+    return json.loads(text), _edge(_PREFIX.size + length)
 
 
 def _arrays(mapped: NDArray[np.uint8], base: int, places: dict[str, list[Any]]) -> Arrays:

@@ -24,6 +24,7 @@ class IndexStats:
         anchors: how many different anchors these are under.
         always: how many terms have no anchor: each of them is verified on every message.
         hottest: the anchors with the most terms, and how many; these cost most when a message has them.
+        always_ids: some of the subscriptions that have a term without an anchor, by id.
     """
 
     subscriptions: int
@@ -31,16 +32,31 @@ class IndexStats:
     anchors: int
     always: int
     hottest: tuple[tuple[Anchor, int], ...]
+    always_ids: tuple[str, ...] = ()
 
 
 def stats_of(strata: Iterable[Stratum], hottest: int) -> IndexStats:
     """What the layers look like together."""
     sizes: Counter[Anchor] = Counter()
     subscriptions = always = 0
+    ids: list[str] = []
     for stratum in strata:
         subscriptions += stratum.left
         always += _of_layer(stratum, sizes)
-    return IndexStats(subscriptions, sizes.total() + always, len(sizes), always, tuple(sizes.most_common(hottest)))
+        ids += _always_of(stratum, hottest)
+    total = sizes.total() + always
+    return IndexStats(
+        subscriptions, total, len(sizes), always, tuple(sizes.most_common(hottest)), tuple(sorted(ids)[:hottest])
+    )
+
+
+def _always_of(stratum: Stratum, most: int) -> list[str]:
+    """The ids of so many subscriptions that are always looked at."""
+    segment = stratum.segment
+    owners = np.unique(segment.arrays.entry_subscription[segment.head.always : segment.head.paired])
+    if stratum.gone is not None:
+        owners = owners[~stratum.gone.take(owners)]
+    return [segment.arrays.ids.text(number) for number in owners[:most].tolist()]
 
 
 def _of_layer(stratum: Stratum, sizes: Counter[Anchor]) -> int:

@@ -88,10 +88,10 @@ _BY_FIELD = {kind.fields[0].name: kind for kind in reversed(KINDS.values()) if k
 """The first field of a kind says which it is: only that the key exists has none."""
 
 
-def leaf_id_of(subscription: Subscription, wanted: tuple[str, str, bool]) -> str:
+def leaf_id_of(subscription: Subscription, pattern_key: tuple[str, str, bool]) -> str:
     """The id of the first leaf with this key, pattern and partial flag."""
     return next(
         leaf.id
         for leaf in leaves(subscription.condition)
-        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == pattern_key
     )

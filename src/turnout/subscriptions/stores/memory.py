@@ -99,10 +99,10 @@ class MemoryStore(StoreBase):
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
-        found = self._subscriptions.get(id)
-        if found is None:
+        subscription = self._subscriptions.get(id)
+        if subscription is None:
             raise SubscriptionNotFoundError(id)
-        return found
+        return subscription
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
@@ -122,23 +122,23 @@ class MemoryStore(StoreBase):
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
-        wanted = (key, pattern, partial)
-        found = (
+        pattern_key = (key, pattern, partial)
+        matches = (
             ConditionMatch(subscription.id, leaf.id, subscription)
             for subscription in self._after(cursor, prefix)
-            for leaf in islice(_kiwis(subscription, wanted), 1)
+            for leaf in islice(_kiwis(subscription, pattern_key), 1)
         )
         size = min(limit, MAX_LIMIT)
-        return Page.of(islice(found, size + 1), size, lambda match: match.subscription_id)
+        return Page.of(islice(matches, size + 1), size, lambda match: match.subscription_id)
 
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
-        wanted = metadata.items()
-        found = (one for one in self._after(cursor, prefix) if wanted <= one.metadata.items())
+        pairs = metadata.items()
+        holders = (one for one in self._after(cursor, prefix) if pairs <= one.metadata.items())
         size = min(limit, MAX_LIMIT)
-        return Page.of(islice(found, size + 1), size, lambda subscription: subscription.id)
+        return Page.of(islice(holders, size + 1), size, lambda subscription: subscription.id)
 
     def revision(self) -> int:
         """See `Store.revision`."""
@@ -236,7 +236,7 @@ def _retention(query: str) -> float:
     return retention
 
 
-def _kiwis(subscription: Subscription, wanted: tuple[str, str, bool]) -> Iterator[Kiwi]:
+def _kiwis(subscription: Subscription, pattern_key: tuple[str, str, bool]) -> Iterator[Kiwi]:
     for leaf in leaves(subscription.condition):
-        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted:
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == pattern_key:
             yield leaf

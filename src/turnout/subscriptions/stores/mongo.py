@@ -171,21 +171,21 @@ class MongoStore(StoreBase):
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
         with _translated():
-            found = self._subscriptions.find_one({"_id": id, **self._visible()})
-        if found is None:
+            document = self._subscriptions.find_one({"_id": id, **self._visible()})
+        if document is None:
             raise SubscriptionNotFoundError(id)
-        return subscription_of(found)
+        return subscription_of(document)
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._turn() as turn:
-            found = self._subscriptions.find_one({"_id": id})
-            if found is None:
+            document = self._subscriptions.find_one({"_id": id})
+            if document is None:
                 raise SubscriptionNotFoundError(id)
             before = self._deleted.find_one({"_id": id})
             # A name that is used again died for whoever saw its first life.
-            born = min(found["revision"], before["born"]) if before else found["revision"]
-            self._past.bury(found, turn.revision)
+            born = min(document["revision"], before["born"]) if before else document["revision"]
+            self._past.bury(document, turn.revision)
             self._deleted.replace_one({"_id": id}, {"_id": id, "born": born, "died": turn.revision}, upsert=True)
             self._subscriptions.delete_one({"_id": id})
             if self._deletions % _PRUNE_EVERY == 0:
@@ -197,10 +197,10 @@ class MongoStore(StoreBase):
         self, key: str, pattern: str, partial: bool = False, *, limit: int = 100, cursor: str = "", prefix: str = ""
     ) -> Page[ConditionMatch]:
         """See `Store.search_by_condition`."""
-        wanted = (key, pattern, partial)
-        found = self._page({"leaves": leaf_token(*wanted)}, _range(cursor, prefix), limit)
+        pattern_key = (key, pattern, partial)
+        subscriptions = self._page({"leaves": leaf_token(*pattern_key)}, _range(cursor, prefix), limit)
         return Page.of(
-            (ConditionMatch(one.id, leaf_id_of(one, wanted), one) for one in found),
+            (ConditionMatch(one.id, leaf_id_of(one, pattern_key), one) for one in subscriptions),
             min(limit, MAX_LIMIT),
             lambda match: match.subscription_id,
         )
@@ -210,14 +210,14 @@ class MongoStore(StoreBase):
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         query = {"pairs": {"$all": [pair_token(*pair) for pair in metadata.items()]}} if metadata else {}
-        found = self._page(query, _range(cursor, prefix), limit)
-        return Page.of(found, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
+        subscriptions = self._page(query, _range(cursor, prefix), limit)
+        return Page.of(subscriptions, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
     def _page(self, query: dict[str, Any], ids: dict[str, str], limit: int) -> list[Subscription]:
         with _translated():
             query = {**query, "_id": ids, **self._visible()}
-            found = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
-            return [subscription_of(document) for document in found]
+            documents = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
+            return [subscription_of(document) for document in documents]
 
     def revision(self) -> int:
         """See `Store.revision`."""
@@ -247,10 +247,10 @@ class MongoStore(StoreBase):
         with _translated():
             for _ in range(_ATTEMPTS):
                 revision = self._state().revision
-                found = self._everything(revision, prefix)
+                subscriptions = self._everything(revision, prefix)
                 if self._state().revision == revision:
                     break
-            return Snapshot(found, revision)
+            return Snapshot(subscriptions, revision)
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
         """See `Store.as_of`."""
@@ -277,7 +277,9 @@ class MongoStore(StoreBase):
         """See `Store.births`."""
         query = {"_id": _range("", prefix), **self._visible()}
         with _translated():
-            born = {found["_id"]: found["revision"] for found in self._subscriptions.find(query, {"revision": 1})}
+            born = {
+                document["_id"]: document["revision"] for document in self._subscriptions.find(query, {"revision": 1})
+            }
             known = {revision: self._past.birth(revision) for revision in set(born.values())}
             return {id_: known[revision] for id_, revision in born.items()}
 
@@ -290,10 +292,10 @@ class MongoStore(StoreBase):
         return tuple(map(subscription_of, self._subscriptions.find(query).sort("_id", 1)))
 
     def _state(self) -> _State:
-        found = self._states.find_one({"_id": "state"})
-        if found is None:
+        state = self._states.find_one({"_id": "state"})
+        if state is None:
             raise SubscriptionError("the store's state is missing: was its collection dropped?")
-        return _State(found["revision"], found["horizon"])
+        return _State(state["revision"], state["horizon"])
 
     def _visible(self) -> dict[str, Any]:
         return {"revision": {"$lte": self._state().revision}}

@@ -80,18 +80,18 @@ class SqliteStore(StoreBase):
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
         with self._file.reading() as connection:
-            found = connection.execute("SELECT record FROM subscription WHERE id = ?", (id,)).fetchone()
-        if found is None:
+            row = connection.execute("SELECT record FROM subscription WHERE id = ?", (id,)).fetchone()
+        if row is None:
             raise SubscriptionNotFoundError(id)
-        return decode_record(id, found[0])
+        return decode_record(id, row[0])
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._file.writing() as connection:
-            found = connection.execute("SELECT revision, record FROM subscription WHERE id = ?", (id,)).fetchone()
-            if found is None:
+            row = connection.execute("SELECT revision, record FROM subscription WHERE id = ?", (id,)).fetchone()
+            if row is None:
                 raise SubscriptionNotFoundError(id)
-            born, record = found
+            born, record = row
             gone = decode_record(id, record)
             connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
             connection.executemany(
@@ -124,8 +124,8 @@ class SqliteStore(StoreBase):
                 " ORDER BY leaf.id LIMIT ?",
                 (key, pattern, partial, *_range(cursor, prefix), size + 1),
             ).fetchall()
-        found = (_match(decode_record(*row), (key, pattern, partial)) for row in rows)
-        return Page.of(found, size, lambda match: match.subscription_id)
+        matches = (_match(decode_record(*row), (key, pattern, partial)) for row in rows)
+        return Page.of(matches, size, lambda match: match.subscription_id)
 
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = "", prefix: str = ""
@@ -281,17 +281,17 @@ def _rarest_first(connection: sqlite3.Connection, metadata: Mapping[str, str]) -
 
     def count(pair: tuple[str, str]) -> int:
         query = "SELECT count(*) FROM (SELECT 1 FROM metadata WHERE name = ? AND value = ? LIMIT ?)"
-        found: int = connection.execute(query, (*pair, _COUNT_TO)).fetchone()[0]
-        return found
+        count: int = connection.execute(query, (*pair, _COUNT_TO)).fetchone()[0]
+        return count
 
     return sorted(metadata.items(), key=count)
 
 
-def _match(subscription: Subscription, wanted: tuple[str, str, bool]) -> ConditionMatch:
+def _match(subscription: Subscription, pattern_key: tuple[str, str, bool]) -> ConditionMatch:
     leaf = next(
         leaf
         for leaf in leaves(subscription.condition)
-        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == wanted
+        if isinstance(leaf, Kiwi) and (leaf.key, leaf.pattern, leaf.partial) == pattern_key
     )
     return ConditionMatch(subscription.id, leaf.id, subscription)
 
@@ -301,15 +301,15 @@ def _everything(connection: sqlite3.Connection, prefix: str) -> tuple[Subscripti
         query = "SELECT id, record FROM subscription WHERE id > ? AND id < ? ORDER BY id"
         return tuple(_decoded(connection.execute(query, _range("", prefix))))
     # Read in the file's order, which is sequential, and sorted here, which takes less than seeking would.
-    found = _decoded(connection.execute("SELECT id, record FROM subscription"))
-    found.sort(key=lambda subscription: subscription.id)
-    return tuple(found)
+    subscriptions = _decoded(connection.execute("SELECT id, record FROM subscription"))
+    subscriptions.sort(key=lambda subscription: subscription.id)
+    return tuple(subscriptions)
 
 
 def _decoded(rows: Iterable[tuple[str, str]]) -> list[Subscription]:
-    found: list[Subscription] = []
+    subscriptions: list[Subscription] = []
     rest = iter(rows)
     with no_collection():
         while chunk := list(islice(rest, _CHUNK)):
-            found += decode_records(chunk)
-    return found
+            subscriptions += decode_records(chunk)
+    return subscriptions

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.protocol.options import CONNECTION_OPTIONS
+from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
 from turnout.wire.places import Place, parse_place
 
@@ -22,7 +22,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "packed", "revisionsUrl",
+    "packed", "revisionsUrl", "pushDown",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -42,6 +42,7 @@ class SourceOptions:
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
         packed: record batches come as single rows, see `turnout.spark.formats.nats.packed`.
         revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
+        push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
     """
 
     connection: ConnectionOptions
@@ -61,6 +62,7 @@ class SourceOptions:
     subject_partitions: int = 0
     packed: bool = False
     revisions_url: str | None = None
+    push_down: bool = False
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -70,61 +72,55 @@ class SourceOptions:
             ConfigError: lists every mistake, with the option's name.
         """
         mistakes = check_names(options, (*CONNECTION_OPTIONS, *_READ_OPTIONS))
+        # Where it cannot be read, nobody gets the options that are made with this.
+        connection = ConnectionOptions(servers=())
         try:
             connection = ConnectionOptions.from_mapping(options)
         except ConfigError as wrong:
             mistakes += wrong.mistakes
-        reader = _Values(options, mistakes)
-        streams = reader.names("stream")
-        if not streams:
-            mistakes.append(Mistake("stream", "is missing: the stream to read, or several with commas"))
-        packed = reader.flag("packed", usual=False)
-        if len(streams) > 1 and not packed and reader.flag("includeStream", usual=False) is False:
-            mistakes.append(
-                Mistake("includeStream", "must be true for several streams: an offset alone does not name a record")
-            )
-        if streaming and (options.get("endingOffsets") or options.get("end")):
-            mistakes.append(Mistake("endingOffsets", "is for batch reads only"))
-        filters = (*reader.names("filterSubject"), *reader.names("filterSubjects"))
-        start = reader.offset(("startingOffsets", "start"), "earliest")
-        end = reader.offset(("endingOffsets", "end"), "latest")
-        max_records = reader.number("maxRecordsPerTrigger")
-        max_bytes = reader.number("maxBytesPerTrigger")
-        partitions = reader.number("partitions") or reader.number("minPartitions") or os.cpu_count() or 1
-        fail_on_data_loss = reader.flag("failOnDataLoss", usual=True)
-        include_stream = reader.flag("includeStream", usual=False)
-        poll_wait = reader.number("pollWait") or 0
-        pause_file = options.get("pauseFile") or None
-        ack_consumer = options.get("ackConsumer") or None
-        partition_subject = options.get("partitionSubject") or None
-        subject_partitions = reader.number("subjectPartitions") or 0
-        mistakes += _partition_mistakes(partition_subject, subject_partitions, filters, ack_consumer)
-        revisions_url = options.get("revisionsUrl") or None
-        if revisions_url is not None and not (packed and streaming):
-            mistakes.append(Mistake("revisionsUrl", "is for streaming reads with packed=true"))
-        if ack_consumer is not None:
-            mistakes += _ack_mistakes(ack_consumer, filters, start, streaming=streaming)
+        values = _Values(options, mistakes)
+        read = cls(
+            connection,
+            streams=values.names("stream"),
+            filters=(*values.names("filterSubject"), *values.names("filterSubjects")),
+            start=values.offset(("startingOffsets", "start"), "earliest"),
+            end=values.offset(("endingOffsets", "end"), "latest"),
+            max_records=values.number("maxRecordsPerTrigger"),
+            max_bytes=values.number("maxBytesPerTrigger"),
+            partitions=values.number("partitions") or values.number("minPartitions") or os.cpu_count() or 1,
+            fail_on_data_loss=values.flag("failOnDataLoss", usual=True),
+            include_stream=values.flag("includeStream", usual=False),
+            poll_wait=values.number("pollWait") or 0,
+            pause_file=options.get("pauseFile") or None,
+            ack_consumer=options.get("ackConsumer") or None,
+            partition_subject=options.get("partitionSubject") or None,
+            subject_partitions=values.number("subjectPartitions") or 0,
+            packed=values.flag("packed", usual=False),
+            revisions_url=options.get("revisionsUrl") or None,
+            push_down=values.flag("pushDown", usual=False),
+        )
+        mistakes += read._contradictions(options, streaming=streaming)
         if mistakes:
             raise ConfigError(mistakes, what="NATS source")
-        return cls(
-            connection,
-            streams,
-            filters,
-            start,
-            end,
-            max_records,
-            max_bytes,
-            partitions,
-            fail_on_data_loss,
-            include_stream,
-            poll_wait,
-            pause_file,
-            ack_consumer,
-            partition_subject,
-            subject_partitions,
-            packed,
-            revisions_url,
-        )
+        return read
+
+    def _contradictions(self, options: Mapping[str, str], *, streaming: bool) -> Iterator[Mistake]:
+        """What does not go together."""
+        if not self.streams:
+            yield Mistake("stream", "is missing: the stream to read, or several with commas")
+        if len(self.streams) > 1 and not self.packed and not self.include_stream:
+            problem = "must be true for several streams: an offset alone does not name a record"
+            yield Mistake("includeStream", problem)
+        if streaming and (options.get("endingOffsets") or options.get("end")):
+            yield Mistake("endingOffsets", "is for batch reads only")
+        yield from _partition_mistakes(self.partition_subject, self.subject_partitions, self.filters, self.ack_consumer)
+        if self.revisions_url is not None and not (self.packed and streaming):
+            yield Mistake("revisionsUrl", "is for streaming reads with packed=true")
+        if self.push_down and (self.revisions_url is None or self.ack_consumer is not None or self.subject_partitions):
+            problem = "is for a route's own reads, without ackConsumer and partitionSubject"
+            yield Mistake("pushDown", problem)
+        if self.ack_consumer is not None:
+            yield from _ack_mistakes(self.ack_consumer, self.filters, self.start, streaming=streaming)
 
     def filters_of(self, partition: int) -> tuple[str, ...]:
         """The subjects that the task of a subject partition reads; the filters for all where there is none."""
@@ -209,9 +205,9 @@ class _Values:
         if len(given) > 1:
             self._mistakes.append(Mistake(given[1], f"is another name of {given[0]!r}: give one of the two"))
         text = self._options[given[0]].strip()
-        made = parse_place(text)
-        if made is None:
+        place = parse_place(text)
+        if place is None:
             expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
             self._mistakes.append(Mistake(given[0], f"is {expected}, not {text!r}"))
             return usual
-        return made
+        return place

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.protocol.options import CONNECTION_OPTIONS
+from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.spark.formats.nats.options import check_names
 from turnout.wire import ConnectionOptions
 

@@ -1,0 +1,105 @@
+"""What ``turnout subscriptions analyze`` takes for more and more subscriptions: processor time, and memory at its most.
+
+Each case runs in a process of its own, so that its peak is its own. ``growth`` is the exponent of the growth of the
+processor time since the size before: 1 is linear, 2 is quadratic.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+from benchmarks.harness import Options, Result
+from benchmarks.store import wanted
+from benchmarks.workloads import WORKLOADS
+from turnout.demo.interests import generated
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.analysis import Analysis, Catalogue, analysis_of
+from turnout.subscriptions.model import new_id
+
+SIZES = (10_000, 100_000, 1_000_000)
+
+
+class Measured(NamedTuple):
+    """What one analysis took.
+
+    Attributes:
+        cpu: seconds of a processor's time.
+        before: bytes that the process held at its most before the analysis, subscriptions included.
+        peak: likewise behind it.
+        facts: of the report.
+    """
+
+    cpu: float
+    before: int
+    peak: int
+    facts: dict[str, Any]
+
+
+def _flights(size: int) -> Iterator[Subscription]:
+    for one in generated(size):
+        yield Subscription(one.destinations, one.condition, one.metadata, new_id())
+
+
+CASES: dict[str, Callable[[int], Iterator[Subscription]]] = {
+    "store": wanted,
+    "flights": _flights,
+    "alerts": WORKLOADS["alerts"].subscriptions,
+    "dense": WORKLOADS["dense"].subscriptions,
+}
+"""Subscriptions by workload: those of the benchmark of stores, of the demo, and two of the matchers'."""
+
+
+def run(options: Options) -> list[Result]:
+    """Every workload that was asked for, at growing sizes."""
+    sizes = (options.size,) if options.size else (1_000, 4_000) if options.quick else SIZES
+    return [result for name in CASES if options.wants(f"analyze/{name}") for result in _grown(name, sizes)]
+
+
+def _grown(name: str, sizes: tuple[int, ...]) -> Iterator[Result]:
+    before: tuple[int, float] | None = None
+    for size in sizes:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+            measured = alone.submit(analyzed, name, size).result()
+        growth = None if before is None else math.log(measured.cpu / before[1]) / math.log(size / before[0])
+        before = size, measured.cpu
+        yield Result(
+            f"analyze/{name}",
+            size,
+            size / measured.cpu,
+            extra={
+                "cpu_seconds": round(measured.cpu, 1),
+                "cpu_us": round(measured.cpu / size * 1e6, 1),
+                "growth": "" if growth is None else round(growth, 2),
+                "peak_memory_mb": round(measured.peak / 2**20),
+                "of_that_subscriptions_mb": round(measured.before / 2**20),
+                **measured.facts,
+            },
+        )
+
+
+def analyzed(name: str, size: int) -> Measured:
+    """Analyse so many subscriptions of a workload, in this process."""
+    subscriptions = tuple(CASES[name](size))
+    before = _peak()
+    begun = time.process_time()
+    analysis = analysis_of(Catalogue(subscriptions))
+    return Measured(time.process_time() - begun, before, _peak(), _facts(analysis))
+
+
+def _facts(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "forms": analysis.forms,
+        "subsumed": len(analysis.subsumed),
+        "compared": analysis.compared,
+        "unknown": len(analysis.undecided) + analysis.cut + sum(analysis.crowded.values()),
+    }
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,208 @@
+"""What being watched costs the main job: in pairs, with and without, by turns, so that a machine that changes its pace
+changes it for both.
+
+``watched``: `turnout serve` runs examples/flights.yaml to its end, while /metrics is scraped every second and a tap is
+open, or while nobody looks. ``counted``: the engine alone, with its counts by stage and without them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psutil
+
+from benchmarks._serving import serving
+from benchmarks.harness import Options, Result
+from benchmarks.route import batches_of, fill
+from turnout.demo.stage import subscribe
+from turnout.demo.year import route_file
+from turnout.embedded import NatsServer
+from turnout.engine import Program, pieces
+from turnout.engine.flow import Flow
+from turnout.routes import Route
+from turnout.subscriptions import open_store
+from turnout.subscriptions.index import Index
+
+_SCRAPE_SECONDS = 1.0
+_PATIENCE = 900.0
+
+
+def run(options: Options) -> list[Result]:
+    records = options.rows(500_000, 50_000)
+    pairs = 3 if options.quick else 9
+    with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder) / "nats") as server:
+        work = Path(folder)
+        store = f"sqlite:///{work / 'subscriptions.db'}"
+        fill(server, records)
+        opened = open_store(store)
+        subscribe(opened, 1_000 if options.quick else 10_000)
+        opened.close()
+        environment = {"NATS_URL": server.url, "SUBSCRIPTIONS": store}
+        results = []
+        if options.wants("counted"):
+            results.append(_counted(Route.load(route_file(), environment), server, min(records, 100_000), pairs))
+        if options.wants("watched"):
+            results.append(_watched(work / "routes", environment, records, pairs))
+        return results
+
+
+@dataclass(frozen=True)
+class _Spent:
+    """What one run took, in seconds."""
+
+    wall: float
+    cpu: float
+
+
+def _compared(case: str, size: int, pairs: Sequence[tuple[_Spent, _Spent]]) -> Result:
+    """Each pair is a run without and a run with; ratios are of what both took, so that 1.03 is 3 % more."""
+    extra: dict[str, Any] = {"pairs": len(pairs)}
+    for name in ("cpu", "wall"):
+        ratios = [getattr(watched, name) / getattr(alone, name) for alone, watched in pairs]
+        extra[f"{name}_ratio"] = round(statistics.median(ratios), 4)
+        extra[f"{name}_spread"] = f"{min(ratios):.3f}-{max(ratios):.3f}"
+    wall = statistics.median(watched.wall for _, watched in pairs)
+    return Result(case, size, size / wall, "the same, unwatched", 1 / extra["wall_ratio"], extra)
+
+
+def _by_turns(pairs: int, measure: Callable[[bool], _Spent]) -> list[tuple[_Spent, _Spent]]:
+    """Pairs of runs without and with, every other pair the other way round; the first run of all warms up."""
+    measure(True)
+    taken = []
+    for pair in range(pairs):
+        order = (False, True) if pair % 2 == 0 else (True, False)
+        spent = {watched: measure(watched) for watched in order}
+        taken.append((spent[False], spent[True]))
+    return taken
+
+
+# The engine's counts
+
+
+class _Uncounted:
+    """Stands for `turnout.engine.flow.Passage`, and counts nothing."""
+
+    def came(self, *_: object) -> None:
+        pass
+
+    def flow(self, *_: object) -> Flow:
+        return _NOTHING
+
+
+_NOTHING = Flow()
+
+
+def _counted(route: Route, server: NatsServer, records: int, pairs: int) -> Result:
+    assert route.subscriptions is not None
+    store = open_store(route.subscriptions.store)
+    index = Index.of(store)
+    store.close()
+    program = Program.of(route)
+    batches = [piece for batch in batches_of(server, records) for piece in pieces(batch)]
+
+    def measure(counted: bool) -> _Spent:
+        uncounted = mock.patch("turnout.engine.program.Passage", _Uncounted)
+        with nullcontext() if counted else uncounted:
+            begun, cpu = time.perf_counter(), time.thread_time()
+            for batch in batches:
+                program.run(batch, index)
+            return _Spent(time.perf_counter() - begun, time.thread_time() - cpu)
+
+    return _compared("counted by stage, engine alone", records, _by_turns(pairs, measure))
+
+
+# A server that is watched
+
+
+def _watched(files: Path, environment: dict[str, str], records: int, pairs: int) -> Result:
+    files.mkdir()
+    text = route_file().read_text(encoding="utf-8")
+    with serving(files, environment) as (process, url):
+        numbers = iter(range(1 + 2 * pairs))
+
+        def measure(watched: bool) -> _Spent:
+            name = f"flights-{next(numbers)}"
+            file = files / f"{name}.yaml"
+            before, begun = _cpu(process), time.perf_counter()
+            file.write_text(text.replace("name: flights\n", f"name: {name}\n"), encoding="utf-8")
+            with _watching(url, name) if watched else nullcontext():
+                read = _wait_until_done(url, name)
+            spent = _Spent(time.perf_counter() - begun, _cpu(process) - before)
+            if read != records:
+                raise RuntimeError(f"route {name} has read {read:,} of {records:,} records")
+            file.unlink()
+            return spent
+
+        return _compared("watched: scraped every second, and a tap", records, _by_turns(pairs, measure))
+
+
+def _cpu(server: psutil.Process) -> float:
+    total = 0.0
+    for process in (server, *server.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            # Children that have ended are counted with their parents: workers come and go.
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _wait_until_done(url: str, name: str) -> int:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+        route = _route(url, name)
+        if route is not None and route["state"] in ("done", "failed", "waiting", "invalid"):
+            if route["state"] != "done":
+                raise RuntimeError(f"route {name} is {route['state']}: {route['reason']}")
+            return int(route["counts"]["read"])
+    raise RuntimeError(f"route {name} did not end within {_PATIENCE:.0f} s")
+
+
+def _route(url: str, name: str) -> dict[str, Any] | None:
+    try:
+        with urllib.request.urlopen(f"{url}/v1/routes/{name}", timeout=60) as response:
+            route: dict[str, Any] = json.load(response)
+            return route
+    except urllib.error.HTTPError:
+        # It has not been noticed yet.
+        return None
+
+
+@contextmanager
+def _watching(url: str, name: str) -> Iterator[None]:
+    """Scrape every second, and look at the route's records from its first one on, until the block ends."""
+    ending = threading.Event()
+
+    def scrape() -> None:
+        while not ending.wait(_SCRAPE_SECONDS):
+            with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
+                response.read()
+
+    def tap() -> None:
+        while not ending.is_set():
+            with suppress(OSError), urllib.request.urlopen(f"{url}/v1/tap/{name}?start=1", timeout=60) as events:
+                while not ending.is_set() and events.readline():
+                    pass
+            ending.wait(0.2)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (scrape, tap)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for thread in threads:
+            thread.join()

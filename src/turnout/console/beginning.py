@@ -1,0 +1,58 @@
+"""Where a route begins that has no checkpoint, before anybody takes it away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.errors import TurnoutError
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+from turnout.secrets import masked_url
+from turnout.server.compatibility import Change, is_safe
+from turnout.server.sources import opened, resolved, stream_ends
+
+__all__ = ["Beginning", "beginnings_of", "meaning_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where one stream is begun.
+
+    Attributes:
+        begin: the first sequence that is read.
+        count: so many sequences are there from it on.
+    """
+
+    stream: str
+    begin: int
+    count: int
+
+
+def beginnings_of(route: Route) -> list[Beginning]:
+    """The first sequence of each stream; nothing for sources that are none.
+
+    Raises:
+        StreamError: a stream is not there.
+        ConnectionLostError: the server is away.
+    """
+    source = route.source
+    if not isinstance(source, NatsSource) or source.ack_consumer is not None:
+        return []
+    start: Any = resolved(route, source.start)
+    with opened(source) as connection:
+        ends = stream_ends(connection, source)
+    begins = {stream: max(end.first, int(start[stream])) for stream, end in ends.items()}
+    return [Beginning(stream, begins[stream], max(0, end.next - begins[stream])) for stream, end in ends.items()]
+
+
+def meaning_of(route: Route, changes: list[Change]) -> dict[str, Any]:
+    """What changes mean, for people: each of them, and where the route begins if its checkpoint cannot be used."""
+    beginnings: list[Beginning] = []
+    unknown = ""
+    if not is_safe(changes):
+        try:
+            beginnings = beginnings_of(route)
+        except TurnoutError as failure:
+            unknown = masked_url(str(failure))
+    return {"changes": changes, "beginnings": beginnings, "unknown": unknown}

@@ -1,0 +1,135 @@
+"""How records went through a route: what each stage took in, what failed there, and how long messages waited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from turnout.histogram import Histogram
+from turnout.routes import Route
+
+__all__ = ["DEAD_LETTER", "KEY", "MAPPING", "MATCH", "SINK", "SOURCE", "VALUE", "Flow", "Passage", "Stages"]
+
+SOURCE: Final = "source"
+KEY: Final = "key"
+VALUE: Final = "value"
+MAPPING: Final = "mapping"
+MATCH: Final = "match"
+SINK: Final = "sink"
+DEAD_LETTER: Final = "deadLetter"
+
+_OWN: Final = (SOURCE, KEY, VALUE, MAPPING, MATCH, SINK, DEAD_LETTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The names that the stages of a route are counted under.
+
+    Attributes:
+        transforms: of the chain's stages, in order: their own names, with ``transforms.`` before those that another
+            part of the route has.
+        others: of the parts that this route has, in order, as far as they stand behind the chain.
+    """
+
+    transforms: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @classmethod
+    def of(cls, route: Route) -> Stages:
+        """Those of a route."""
+        taken = set(_OWN)
+        transforms = []
+        for stage in route.chain.stages:
+            name = stage.name
+            while name in taken:
+                name = f"transforms.{name}"
+            taken.add(name)
+            transforms.append(name)
+        parts = (
+            (MAPPING, len(route.mappings) > 0),
+            (MATCH, route.subscriptions is not None),
+            (SINK, True),
+            (DEAD_LETTER, route.dead_letter is not None),
+        )
+        return cls(tuple(transforms), tuple(name for name, there in parts if there))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in the order in which a record meets them."""
+        return (SOURCE, KEY, VALUE, *self.transforms, *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Numbers of records by stage; sums of what tasks have counted.
+
+    What a stage took in went on to the next one, but for those that failed, and those that it dropped: a filter, the
+    weights of a mapping, subscriptions that want none. What failed anywhere is in the dead letters, or discarded.
+
+    Attributes:
+        taken: records that came to a stage, whether or not its predicates have it do anything with them.
+        failed: of those, the ones that came no further because of a failure.
+        delivery: how long messages took from their publishing to their acknowledgement, dead letters included; known
+            where the stage itself publishes, which is where all sinks are NATS.
+    """
+
+    taken: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    delivery: Histogram = field(default_factory=Histogram)
+
+    def __add__(self, other: Flow) -> Flow:
+        return Flow(
+            _sum(self.taken, other.taken, 1), _sum(self.failed, other.failed, 1), self.delivery + other.delivery
+        )
+
+    def __sub__(self, other: Flow) -> Flow:
+        return Flow(
+            _sum(self.taken, other.taken, -1), _sum(self.failed, other.failed, -1), self.delivery - other.delivery
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"stages": dict(self.taken), "failed": dict(self.failed), "delivery": self.delivery.as_dict()}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Flow:
+        """What `as_dict` has written."""
+        return cls(written["stages"], written["failed"], Histogram.from_dict(written["delivery"]))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int], sign: int) -> dict[str, int]:
+    """Both together, in the order of the first; what failed nowhere is left out by those who count it."""
+    return {**one, **{name: one.get(name, 0) + sign * count for name, count in other.items()}}
+
+
+class Passage:
+    """Counts one batch on its way: stages tell how many records are left when their turn comes."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+        self._failed: Counter[str] = Counter()
+        self._place = ""
+        self._failures = 0
+
+    def came(self, stage: str, records: int, failures: int) -> None:
+        """A stage begins.
+
+        Args:
+            stage: its name.
+            records: how many come to it.
+            failures: how many have failed before it; those that are new failed in the stage before.
+        """
+        self._count_failures(failures)
+        self._place = stage
+        self._taken[stage] = records
+
+    def _count_failures(self, failures: int) -> None:
+        if failures != self._failures:
+            self._failed[self._place] += failures - self._failures
+            self._failures = failures
+
+    def flow(self, stages: Sequence[str]) -> Flow:
+        """What was counted of these stages."""
+        return Flow({name: self._taken.get(name, 0) for name in stages}, dict(self._failed))

@@ -1,0 +1,66 @@
+"""How long things took, as counts between bounds: what many processes measure, and one adds up."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import add, sub
+from typing import Any, Final, Self
+
+__all__ = ["BOUNDS", "Histogram"]
+
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""The largest duration of each bucket but the last, in seconds; the last has no bound."""
+
+_BUCKETS: Final = tuple(str(bound) for bound in (*BOUNDS, float("inf")))
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Durations.
+
+    Attributes:
+        counts: how many there are in each bucket, one more than `BOUNDS` has.
+        seconds: the sum of all of them.
+    """
+
+    counts: tuple[int, ...] = (0,) * len(_BUCKETS)
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, seconds: float, count: int = 1) -> Self:
+        """So many that took as long."""
+        place = bisect_left(BOUNDS, seconds)
+        counts = (0,) * place + (count,) + (0,) * (len(BOUNDS) - place)
+        return cls(counts, seconds * count)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(self.counts)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        return Histogram(tuple(map(add, self.counts, other.counts)), self.seconds + other.seconds)
+
+    def __sub__(self, other: Histogram) -> Histogram:
+        return Histogram(tuple(map(sub, self.counts, other.counts)), self.seconds - other.seconds)
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """How many took no longer than each bound, as Prometheus has it: with ``+Inf`` at the end."""
+        total, buckets = 0, []
+        for bound, count in zip(_BUCKETS, self.counts, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == "inf" else bound, total))
+        return buckets
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it: the count of each bucket that has any, by its bound (``inf`` for the last)."""
+        buckets = {bound: count for bound, count in zip(_BUCKETS, self.counts, strict=True) if count}
+        return {"count": self.count, "seconds": round(self.seconds, 6), "buckets": buckets}
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> Histogram:
+        """What `as_dict` has written, with other bounds perhaps: a bucket goes where its own bound lies."""
+        counts = sum((cls.of(float(bound), count) for bound, count in written["buckets"].items()), Histogram()).counts
+        return Histogram(counts, float(written["seconds"]))

@@ -1,0 +1,189 @@
+"""Metrics pushed to an OpenTelemetry collector: what ``/metrics`` shows, under the same names, over OTLP and HTTP.
+
+The variables are OpenTelemetry's own. The one that gives the endpoint turns it on; the exporter reads those that say
+how (headers, certificates, compression, timeouts), the resource those that say who.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric, Sample
+
+from turnout._version import __version__
+from turnout.errors import ConfigError, MissingExtraError, Mistake
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import export
+
+__all__ = ["Push", "endpoint_of"]
+
+_log = logging.getLogger("turnout.server")
+_FOR_ALL: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_FOR_METRICS: Final = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
+_USUAL_INTERVAL: Final = "60000"
+_HTTP: Final = "http/protobuf"
+_LAST_SECONDS = 2.0
+"""How long the last push may take when the server ends, before it is given up."""
+
+
+def endpoint_of(environment: Mapping[str, str]) -> str | None:
+    """Where metrics are to be pushed: the variable for metrics as it is, or that for everything with their path.
+
+    Raises:
+        ConfigError: a protocol is asked for that is not spoken here.
+    """
+    named, base = environment.get(_FOR_METRICS), environment.get(_FOR_ALL)
+    if not (named or base) or environment.get("OTEL_METRICS_EXPORTER") == "none":
+        return None
+    for variable in _PROTOCOLS:
+        protocol = environment.get(variable)
+        if protocol and protocol != _HTTP:
+            raise ConfigError(
+                [Mistake(variable, f"found {protocol!r}, expected {_HTTP!r}: nothing else is spoken here")]
+            )
+    return named or f"{(base or '').rstrip('/')}/v1/metrics"
+
+
+class _Moments(NamedTuple):
+    """When counting began, and when points were taken, in nanoseconds since the epoch: as each point begins."""
+
+    start: int
+    now: int
+
+
+class Push:
+    """Pushes a registry every so often, and once more at its end.
+
+    Args:
+        registry: whose metrics; sums are counted since this was made.
+        endpoint: where to.
+        environment: `OTEL_METRIC_EXPORT_INTERVAL` and the service's name come from there, all else that the exporter
+            knows from the process's own.
+
+    Raises:
+        MissingExtraError: OpenTelemetry is not installed.
+        ConfigError: the interval is no number of milliseconds.
+    """
+
+    def __init__(self, registry: CollectorRegistry, endpoint: str, environment: Mapping[str, str]) -> None:
+        self._seconds = _interval(environment)
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.sdk.resources import Resource
+        except ModuleNotFoundError as absent:
+            raise MissingExtraError("otlp", absent.name or "opentelemetry") from absent
+        self._registry = registry
+        self._exporter = OTLPMetricExporter(endpoint=endpoint)
+        self._resource = Resource.create(_attributes(environment))
+        self._began = time.time_ns()
+        self._works = True
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep_pushing, name="turnout-otlp", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join(_LAST_SECONDS)
+        # What still waits for its next try is given up.
+        self._exporter.shutdown()
+        self._thread.join()
+
+    def _keep_pushing(self) -> None:
+        while not self._ending.wait(self._seconds):
+            self._push()
+        if self._works:
+            self._push()
+
+    def _push(self) -> None:
+        """Push once. The exporter tries again what may go well, and logs what did not."""
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        try:
+            done = self._exporter.export(self._data()) is MetricExportResult.SUCCESS
+        except Exception:  # noqa: BLE001 - the next push may go well, and nobody else would begin it
+            _log.exception("metrics cannot be pushed")
+            done = False
+        self._works = done
+
+    def _data(self) -> export.MetricsData:
+        from opentelemetry.sdk.metrics import export
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        moments = _Moments(self._began, time.time_ns())
+        metrics = [one for family in self._registry.collect() for one in _converted(family, moments)]
+        scope = export.ScopeMetrics(InstrumentationScope("turnout", __version__), metrics, "")
+        return export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
+
+
+def _interval(environment: Mapping[str, str]) -> float:
+    text = environment.get(_INTERVAL) or _USUAL_INTERVAL
+    if not text.isdecimal() or not int(text):
+        raise ConfigError([Mistake(_INTERVAL, f"found {text!r}, expected a number of milliseconds, 1 or more")])
+    return int(text) / 1000
+
+
+def _attributes(environment: Mapping[str, str]) -> dict[str, str]:
+    """Who pushes. What is given here goes before what the environment says, which shall go before the name."""
+    named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return {"service.version": __version__} | ({} if named else {"service.name": "turnout"})
+
+
+def _converted(family: Metric, moments: _Moments) -> Iterator[export.Metric]:
+    """A family's metrics under the names that their samples have; when something was created is none of them."""
+    from opentelemetry.sdk.metrics import export
+
+    cumulative = export.AggregationTemporality.CUMULATIVE
+    data: Any
+    if family.type == "histogram":
+        data = export.Histogram(list(_distributions(family, moments)), cumulative)
+        yield export.Metric(family.name, family.documentation, "", data)
+        return
+    by_name: dict[str, list[export.NumberDataPoint]] = {}
+    for sample in family.samples:
+        if not sample.name.endswith("_created"):
+            point = export.NumberDataPoint(sample.labels, *moments, float(sample.value))
+            by_name.setdefault(sample.name, []).append(point)
+    for name, points in by_name.items():
+        data = export.Sum(points, cumulative, True) if family.type == "counter" else export.Gauge(points)
+        yield export.Metric(name, family.documentation, "", data)
+
+
+def _distributions(family: Metric, moments: _Moments) -> Iterator[export.HistogramDataPoint]:
+    from opentelemetry.sdk.metrics import export
+
+    # Prometheus does not know the extremes, and OTLP can do without.
+    unknown: Any = None
+    by_labels: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
+    for sample in family.samples:
+        labels = tuple(sorted((name, text) for name, text in sample.labels.items() if name != "le"))
+        by_labels.setdefault(labels, []).append(sample)
+    for labels, samples in by_labels.items():
+        buckets = [one for one in samples if one.name.endswith("_bucket")]
+        yield export.HistogramDataPoint(
+            dict(labels),
+            *moments,
+            count=int(buckets[-1].value),
+            sum=next(float(one.value) for one in samples if one.name.endswith("_sum")),
+            bucket_counts=list(_differences(one.value for one in buckets)),
+            explicit_bounds=[float(one.labels["le"]) for one in buckets[:-1]],
+            min=unknown,
+            max=unknown,
+        )
+
+
+def _differences(totals: Iterable[float]) -> Iterator[int]:
+    before = 0
+    for total in totals:
+        yield int(total) - before
+        before = int(total)

@@ -1,0 +1,103 @@
+"""The description of the interface, OpenAPI 3.1: what the framework knows of it, and the errors that are answered."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+
+__all__ = ["Described"]
+
+_PROBES = ("/live", "/ready")
+_CONNECT = ("/connectors", "/connector-plugins")
+_CHANGING = ("post", "put", "patch", "delete")
+
+_GATE = (401, 403, 421)
+"""Whoever asks may be refused before anybody looks at what is asked."""
+
+_MISTAKE = {
+    "type": "object",
+    "title": "Mistake",
+    "required": ["path", "problem", "line"],
+    "properties": {
+        "path": {"type": "string", "description": "the place, as its author would name it"},
+        "problem": {"type": "string"},
+        "line": {"type": ["integer", "null"], "description": "of the file, from 1"},
+    },
+}
+_PROBLEM = {
+    "type": "object",
+    "title": "Problem",
+    "description": "What is wrong; RFC 9457.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "in a sentence"},
+        "mistakes": {"type": "array", "items": {"$ref": "#/components/schemas/Mistake"}},
+        "changes": {"type": "array", "items": {"$ref": "#/components/schemas/ChangeModel"}},
+        "confirm": {"type": "string", "description": "what to add to the request to have it done all the same"},
+    },
+}
+_CONNECT_PROBLEM = {
+    "type": "object",
+    "title": "ConnectProblem",
+    "description": "What is wrong, in Kafka Connect's form.",
+    "required": ["error_code", "message"],
+    "properties": {"error_code": {"type": "integer"}, "message": {"type": "string"}},
+}
+
+
+class Described(FastAPI):
+    """An application that describes its errors too.
+
+    An operation names the statuses that are its own, with nothing behind them: ``responses={409: {}}``. Those that
+    follow from its path, its parameters and its method are added, and each gets the form that it is answered in.
+    """
+
+    def openapi(self) -> dict[str, Any]:
+        """The description; made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = _described(super().openapi())
+        return self.openapi_schema
+
+
+def _described(document: dict[str, Any]) -> dict[str, Any]:
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schemas |= {"Mistake": _MISTAKE, "Problem": _PROBLEM, "ConnectProblem": _CONNECT_PROBLEM}
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            _describe(path, method, operation)
+    return document
+
+
+def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    is_probe = path in _PROBES
+    if not is_probe:
+        operation["security"] = [{"token": []}]
+    implied = {421} if is_probe else {*_GATE}
+    implied |= {413, 415} if method in _CHANGING else set()
+    implied |= {400} if "requestBody" in operation else set()
+    implied |= {404} if "{" in path else set()
+    for status in sorted(implied):
+        responses.setdefault(str(status), {})
+    for status, response in responses.items():
+        if status.isdecimal() and int(status) >= 400 and not (is_probe and status == "503"):
+            response["description"] = HTTPStatus(int(status)).phrase
+            response["content"] = _content(path)
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _content(path: str) -> dict[str, Any]:
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    if not path.startswith(_CONNECT):
+        return problem
+    # The gate answers before anybody knows whose tools are asking.
+    return {"application/json": {"schema": {"$ref": "#/components/schemas/ConnectProblem"}}, **problem}

@@ -1,0 +1,51 @@
+"""A store's subscriptions at one moment, all of them or some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from turnout.errors import HistoryForgottenError
+from turnout.subscriptions.address import existing
+from turnout.subscriptions.past import Moment, PastStore
+from turnout.subscriptions.snapshot import Snapshot
+from turnout.subscriptions.store import Store, open_store
+
+__all__ = ["snapshot_of"]
+
+
+def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | None = None) -> Snapshot:
+    """What a store holds, or held.
+
+    Args:
+        url: the store.
+        moment: a revision or a time; None for the present.
+        ids: of the subscriptions that are meant, in this order; all of them if not given.
+
+    Raises:
+        SubscriptionNotFoundError: there is, or was, none of an id.
+        HistoryForgottenError: the store does not remember so far back.
+    """
+    store = open_store(existing(url))
+    try:
+        if moment is None or moment == store.revision():
+            return _present(store, ids)
+        return _some(store.as_of(moment), ids)
+    finally:
+        store.close()
+
+
+def _present(store: Store, ids: Iterable[str] | None) -> Snapshot:
+    if ids is None:
+        return store.snapshot()
+    try:
+        # All of one revision, also where somebody changes them meanwhile.
+        return _some(store.as_of(store.revision()), ids)
+    except HistoryForgottenError:
+        revision = store.revision()
+        return Snapshot(tuple(store.read(one) for one in dict.fromkeys(ids)), revision)
+
+
+def _some(past: PastStore, ids: Iterable[str] | None) -> Snapshot:
+    if ids is None:
+        return past.snapshot()
+    return Snapshot(tuple(past.read(one) for one in dict.fromkeys(ids)), past.revision)

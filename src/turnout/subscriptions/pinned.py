@@ -1,0 +1,32 @@
+"""Subscriptions of one revision that stay as they are: what an index can follow in place of a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.subscriptions.model import Changes
+from turnout.subscriptions.snapshot import Snapshot
+
+__all__ = ["Pinned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What was there at one revision, asked as a store is; nothing ever changes.
+
+    Attributes:
+        then: the subscriptions, and their revision.
+    """
+
+    then: Snapshot
+
+    def snapshot(self) -> Snapshot:
+        """See `Store.snapshot`."""
+        return self.then
+
+    def changes(self, since: int) -> Changes:
+        """See `Store.changes`: nothing, at the only revision that there is."""
+        return Changes(max(since, self.then.revision))
+
+    def close(self) -> None:
+        """Nothing to let go of."""

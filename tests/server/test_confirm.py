@@ -1,0 +1,81 @@
+"""A change that needs a new checkpoint: it is known before it happens, and happens when somebody confirms it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.server.conftest import Bench, client_of, route_text
+from turnout.rpc.caller import Caller, Right
+from turnout.server.security import Principal
+
+
+class Reader:
+    """Everybody may read, and nobody write."""
+
+    def principal(self, _: str | None) -> Principal:
+        return Principal("reader", Caller(rights=frozenset({Right.READ})))
+
+
+@pytest.fixture
+def waiting(bench: Bench) -> str:
+    """A route whose file asks for another stream while it runs; the file's digest."""
+    bench.start("a")
+    checkpoint = bench.routes.entry("a").checkpoint
+    assert checkpoint is not None
+    (checkpoint / "commits").mkdir(parents=True)
+    bench.write("a", route_text("a", stream="B"))
+    bench.routes.look()
+    return bench.routes.entry("a").file.digest
+
+
+def test_the_running_version_goes_on_and_the_file_is_told(bench: Bench, client: TestClient, waiting: str) -> None:
+    """An unsafe file of the folder changes nothing by itself: the state, an event and the log say what it waits for."""
+    answer = client.get("/v1/routes/a").json()
+    events = bench.state.recent_events("a")
+
+    assert (answer["state"], answer["digest"] == waiting, answer["running_digest"] == waiting) == (
+        "running",
+        True,
+        False,
+    )
+    assert [one["change"] for one in answer["pending"] if one["verdict"] != "safe"] == ["source.stream"]
+    assert "another" not in answer["reason"]
+    assert "source.stream" in json.dumps(next(one.detail for one in events if one.kind == "route.pending"))
+    assert len(bench.runner.runs["a"]) == 1
+
+
+def test_to_confirm_begins_a_new_checkpoint(bench: Bench, client: TestClient, waiting: str) -> None:
+    """The version of that digest runs, the old checkpoint lies beside the new one, and nothing waits any more."""
+    checkpoint = bench.routes.entry("a").checkpoint
+    assert checkpoint is not None
+
+    answer = client.post("/v1/routes/a/confirm", json={"digest": waiting})
+
+    assert answer.status_code == 202
+    assert bench.run_of("a", 2).route.source.options()["stream"] == "B"
+    assert checkpoint.with_name("checkpoint.1").is_dir()
+    assert client.get("/v1/routes/a").json()["pending"] == []
+    assert client.post("/v1/routes/a/confirm", json={"digest": waiting}).status_code == 409
+
+
+def test_nobody_confirms_what_he_has_not_seen(bench: Bench, client: TestClient, waiting: str) -> None:
+    """A file that has changed again since is another version."""
+    bench.write("a", route_text("a", stream="C"))
+    bench.routes.look()
+
+    assert client.post("/v1/routes/a/confirm", json={"digest": waiting}).status_code == 412
+    assert len(bench.runner.runs["a"]) == 1
+
+
+def test_to_confirm_needs_the_right_and_a_page_of_ours(bench: Bench, client: TestClient, waiting: str) -> None:
+    """Who may only read hears 403, and so does the page of another site; a form of a browser is 415."""
+    body = {"digest": waiting}
+    foreign = client.post("/v1/routes/a/confirm", json=body, headers={"Origin": "https://elsewhere.example"})
+    form = client.post("/v1/routes/a/confirm", data=body)
+    reader = client_of(bench, authenticator=Reader()).post("/v1/routes/a/confirm", json=body)
+
+    assert (reader.status_code, foreign.status_code, form.status_code) == (403, 403, 415)
+    assert len(bench.runner.runs["a"]) == 1

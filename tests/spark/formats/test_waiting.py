@@ -1,0 +1,59 @@
+"""Waiting at a stream for its next message."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from turnout.embedded import NatsServer
+from turnout.spark.formats.nats.waiting import wait_for_more
+from turnout.wire import Connection, create_consumer, create_stream, delete_stream, stream_info
+
+pytestmark = pytest.mark.jetstream
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+def made(connection: Connection, **config: Any) -> str:
+    name = f"WAIT{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
+    return name
+
+
+def test_the_wait_ends_with_the_next_message(nats_server: NatsServer, connection: Connection) -> None:
+    """Long before its time, and nothing of it is left behind."""
+    stream = made(connection)
+    waiting = threading.Thread(target=wait_for_more, args=(connection, {stream: 1}, (), 300.0), daemon=True)
+    waiting.start()
+    with Connection.open(nats_server.url) as other:
+        while stream_info(other, stream)["state"]["consumer_count"] == 0:
+            assert waiting.is_alive()
+        other.publish(f"{stream}.a", b"x")
+        other.ping()
+        waiting.join(60)
+
+        assert not waiting.is_alive()
+        assert stream_info(other, stream)["state"]["consumer_count"] == 0
+        delete_stream(other, stream)
+
+
+def test_a_stream_that_cannot_be_waited_at(connection: Connection) -> None:
+    """One that gives each message to a single consumer has it already: the wait is short, and nothing is disturbed."""
+    stream = made(connection, retention="workqueue")
+    create_consumer(connection, stream, {"durable_name": "mine", "name": "mine", "ack_policy": "explicit"})
+
+    waiting = threading.Thread(target=wait_for_more, args=(connection, {stream: 1}, (), 300.0), daemon=True)
+    waiting.start()
+    waiting.join(60)
+
+    assert not waiting.is_alive()
+    assert stream_info(connection, stream)["state"]["consumer_count"] == 1
+    delete_stream(connection, stream)

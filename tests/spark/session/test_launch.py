@@ -1,0 +1,67 @@
+"""What a JVM is started with does not stand on its command line, and arrives as it was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import json, pathlib, sys
+import psutil
+from turnout.spark.session.build import build_session
+
+conf = json.loads(sys.argv[1])
+spark = build_session("launched", master="local[1]", conf=conf)
+lines = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True) if one.status() != "zombie"]
+settings = dict(spark.sparkContext.getConf().getAll())
+heap = spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+library = spark._jvm.java.lang.System.getProperty("theirs")
+print(json.dumps({"lines": lines, "seen": {name: settings.get(name) for name in [*conf, "spark.theirs"]},
+                  "session": {name: spark.conf.get(name) for name in conf}, "heap": heap, "library": library,
+                  "left": [str(path) for path in pathlib.Path(sys.argv[2]).rglob("spark.properties")]}))
+spark.stop()
+"""
+AWKWARD = {
+    "spark.driver.memory": "700m",
+    "spark.a.password": "s3cr3t with=signs: #!\\ and ümläuts 😀",
+    "spark.b.list": "a,b c;'d' \"e\"",
+    "spark.ui.enabled": "false",
+}
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder with a short name: PySpark makes sockets in its temporary folder, whose paths have a limit."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+def test_settings_arrive_and_are_not_seen(scratch: Path, tmp_path: Path) -> None:
+    """Values of all characters; those that only a starting JVM takes; and those of the user's own properties file."""
+    theirs = tmp_path / "their.conf"
+    theirs.write_text("spark.theirs kept\nspark.ui.enabled true\nspark.driver.defaultJavaOptions -Dtheirs=1\n")
+    environment = {
+        **os.environ,
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {theirs} pyspark-shell",
+    }
+    arguments = [sys.executable, "-c", PROGRAM, json.dumps(AWKWARD), str(scratch)]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+
+    assert any("SparkSubmit" in line for line in seen["lines"])
+    assert [line for line in seen["lines"] if "s3cr3t" in line or "spark.b.list" in line] == []
+    assert seen["seen"] == {**AWKWARD, "spark.theirs": "kept"}
+    assert seen["session"] == AWKWARD
+    assert 600 < seen["heap"] <= 700
+    assert seen["library"] == "1"
+    assert seen["left"] == []
