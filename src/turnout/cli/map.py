@@ -118,8 +118,8 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
         results = [tried(subject) for subject in subjects]
         back = transform.reverse()
         reverse = None if back is None else {"source": back.source, "destination": back.destination}
-        told = {"source": transform.source, "destination": destination, "strict": strict, "reverse": reverse}
-        _say(json.dumps({**told, "results": results}, indent=1))
+        head = {"source": transform.source, "destination": destination, "strict": strict, "reverse": reverse}
+        _say(json.dumps({**head, "results": results}, indent=1))
         return all(result["mapped"] is not None for result in results)
     count = failed = 0
     for subject in subjects:
@@ -187,13 +187,13 @@ def _explain_table(
     mappings, own = _mappings(file, account)
     table = MappingTable.from_config(mappings)
     cluster = own if cluster is None else cluster
-    found = (explain(table, subject, cluster) for subject in subjects)
+    explanations = (explain(table, subject, cluster) for subject in subjects)
     if as_json:
         head = {"file": str(file), "account": account, "cluster": cluster, "mappings": len(table)}
-        _say(json.dumps({**head, "results": [_as_json(one) for one in found]}, indent=1))
+        _say(json.dumps({**head, "results": [_as_json(one) for one in explanations]}, indent=1))
         return
     count = 0
-    for one in found:
+    for one in explanations:
         count += 1
         _show(one)
     if not count:

@@ -65,17 +65,17 @@ def start(text: str, now: datetime) -> ConsumerConfig:
 
 def json_line(message: Message) -> str:
     """A message as a JSON object; a payload that is not UTF-8 is given in base64."""
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "subject": message.subject,
         "sequence": message.sequence,
         "timestamp": message.timestamp.isoformat(),
         "headers": message.headers,
     }
     try:
-        found["data"] = message.data.decode()
+        fields["data"] = message.data.decode()
     except UnicodeDecodeError:
-        found["data_base64"] = base64.b64encode(message.data).decode()
-    return json.dumps(found, ensure_ascii=False)
+        fields["data_base64"] = base64.b64encode(message.data).decode()
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def pretty(message: Message) -> str:

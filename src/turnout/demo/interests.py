@@ -20,7 +20,7 @@ Flight = dict[str, Any]
 
 def hand_written() -> list[Subscription]:
     """A dozen subscriptions, each with a description of what it is after."""
-    wanted: list[tuple[str, str, Condition]] = [
+    rows: list[tuple[str, str, Condition]] = [
         (
             "United's departures that are two hours late or more",
             "deliver.late.united",
@@ -85,7 +85,7 @@ def hand_written() -> list[Subscription]:
     ]
     return [
         Subscription(destinations=(destination,), condition=condition, metadata={"description": description})
-        for description, destination, condition in wanted
+        for description, destination, condition in rows
     ]
 
 

@@ -243,7 +243,7 @@ class Program:
         nowhere = {one.row for one in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
         ended, has_topic = len(dead) + len(nowhere), route.dead_letter is not None
         messages = self._messages(consumed, deliveries, outgoing, dead if has_topic else dead[:0], records.failures)
-        if self.lineage.wanted:
+        if self.lineage.enabled:
             letters = len(dead) if has_topic else 0
             revision = None if index is None else index.revision
             messages = self.lineage.added(messages, outgoing.rows, letters, consumed, revision)

@@ -196,10 +196,10 @@ class _Comparison:
     def _values(self, delivered: Delivered) -> tuple[int, Tally]:
         places = delivered.other("value")
         old, new = (side.take(places).to_pylist() for side in delivered.column("value"))
-        found = (
+        changes = (
             (at, value_changes(*pair)) for at, pair in zip(places.tolist(), zip(old, new, strict=True), strict=True)
         )
-        return self._changes("value", delivered.rows, found)
+        return self._changes("value", delivered.rows, changes)
 
     def _keys(self, delivered: Delivered) -> int:
         places = delivered.other("key")
@@ -211,12 +211,12 @@ class _Comparison:
             self._show("key", "", int(rows[at]), _content(old[place].as_py()), _content(new[place].as_py()))
         return len(places)
 
-    def _changes(self, kind: str, rows: Rows, found: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
+    def _changes(self, kind: str, rows: Rows, record_changes: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
         """Note changes by name; how many records have some, and each name how often."""
         by_name: dict[str, list[tuple[int, Any, Any]]] = defaultdict(list)
         counts: dict[str, int] = defaultdict(int)
         number = 0
-        for at, changes in found:
+        for at, changes in record_changes:
             number += 1
             row = int(rows[at])
             self._changed[row] = True

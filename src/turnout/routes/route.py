@@ -103,8 +103,8 @@ class Route:
         what = f"{file or 'the route'} cannot be used"
         written = YamlText.parse(text, what=what)
         if not isinstance(written.value, dict):
-            found = type(written.value).__name__
-            raise RouteError([Mistake("", f"found {found}, expected a block of names and values")], what=what)
+            type_name = type(written.value).__name__
+            raise RouteError([Mistake("", f"found {type_name}, expected a block of names and values")], what=what)
         folder = (file or FilePath()).parent
         values = Variables(os.environ if variables is None else variables, folder)
         reader = RouteReader(values.fill_in(written.value), written.lines, folder)

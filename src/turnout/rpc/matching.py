@@ -125,11 +125,11 @@ def _explanation(condition: Condition, metadata: dict[str, str]) -> pb.Explanati
     return _message(explain(condition, metadata))
 
 
-def _message(told: Explanation) -> pb.Explanation:
+def _message(explanation: Explanation) -> pb.Explanation:
     return pb.Explanation(
-        condition_id=told.condition.id,
-        text=format_condition(told.condition),
-        holds=told.holds,
-        reason=told.reason,
-        children=map(_message, told.children),
+        condition_id=explanation.condition.id,
+        text=format_condition(explanation.condition),
+        holds=explanation.holds,
+        reason=explanation.reason,
+        children=map(_message, explanation.children),
     )

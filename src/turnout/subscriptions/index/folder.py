@@ -256,7 +256,7 @@ class IndexFolder:
         built = build(subscriptions, self._costs)
         name = self._write(built)
         # Mapped, its arrays need no memory of this process.
-        return _Written(Stratum(Segment.open(self.folder / name, built.asked)), name)
+        return _Written(Stratum(Segment.open(self.folder / name, built.uses)), name)
 
     def _small(self, subscriptions: Sequence[Subscription]) -> _Written:
         stratum = Stratum.of(subscriptions, self._costs.with_background(Asked(self._written[0].stratum.segment)))

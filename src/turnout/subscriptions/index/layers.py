@@ -68,12 +68,12 @@ class Asked:
         self._segment = segment
         self._facts = {fact: number for number, fact in enumerate(segment.head.facts)}
 
-    def wanted(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
+    def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
         """For each text of the fact."""
-        number, asked = self._facts.get(fact), self._segment.asked
-        if number is None or asked is None or len(asked) == 0:
+        number, uses = self._facts.get(fact), self._segment.uses
+        if number is None or uses is None or len(uses) == 0:
             return np.zeros(len(texts), np.int64)
         raws = encoded_all(texts)
         hashes = hashes_of(raws, salt_of(fact))
         literals = self._segment.find(np.full(len(raws), number, np.int64), hashes, taker(raws))
-        return np.where(literals > 0, asked.take(np.maximum(literals - 1, 0)), 0).astype(np.int64)
+        return np.where(literals > 0, uses.take(np.maximum(literals - 1, 0)), 0).astype(np.int64)

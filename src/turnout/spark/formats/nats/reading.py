@@ -129,9 +129,9 @@ def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -
     with Connection(options.connection) as connection:
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
-        wanted = Range(part.stream, part.start, part.end, options.filters_of(part.partition))
+        span = Range(part.stream, part.start, part.end, options.filters_of(part.partition))
         by_sequence = options.ack_consumer is not None
-        reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted, part.partition)
+        reader = DirectReader(connection, span) if by_sequence else PullReader(connection, span, part.partition)
         with LossWatch(options, part.stream, part.end) as watch:
             for batch in reader.batches():
                 if reader.hole is not None:
