@@ -26,8 +26,6 @@ __all__ = ["Deliveries", "Index", "Layer", "Matches", "Shelf"]
 ROWS = 16384
 """How many rows of a batch are worked on at a time."""
 
-_NO_VALUE: Column = Column(())
-
 
 class Matches(NamedTuple):
     """Which rows of a batch match which subscriptions, by the index's own numbers: sorted by row, each pair once."""
