@@ -85,6 +85,8 @@ class _Probing:
             store = self._attempt("subscriptions", self._store)
             readable = store.ok
             yield store
+            if readable and isinstance(route.source, NatsSource) and route.source.push_down:
+                yield self._attempt("push-down", self._pushed_down)
         if self.batches and readable:
             yield self._attempt("sample", self._sample)
             if self.index is not None:
@@ -155,6 +157,21 @@ class _Probing:
         with closing(open_store(existing(url))) as store:
             self.index = Index.of(store)
             return f"{url}: {len(self.index):,} subscriptions at revision {store.revision()}"
+
+    def _pushed_down(self) -> str:
+        """Which subjects a run would read now."""
+        from turnout.engine.subject_filters import SubjectFilters
+        from turnout.subscriptions import open_store
+        from turnout.subscriptions.address import existing
+
+        assert self.route.subscriptions is not None
+        assert isinstance(self.route.source, NatsSource)
+        filters = SubjectFilters(self.route, self.route.source.filters)
+        with closing(open_store(existing(self.route.subscriptions.store))) as store:
+            chosen = filters.of(filters.asked(one.condition) for one in store.snapshot())
+        if chosen is None:
+            return "all is read: some subscription can want any subject, or they ask for too many"
+        return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can want any subject"
 
     def _sample(self) -> str:
         """What becomes of the latest records."""

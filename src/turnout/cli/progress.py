@@ -19,6 +19,7 @@ __all__ = ["COUNT_LABELS", "console", "counts_table", "loading", "run_display", 
 
 COUNT_LABELS = {
     "read": "read",
+    "not_read": "not read",
     "filtered": "filtered",
     "unmatched": "unmatched",
     "delivered": "delivered",
@@ -31,7 +32,7 @@ COUNT_LABELS = {
 }
 """What the counts are called, in the order in which people look at them."""
 
-_WHERE_NOT_ZERO = frozenset({"discarded", "undeliverable", "dropped_headers"})
+_WHERE_NOT_ZERO = frozenset({"not_read", "discarded", "undeliverable", "dropped_headers"})
 
 _PLAIN_EVERY_SECONDS = 5.0
 

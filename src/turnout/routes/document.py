@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from turnout.routes.endpoints import Part, Sink, Source
+from turnout.routes.endpoints import NatsSource, Part, Sink, Source
 from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
@@ -158,4 +158,9 @@ class RouteDocument(Part):
             wrong.append("unmatched: has a meaning only with subscriptions")
         if self.unmatched == "deadLetter" and self.dead_letter is None:
             wrong.append("unmatched: deadLetter needs a deadLetter block")
+        if isinstance(self.source, NatsSource) and self.source.push_down:
+            if self.subscriptions is None:
+                wrong.append("source: pushDown needs subscriptions, which say what can be left unread")
+            elif self.unmatched not in (None, "drop"):
+                wrong.append(f"source: pushDown needs unmatched: drop, found {self.unmatched}")
         return wrong

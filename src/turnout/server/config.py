@@ -144,6 +144,7 @@ class ServerConfig(Part):
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one everybody who reaches the server may do everything.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
+        checkpoints: the folder of the progress of routes that name none; ``.turnout`` beside each file if not given.
         interval: how often the routes' folder is looked at.
     """
 
@@ -155,6 +156,7 @@ class ServerConfig(Part):
     store: str | None = None
     grpc: GrpcPart = Field(default_factory=GrpcPart)
     state: Path | None = None
+    checkpoints: Path | None = None
     spark: SparkPart = Field(default_factory=SparkPart)
     restarts: RestartsPart = Field(default_factory=RestartsPart)
     retention: RetentionPart = Field(default_factory=RetentionPart)
@@ -208,7 +210,15 @@ class ServerConfig(Part):
             raise ConfigError(_mistakes(failure), what=f"{file or 'the server'} cannot be used") from failure
 
 
-_PATHS = (("tokens",), ("state",), ("tls", "cert"), ("tls", "key"), ("tls", "clientCa"), ("spark", "log"))
+_PATHS = (
+    ("tokens",),
+    ("state",),
+    ("checkpoints",),
+    ("tls", "cert"),
+    ("tls", "key"),
+    ("tls", "clientCa"),
+    ("spark", "log"),
+)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StreamState", "count_between", "parse_place", "place_of", "resolve", "state_of"]
+__all__ = ["Place", "StreamState", "count_between", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
 
@@ -107,10 +107,11 @@ def count_between(connection: Connection, stream: str, start: int, end: int, fil
     """
     if end <= start:
         return 0
-    return _pending(connection, stream, start, filters) - _pending(connection, stream, end, filters)
+    return pending_from(connection, stream, start, filters) - pending_from(connection, stream, end, filters)
 
 
-def _pending(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
+def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
+    """How many messages the stream holds from *start* on, on the subjects *filters*, if any, at this moment."""
     config: dict[str, Any] = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": start,

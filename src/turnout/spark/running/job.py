@@ -245,7 +245,7 @@ class _Run:
         return writer.start()
 
     def _read(self) -> DataFrame:
-        more = {"revisionsUrl": self.matching.url} if self.matching is not None else {}
+        more = {} if self.matching is None else self.matching.options
         return read(
             self.spark,
             self.route.source,

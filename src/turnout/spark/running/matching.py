@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from turnout.engine import Program
+from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
@@ -58,11 +59,19 @@ class RunMatching:
         assert route.subscriptions is not None
         self._route = route
         self._resources = ExitStack()
-        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned)
+        source = route.source
+        self.pushes_down = isinstance(source, NatsSource) and bool(source.push_down) and route.unmatched == "drop"
+        filters = SubjectFilters(route, source.filters) if self.pushes_down and isinstance(source, NatsSource) else None
+        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters)
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
         self.url = server.url
         self.place = IndexPlace.at(self.revisions.folder, server.url)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the source is to be told."""
+        return {"revisionsUrl": self.url, **({"pushDown": "true"} if self.pushes_down else {})}
 
     def close(self) -> None:
         """Let go of the store and the index."""

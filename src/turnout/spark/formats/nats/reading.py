@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, Mistake
 from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.packed import pack
+from turnout.spark.formats.nats.packed import not_read_row, pack
 from turnout.spark.workers.garbage import spare_collections
 from turnout.wire import Connection, DirectReader, PullReader, Range
 from turnout.wire.places import StreamState, resolve, state_of
@@ -36,7 +36,16 @@ _SMALLEST_SPLIT = 10_000
 
 
 class Split(InputPartition):
-    """A part of one stream that one task reads; nothing at all where *end* is not above *start*."""
+    """A part of one stream that one task reads; nothing at all where *end* is not above *start*.
+
+    Attributes:
+        filters: the subjects to read, none for nothing; None for all that the options name.
+        counted: of how many messages, those of other splits included, what is read here is to be taken off to say
+            how many are not read. The splits of a range share its number: one has it, the others 0.
+    """
+
+    filters: tuple[str, ...] | None = None
+    counted: int = 0
 
     def __init__(self, stream: str, start: int, end: int, partition: int = 0, revision: int | None = None) -> None:
         super().__init__(None)
@@ -126,16 +135,24 @@ def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -
     # Spark makes an InputPartition of its own where a reader plans none.
     if not isinstance(part, Split) or part.end <= part.start:
         return
+    if part.filters is not None and not part.filters:
+        yield not_read_row(part.counted)
+        return
     with Connection(options.connection) as connection:
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
-        span = Range(part.stream, part.start, part.end, options.filters_of(part.partition))
+        filters = options.filters_of(part.partition) if part.filters is None else part.filters
+        span = Range(part.stream, part.start, part.end, filters)
         by_sequence = options.ack_consumer is not None
         reader = DirectReader(connection, span) if by_sequence else PullReader(connection, span, part.partition)
+        left = part.counted
         with LossWatch(options, part.stream, part.end) as watch:
             for batch in reader.batches():
                 if reader.hole is not None:
                     watch.look(reader.hole)
+                left -= batch.num_rows
                 yield columns.of(batch, part)
             if reader.next < part.end:
                 watch.look(reader.next)
+        if part.filters is not None:
+            yield not_read_row(left)
