@@ -20,7 +20,7 @@ from turnout.history.ended import Ends, EndWatch
 from turnout.history.ending import read_back
 from turnout.history.examples import Example, Examples, Places, text_of
 from turnout.history.matrix import Matrix
-from turnout.history.moves import Changed, Sent, changed, sink_labels
+from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
 from turnout.history.tally import Tally
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
@@ -139,7 +139,7 @@ class _Comparison:
     def differences(self) -> Differences:
         """What there is to tell."""
         old, new = self._old.trace, self._new.trace
-        sent = Sent.of(old, self._old.labels), Sent.of(new, self._new.labels)
+        sent = SentDeliveries.of(old, self._old.labels), SentDeliveries.of(new, self._new.labels)
         matrix = self._endings()
         gained, lost, moved = changed(*sent)
         for kind, some in (("gained", gained), ("lost", lost), ("moved", moved)):

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from turnout.engine.trace import Outcome
 from turnout.history.differences import Differences
-from turnout.history.report import TITLES, Report, place_text
+from turnout.history.report import TITLES, DiffReport, place_text
 from turnout.history.tally import Tally
 
 __all__ = ["page"]
@@ -35,7 +35,7 @@ code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; white-space:
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(report: Report) -> str:
+def page(report: DiffReport) -> str:
     """The whole page. Every text in it is escaped by the library that writes it."""
     differences = report.differences
     root = ET.Element("html", lang="en")
@@ -65,7 +65,7 @@ def _sayable(text: str) -> str:
 # Parts
 
 
-def _summary(body: ET.Element, report: Report) -> None:
+def _summary(body: ET.Element, report: DiffReport) -> None:
     differences = report.differences
     headline = (
         "No differences"

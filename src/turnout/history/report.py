@@ -10,7 +10,7 @@ from turnout.history.differences import Differences
 from turnout.history.examples import Example, Place
 from turnout.history.tally import Tally
 
-__all__ = ["TITLES", "Report", "place_text", "report_json", "report_lines"]
+__all__ = ["TITLES", "DiffReport", "place_text", "report_json", "report_lines"]
 
 TITLES: Final = {
     "outcome": "end otherwise",
@@ -28,7 +28,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DiffReport:
     """A comparison with what is to be said of it.
 
     Attributes:
@@ -59,7 +59,7 @@ def place_text(place: Place) -> str:
 # Lines
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: DiffReport) -> Iterator[str]:
     """The report for a terminal."""
     differences = report.differences
     yield f"old  {report.old}"
@@ -141,7 +141,7 @@ def _side(text: str | None) -> str:
 # JSON
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: DiffReport) -> dict[str, Any]:
     """The report as ``--json`` prints it."""
     differences = report.differences
     return {

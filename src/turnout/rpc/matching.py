@@ -18,7 +18,7 @@ from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1.matching_pb2_grpc import MatchingServicer as _Servicer
-from turnout.subscriptions import Match as Wanted
+from turnout.subscriptions import Match as SubscriptionMatch
 
 __all__ = ["MatchingServicer"]
 
@@ -73,7 +73,7 @@ class MatchingServicer(_Servicer):
         return response
 
     def _explain(
-        self, response: pb.MatchResponse, matches: list[Wanted], metadata: dict[str, str], context: Call
+        self, response: pb.MatchResponse, matches: list[SubscriptionMatch], metadata: dict[str, str], context: Call
     ) -> None:
         """Add to each match why it is one."""
         if len(matches) > MAX_EXPLAINED:

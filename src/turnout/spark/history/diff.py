@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.history.differences import Differences
-from turnout.history.report import Report
+from turnout.history.report import DiffReport
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
@@ -57,7 +57,7 @@ class DiffResult:
         spark: makes the frames.
     """
 
-    def __init__(self, report: Report, spark: SparkSession) -> None:
+    def __init__(self, report: DiffReport, spark: SparkSession) -> None:
         self.report = report
         self._spark = spark
 
@@ -133,7 +133,7 @@ def diff(
             raise run_error(f"the versions of {new.name} could not be compared", failure) from failure
     decoder = msgspec.msgpack.Decoder(Differences)
     differences = sum((decoder.decode(row[0]) for row in rows), Differences())
-    return DiffResult(Report(*names, str(span), differences, time.monotonic() - begun), spark)
+    return DiffResult(DiffReport(*names, str(span), differences, time.monotonic() - begun), spark)
 
 
 def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:

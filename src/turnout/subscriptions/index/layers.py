@@ -14,7 +14,7 @@ from turnout.subscriptions.index.ids import Ids
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["Asked", "Stratum"]
+__all__ = ["Stratum", "UseCounts"]
 
 
 class Stratum:
@@ -61,7 +61,7 @@ class Stratum:
         return (one for one, gone in zip(self.subscriptions, self.gone.tolist(), strict=True) if not gone)
 
 
-class Asked:
+class UseCounts:
     """How often the subscriptions of a segment ask for a text; see `turnout.subscriptions.index.costs.Background`."""
 
     def __init__(self, segment: Segment) -> None:
