@@ -51,7 +51,8 @@ class Given:
         Args:
             document: the parts of `PARTS`. A key or a value that is text stands for its bytes, anything else for its
                 JSON; ``keyBase64`` and ``valueBase64`` are for bytes that are not text. Headers are a block of
-                name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601 or milliseconds since 1970.
+                name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601
+                or milliseconds since 1970.
             stream: where it is from unless it says so itself.
 
         Raises:
