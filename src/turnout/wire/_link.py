@@ -148,6 +148,10 @@ class Link:
             raise self._lost(None)
         return count
 
+    def give_back(self, data: memoryview) -> None:
+        """Take bytes that `receive_into` gave: the next call that reads begins with them."""
+        self._buffer[:0] = data
+
     def _lost(self, failure: OSError | None) -> ConnectionLostError:
         server = self.server
         self.close()

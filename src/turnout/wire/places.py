@@ -15,7 +15,7 @@ from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StreamState", "count_between", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
+__all__ = ["Place", "StreamState", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
 
@@ -98,16 +98,6 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
         raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
     delete_consumer(connection, stream, name)
     return sequence
-
-
-def count_between(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int:
-    """How many messages the stream holds from *start* up to, not including, *end*, on the subjects *filters*, if any.
-
-    A consumer that begins at a place says how many are behind it: two questions, however many messages there are.
-    """
-    if end <= start:
-        return 0
-    return pending_from(connection, stream, start, filters) - pending_from(connection, stream, end, filters)
 
 
 def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:

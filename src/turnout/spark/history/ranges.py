@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from turnout.routes import Route
 from turnout.wire import Connection, ConnectionOptions
-from turnout.wire.places import Place, count_between, place_of, resolve, state_of
+from turnout.wire.places import Place, place_of, resolve, state_of
+from turnout.wire.range_count import count_about, count_exactly
 
 __all__ = ["StreamRange", "ranges_of"]
 
@@ -49,4 +50,8 @@ def _ranges(
         state = state_of(connection, stream)
         first = min(max(state.first, resolve(connection, stream, start)), state.next)
         last = max(first, min(state.next, resolve(connection, stream, end)))
-        yield StreamRange(stream, first, last, count_between(connection, stream, first, last, filters))
+        records = count_exactly(connection, stream, first, last, filters)
+        if records is None:
+            # So much arrives or goes at this moment that there is no exact number; it is shown, and nothing more.
+            records = count_about(connection, stream, first, last, filters)
+        yield StreamRange(stream, first, last, records)
