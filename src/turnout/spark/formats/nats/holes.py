@@ -124,9 +124,9 @@ class HoleCounter:
                 _log.warning("stream %r has %d holes: so many are not counted", stream, deleted)
             return 0
         listed: list[int] = stream_info(connection, stream, deleted_details=True)["state"].get("deleted") or []
-        found = sum(start <= sequence < end for sequence in listed)
-        if found:
-            self.missing[stream] = self.missing.get(stream, 0) + found
-            told = "%d of the sequences %d to %d of stream %r hold no message: they were deleted one by one"
-            _log.warning(told, found, start, end - 1, stream)
-        return found
+        holes = sum(start <= sequence < end for sequence in listed)
+        if holes:
+            self.missing[stream] = self.missing.get(stream, 0) + holes
+            warning = "%d of the sequences %d to %d of stream %r hold no message: they were deleted one by one"
+            _log.warning(warning, holes, start, end - 1, stream)
+        return holes

@@ -156,12 +156,12 @@ def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
         filters = options.filters_of(part.partition) if part.filters is None else part.filters
-        wanted = Range(part.stream, part.start, part.end, filters)
+        span = Range(part.stream, part.start, part.end, filters)
         reader: Reader
         if options.ack_consumer is not None:
-            reader = DirectReader(connection, wanted)
+            reader = DirectReader(connection, span)
         else:
-            reader = reader_of(connection, wanted, part.way, part.partition)
+            reader = reader_of(connection, span, part.way, part.partition)
         left = part.counted
         with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
             for batch in reader.batches():

@@ -49,8 +49,8 @@ class NatsDataSource(DataSource):
         """The record's seven columns, and ``stream`` where it is asked for; packed, a record batch in each row."""
         if str(self.options.get("packed", "false")).lower() == "true":
             return PACKED_COLUMNS
-        wanted = str(self.options.get("includeStream", "false")).lower() == "true"
-        return _COLUMNS + (", stream string" if wanted else "")
+        with_stream = str(self.options.get("includeStream", "false")).lower() == "true"
+        return _COLUMNS + (", stream string" if with_stream else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch."""
