@@ -15,7 +15,7 @@ from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from turnout.history.report import Report
+    from turnout.history.report import DiffReport
     from turnout.history.threshold import Threshold
     from turnout.history.versions import Version
     from turnout.subscriptions.past import Moment
@@ -136,7 +136,7 @@ def _compared(
     examples: int,
     master: str,
     log: Path | None,
-) -> Report:
+) -> DiffReport:
     with needs_spark():
         from turnout.cli.run import log_beside
         from turnout.records.without_pandas import spare_pandas
@@ -163,7 +163,7 @@ def _compared(
         ).report
 
 
-def _tell(report: Report, html: Path | None, *, as_json: bool) -> None:
+def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
     from turnout.history.page import page
     from turnout.history.report import report_json, report_lines
 

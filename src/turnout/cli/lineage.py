@@ -66,20 +66,20 @@ def _walk(place: str, file: Path | None, server: str | None, git: bool) -> Linea
     return walked if route is None else _with_subscription(walked, route, batch)
 
 
-def _route_then(present: Route, file: Path, made: Made, git: bool) -> tuple[Route | None, RouteThen]:
+def _route_then(present: Route, file: Path, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
     """The route as it was, if that is known, and what is known of it."""
     from turnout.cli._git import versions_of
     from turnout.history.lineage import RouteThen
     from turnout.routes import Route, digest_of
     from turnout.routes.yaml_text import decoded
 
-    same = present.digest == made.digest
+    same = present.digest == origin.digest
     then = present if same else None
     if not git:
         return then, RouteThen(str(file), same)
     for commit, content in versions_of(file.absolute()):
         text = decoded(content, what=f"{file} of the commit {commit}")
-        if digest_of(text) == made.digest:
+        if digest_of(text) == origin.digest:
             return Route.parse(text, file=file), RouteThen(str(file), same, commit)
     return then, RouteThen(str(file), same)
 
@@ -111,7 +111,7 @@ def _read(servers: list[dict[str, str]], stream: str, sequence: int) -> Any:
     raise AssertionError("there is a server to ask")
 
 
-def _record(made: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
+def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
     """The record that the message says it was made from.
 
     Raises:
@@ -121,7 +121,7 @@ def _record(made: Made, route: Route | None, server: str | None) -> tuple[Source
     from turnout.routes.endpoints import NatsSource
     from turnout.wire.rows import with_stream
 
-    place = made.stream_place()
+    place = origin.stream_place()
     if place is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
     of_route = route is not None and isinstance(route.source, NatsSource)
@@ -154,21 +154,21 @@ def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
 
 def _lines(walked: Lineage) -> Iterator[str]:
     """The lineage for people."""
-    message, made, route = walked.message, walked.made, walked.route
+    message, origin, route = walked.message, walked.made, walked.route
     yield f"message  {message.place}, {message.topic}, {message.timestamp}"
     if walked.subscription is not None:
         subscription = walked.subscription
         state = "there as it was" if subscription.still else "gone or another one since"
-        yield f"wanted   by {subscription.id} at revision {made.revision}, {state}"
+        yield f"wanted   by {subscription.id} at revision {origin.revision}, {state}"
         yield f"    {subscription.condition} → {', '.join(subscription.destinations)}"
-    yield f"route    {made.route}, digest {made.digest}"
+    yield f"route    {origin.route}, digest {origin.digest}"
     if route.same is not None:
         yield f"    {route.file} {'is as it was' if route.same else 'has changed since'}"
     if route.commit is not None:
         yield f"    as in the commit {route.commit}"
     if walked.record is None:
-        yield f"record   {made.source}"
+        yield f"record   {origin.source}"
     else:
-        yield f"record   {made.source}, {walked.record.topic}, {walked.record.timestamp}"
+        yield f"record   {origin.source}, {walked.record.topic}, {walked.record.timestamp}"
         yield f"    {walked.record.value}"
     yield from (f"unknown  {gap}" for gap in walked.gaps)

@@ -158,8 +158,8 @@ def explain(
         stages=tuple(watch.reports),
         mapped=watch.mapping(trace.topics[0]),
         metadata=watch.metadata,
-        wanted=tuple(_wanted(known[id_], watch.metadata) for id_ in watch.wanted),
-        asked=None if asked is None else _asked(known[asked], watch.metadata if watch.matched else None),
+        wanted=tuple(_subscriber(known[id_], watch.metadata) for id_ in watch.wanted),
+        asked=None if asked is None else _blame_report(known[asked], watch.metadata if watch.matched else None),
         outcome=trace.outcome(0).label,
         failure=trace.failures.get(0),
         messages=tuple(_messages(program, trace)),
@@ -224,12 +224,12 @@ def _keys_of(condition: Condition) -> set[str]:
     return {leaf.key for leaf in leaves(condition)}
 
 
-def _wanted(subscription: Subscription, metadata: Mapping[str, str]) -> Wanted:
-    seen = true_leaves(subscription.condition, metadata)
-    return Wanted(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, seen)))
+def _subscriber(subscription: Subscription, metadata: Mapping[str, str]) -> Wanted:
+    leaves = true_leaves(subscription.condition, metadata)
+    return Wanted(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
 
 
-def _asked(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:
+def _blame_report(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:
     text = format_condition(subscription.condition)
     if metadata is None:
         return Asked(subscription.id, text, None, None)

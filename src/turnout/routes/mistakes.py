@@ -54,10 +54,10 @@ def _together(problems: Sequence[str]) -> Iterator[str]:
     """What was found and each of the types that it could have had, as one problem."""
     expected: dict[str, list[str]] = {}
     for problem in problems:
-        found, cut, type_ = problem.partition(", expected ")
-        expected.setdefault(found, []).extend([type_] if cut else [])
-    for found, types in expected.items():
-        yield f"{found}, expected {' or '.join(types)}" if types else found
+        start, cut, type_ = problem.partition(", expected ")
+        expected.setdefault(start, []).extend([type_] if cut else [])
+    for start, types in expected.items():
+        yield f"{start}, expected {' or '.join(types)}" if types else start
 
 
 def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, str]]:
@@ -101,13 +101,13 @@ def _problem(error: ErrorDetails, path: Path, document: object, model: type[Base
         return str(context["error"])
     if kind == "invalid_key":
         return f"found {path[-1]!r}, expected a name: put it in quotes"
-    found = f"found {shown(given, path)}, expected "
+    prefix = f"found {shown(given, path)}, expected "
     if kind == "literal_error":
-        return found + str(context["expected"]) + _near_literal(given, str(context["expected"]))
+        return prefix + str(context["expected"]) + _near_literal(given, str(context["expected"]))
     if kind in _EXPECTED:
-        return found + _EXPECTED[kind]
+        return prefix + _EXPECTED[kind]
     message = error["msg"].removeprefix("Input should be ")
-    return found + message[0].lower() + message[1:]
+    return prefix + message[0].lower() + message[1:]
 
 
 def _wrong_format(given: object) -> str:
@@ -154,10 +154,10 @@ def _field(model: type[BaseModel], key: str | int) -> Any:
 
 def _model_of(annotation: Any, block: Any) -> Any:
     """The model that reads *block*: through Optional, dict values and the choice by format."""
-    wanted = block.get("format") if isinstance(block, dict) else None
+    format_name = block.get("format") if isinstance(block, dict) else None
     for model in _models_in(annotation):
         field = model.model_fields.get("format")
-        if field is None or wanted in get_args(field.annotation):
+        if field is None or format_name in get_args(field.annotation):
             return model
     return annotation
 

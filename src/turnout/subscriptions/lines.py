@@ -118,10 +118,10 @@ def import_lines(
         SubscriptionExistsError: an id is taken, and *existing* is ``fail``. The same holds.
     """
     done = Imported()
-    found = _read(lines)
+    subscriptions = _read(lines)
     while True:
         with no_collection():
-            some = list(islice(found, batch))
+            some = list(islice(subscriptions, batch))
             if not some:
                 return done
             created = _store(store, some, existing)

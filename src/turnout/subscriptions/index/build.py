@@ -74,7 +74,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
             placed.paired,
         ),
         _arrays(people, clauses, literals, placed),
-        literals.asked(prices),
+        literals.uses(prices),
     )
 
 
@@ -141,15 +141,15 @@ class _Ways:
         of_rows = np.where(entries.rows & 1, inf, cost.take(entries.rows >> 1))
         # Entries of one subscription share rows, and each leaves out its own: so a copy of the rows for each of them.
         some = np.flatnonzero(entries.count)
-        found = np.full(len(entries.count), NOTHING, np.int64)
+        second = np.full(len(entries.count), NOTHING, np.int64)
         if len(some) == 0:
-            return found
+            return second
         count = entries.count.take(some)
         owner, places = expanded(entries.first.take(some), count)
         own = np.where(places == entries.skip.take(some).take(owner), inf, of_rows.take(places))
         best = cheapest(own, np.cumsum(count) - count, count)
-        found[some] = np.where(best == NOTHING, NOTHING, places.take(best))
-        return found
+        second[some] = np.where(best == NOTHING, NOTHING, places.take(best))
+        return second
 
     @staticmethod
     def _worthwhile(literal: Places, row: Places, rows: Places, clauses: Clauses) -> Places:
@@ -205,9 +205,9 @@ class _Numbered:
     def __len__(self) -> int:
         return len(self.hash)
 
-    def asked(self, prices: Prices) -> Ints:
+    def uses(self, prices: Prices) -> Ints:
         """How often each literal is asked for, beginning with literal 1."""
-        return prices.asked.take(self._kept).astype(np.int32)
+        return prices.uses.take(self._kept).astype(np.int32)
 
     def fact_of(self, literals: Places) -> Places:
         """The fact of each literal, by the clauses' numbers."""
@@ -223,8 +223,8 @@ def _placed(ways: _Ways, literals: _Numbered) -> _Placed:
     number = np.where(single.literal == NOTHING, np.iinfo(np.int64).max, literals.of(np.maximum(single.literal, 0)))
     order = np.argsort(number, kind="stable")
     single, number = single.take(order), number.take(order)
-    found_by = literals.of(ways.double.literal)
-    all_ways, which = np.unique((found_by << 32) | ways.fact, return_inverse=True)
+    by_literal = literals.of(ways.double.literal)
+    all_ways, which = np.unique((by_literal << 32) | ways.fact, return_inverse=True)
     pair_key = (which.astype(np.int64) << 32) | literals.of(ways.second)
     pair_order, pair_start = arranged(mixed(pair_key))
     always = int(np.searchsorted(number, np.iinfo(np.int64).max))
@@ -240,7 +240,7 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
     set_key, set_start, set_bits = _sets(clauses, literals)
     limits = np.array(list(clauses.limits), np.float64).reshape(-1, 2)
     numbers, counts, names = people.destinations()
-    found_by = literals.of(placed.entries.literal[: placed.always])
+    literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
     return Arrays(
@@ -248,7 +248,7 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
         literal_fact=literals.fact,
         literal_start=literals.start,
         literal_text=literals.text,
-        entries_at=_starts(found_by, len(literals)),
+        entries_at=_starts(literal_of_entry, len(literals)),
         ways_at=_starts(placed.ways >> 32, len(literals) if len(placed.ways) else -2),
         way_fact=(placed.ways & 0xFFFFFFFF).astype(np.int32),
         pair_key=placed.pair_key,
