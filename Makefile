@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak docs reference wheel image clean
+.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak docs reference wheel build image run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,7 @@ proto-fresh: proto
 schema: $(STAMP)  ## write schema/*.json for editors, from the models and registries
 	$(BIN)/turnout schema route > schema/route.schema.json
 	$(BIN)/turnout schema test > schema/test.schema.json
+	$(BIN)/turnout schema server > schema/server.schema.json
 
 fix: $(STAMP)  ## let ruff repair and format
 	$(BIN)/ruff check --fix .
@@ -74,8 +75,13 @@ wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built 
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 
-image: wheel  ## the container image "turnout", with a Java and without a shell's comforts
-	docker build --file deploy/Dockerfile --tag turnout .
+build: proto wheel  ## generate the sources from the proto files, and build the package
+
+image: wheel  ## the container image "turnout", with docker, podman or buildah; deploy/image/build.sh has its settings
+	deploy/image/build.sh $(ARGS)
+
+run: image  ## the image, with the variables of env.txt; make run ARGS="serve /routes"
+	deploy/image/run.sh $(ARGS)
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse artifacts

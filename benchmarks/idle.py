@@ -46,18 +46,20 @@ def run(options: Options) -> list[Result]:
             if not options.wants(case):
                 continue
             shares, memory = _measured(routes, trigger, seconds, 15 if options.quick else 30)
-            first = first or shares
+            first = shares if routes == 1 else first
             results.append(_result(case, routes, shares, first, memory))
     return results
 
 
 def _result(
-    case: str, routes: int, shares: Mapping[str, float], first: Mapping[str, float], memory: Mapping[str, int]
+    case: str, routes: int, shares: Mapping[str, float], first: Mapping[str, float] | None, memory: Mapping[str, int]
 ) -> Result:
     """Shares of a core, the nats-server's aside, and what each route beyond the first adds, in hundredths of a core."""
-    ours, ours_first = (sum(one.values()) - one["nats"] for one in (shares, first))
+    ours = sum(shares.values()) - shares["nats"]
     more = {f"{part}_percent": round(100 * share, 2) for part, share in shares.items()}
-    each = round(100 * (ours - ours_first) / (routes - 1), 3) if routes > 1 else ""
+    each: float | str = ""
+    if first is not None and routes > 1:
+        each = round(100 * (ours - sum(first.values()) + first["nats"]) / (routes - 1), 3)
     more_memory = {f"{part}_mb": round(size / 2**20) for part, size in memory.items() if part != "nats"}
     return Result(
         case,

@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.api_reference import grpc_reference, python_reference, rest_reference
 from tests.documentation import DOCS
 from tests.layers_picture import picture
+from tests.notebook import page as notebook_page
+from tests.vector_examples import with_examples
 from turnout.cli.reference import reference as cli_reference
 from turnout.routes.reference import reference as route_reference
 from turnout.transforms.reference import reference as transforms_reference
@@ -41,12 +44,16 @@ def _with_rooms(page: str) -> str:
 
 
 def _with_transforms(page: str) -> str:
-    return _TRANSFORMS.sub(lambda _: transforms_reference(), page)
+    return _TRANSFORMS.sub(lambda _: with_examples(transforms_reference()), page)
 
 
 PAGES = (
     Generated("reference/route.md", lambda _: route_reference()),
     Generated("reference/cli.md", lambda _: cli_reference()),
+    Generated("frames.md", lambda _: notebook_page()),
+    Generated("reference/python.md", lambda _: python_reference()),
+    Generated("reference/rest.md", lambda _: rest_reference()),
+    Generated("reference/grpc.md", lambda _: grpc_reference()),
     Generated("transforms.md", _with_transforms),
     Generated("architecture.md", _with_rooms),
 )

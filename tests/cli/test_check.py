@@ -132,6 +132,22 @@ def test_everything_is_there(
     assert stream_info(connection, source)["state"]["consumer_count"] == 0
 
 
+def test_what_a_run_would_leave_unread(
+    turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """The filters of the subscriptions as they are now, and why there are none."""
+    _, source, out = streams
+    more = "subscriptions: {store: 'sqlite:///s.db', metadata: {town: value.town}}\n"
+    route = write(tmp_path, nats_server.url, f"{source}, pushDown: true", more)
+    with open_store(f"sqlite:///{tmp_path}/s.db") as store:
+        store.create(Subscription([f"{out}.oulu"], kiwi("topic", f"{source}.1"), id="one"))
+        assert checked(turnout, route)[1]["push-down"] == (True, f"read are {source}.1")
+        store.create(Subscription([f"{out}.oulu"], kiwi("town", "Oulu")))
+        assert checked(turnout, route)[1]["push-down"][1].startswith(
+            "all is read: some subscription can want any subject"
+        )
+
+
 def test_what_would_stop_the_run(
     turnout: Turnout, streams: tuple[Connection, str, str], nats_server: NatsServer, tmp_path: Path
 ) -> None:

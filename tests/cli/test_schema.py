@@ -15,7 +15,7 @@ from turnout.transforms import registry
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", ["route", "test"])
+@pytest.mark.parametrize("kind", ["route", "test", "server"])
 def test_what_is_published_is_what_is_made(kind, turnout) -> None:
     """The files under schema/ are what ``turnout schema`` prints: run it again where this fails."""
     published = (ROOT / "schema" / f"{kind}.schema.json").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ def regex(pattern, *, ignore_case):
     return re.compile("".join(parts), re.DOTALL)
 
 
-@settings(max_examples=2000)
+@settings(max_examples=500)
 @given(_patterns, _values, st.booleans())
 def test_means_its_regular_expression(pattern, value, ignore_case):
     """A matcher agrees with the regular expression on every pattern and value."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from turnout.conditions import evaluate, parse
-from turnout.engine.subject_filters import subject_filters
+from turnout.engine.subject_filters import MOST_FILTERS, SubjectFilters, subject_filters
 from turnout.routes import Route
-from turnout.subjects import MappingTable, matches
+from turnout.subjects import matches
 
 ROUTE = """
 name: r
@@ -59,15 +59,85 @@ def test_subjects_that_can_be_wanted(texts, own, expected) -> None:
     assert all(not filters or any(matches(one, topic) for one in filters) for topic in wanted)
 
 
-def test_topics_that_change_on_the_way() -> None:
-    """With mappings, routers, or a path of that name, a condition says nothing of what is read."""
-    route = Route.parse(ROUTE, {})
-    table = MappingTable.from_config({"a.*": [{"destination": "b.{{wildcard(1)}}", "weight": 100}]})
-    router = "{name: route, type: RegexRouter, regex: a, replacement: b}"
+FLIGHTS = Path(__file__).parents[2] / "examples" / "flights.yaml"
 
-    assert subject_filters(replace(route, mappings=table), [parse("topic:a.b")], ()) == ()
-    for text in (
-        ROUTE.replace("  - {name: drop", f"  - {router}\n  - {{name: drop"),
-        ROUTE.replace('"memory://"', '"memory://", metadata: {topic: value.topic}'),
-    ):
-        assert subject_filters(Route.parse(text, {}), [parse("topic:a.b")], ()) == ()
+
+def _filters(text: str, *conditions: str) -> tuple[str, ...] | None:
+    filters = SubjectFilters(Route.parse(text, {}), ())
+    return filters.of(filters.asked(parse(one)) for one in conditions)
+
+
+def _with(transform: str = "", rest: str = "") -> str:
+    return (
+        ROUTE.replace(
+            "  - {name: drop", f"  - {{name: t, {transform}}}\n  - {{name: drop" if transform else "  - {name: drop"
+        )
+        + rest
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "expected"),
+    [
+        (_with(rest='mappings: {"a.*": "b.{{wildcard(1)}}"}'), "topic:b.c", ("a.c", "b.c")),
+        (_with(rest='mappings: {"a.*": "b.{{wildcard(1)}}", "b.>": "c.>"}'), "topic:b.c", ("a.c",)),
+        (_with(rest='mappings: {">": "eu.>"}'), "topic:eu.a.*", ("a.>",)),
+        (_with(rest='mappings: {">": "eu.>"}'), "topic:us.*", ()),
+        (_with(rest='mappings: {"a.*.*": "{{wildcard(2)}}.{{partition(3,1)}}.$1"}'), "topic:x.?.y", ("a.y.x", "x.*.y")),
+        (_with(rest='mappings: {"a.*": "{{split(1,-)}}.b"}'), "topic:x.b", ("a.*", "x.b")),
+        (_with("type: RegexRouter, regex: 'a\\.(.*)', replacement: 'eu.$1'"), "topic:eu.x", ("a.>", "eu.x")),
+        (_with("type: RegexRouter, regex: 'a\\.(.*)', replacement: 'eu.$1'"), "topic:us.x", ("us.x",)),
+        (_with("type: RegexRouter, regex: '(?i)a', replacement: 'eu'"), "topic:eu", None),
+        (_with("type: SubjectTransform, source: 'a.*', destination: 'b.$1'"), "topic:b.c", ("a.c", "b.c")),
+        (_with("type: TimestampRouter"), "topic:a.b", None),
+        (_with("type: Filter, predicate: {type: SubjectMatches, subject: 'a.>'}, negate: true"), "topic:*.b", ("a.>",)),
+        (_with("type: Filter, predicate: {type: TopicNameMatches, pattern: a.b}, negate: on"), "topic:*", ("*", "*.b")),
+        (_with("type: Filter, predicate: {type: TopicNameMatches, pattern: 'a\\..*'}"), "topic:a.b", ("a.b",)),
+        (_with("type: Filter"), "topic:a.b", ()),
+    ],
+)  # fmt: skip
+def test_topics_that_change_on_the_way(text: str, condition: str, expected: tuple[str, ...] | None) -> None:
+    """What is asked of a topic is asked of the subject that it was made of, as far as that can be said."""
+    assert _filters(text, condition) == expected
+
+
+def test_names_of_the_topic() -> None:
+    """A path of that name says nothing of the topic, and one that leads to it has another name."""
+    hidden = ROUTE.replace('"memory://"', '"memory://", metadata: {topic: value.topic}')
+    renamed = ROUTE.replace('"memory://"', '"memory://", metadata: {line: topic}')
+
+    assert _filters(hidden, "topic:a.b") is None
+    assert _filters(hidden, "subject:a.b") == ("a.b",)
+    assert _filters(renamed, "line:a.b") == ("a.b",)
+
+
+def test_the_demo_s_flights_by_carrier() -> None:
+    """Three carriers, named in mapped topics: the filters are on the subjects as they were published."""
+    route = Route.load(FLIGHTS, {"SUBSCRIPTIONS": "memory://"})
+    filters = SubjectFilters(route, ["flights.>"])
+
+    chosen = filters.of(filters.asked(parse(f"topic:ops.*.???.{carrier}.?")) for carrier in ("UA", "B6", "WN"))
+
+    assert chosen == tuple(
+        f"flights.{origin}.*.{carrier}" for origin in ("EWR", "JFK", "LGA") for carrier in ("B6", "UA", "WN")
+    )
+
+
+def test_no_more_than_a_hundred() -> None:
+    """Many subjects become wildcards where they differ most, and too many questions are not asked at all."""
+    text = _with()
+
+    many = _filters(text, *(f"topic:a.{kind}.{n}" for kind in "bc" for n in range(500)))
+    few = _filters(text, *(f"topic:a.b.{n}" for n in range(MOST_FILTERS)))
+
+    assert many == ("a.b.*", "a.c.*")
+    assert few is not None
+    assert len(few) == MOST_FILTERS
+    assert _filters(text, *(f"topic:a.{n}" for n in range(10_001))) is None
+
+
+def test_filters_that_overlap_become_one() -> None:
+    """nats-server takes no two filters with a subject in common."""
+    assert _filters(_with(), "topic:a.b.x OR topic:a.?.y", "topic:a.b.y") == ("a.*.y", "a.b.x")
+    table = 'mappings: {"in.*.*": "o.{{wildcard(1)}}.{{wildcard(2)}}"}'
+    assert _filters(_with(rest=table), "topic:o.*.a", "topic:o.a.*") == ("in.*.*", "o.>")

@@ -108,6 +108,13 @@ def test_a_mistake_names_its_line() -> None:
         ("a: [", "", "not YAML"),
         (SMALL + "sinks: {}", "", "needs exactly one of sink and sinks"),
         (SMALL + "unmatched: pass", "unmatched", "has a meaning only with subscriptions"),
+        (SMALL.replace("stream: S", "stream: S, pushDown: true"), "source", "pushDown needs subscriptions"),
+        (
+            SMALL.replace("stream: S", "stream: S, pushDown: true")
+            + "subscriptions: {store: 'memory://x'}\nunmatched: pass",
+            "source",
+            "pushDown needs unmatched: drop, found pass",
+        ),
         (SMALL + "trigger: {availableNow: true, latency: low}", "trigger", "availableNow goes with neither"),
         (
             SMALL + "subscriptions: {store: 'memory://x', metadata: {a: valu.b}}",

@@ -32,6 +32,7 @@ BLOCKS: dict[str, type[BaseModel]] = {
     "errors": document.ErrorsPart,
     "trigger": document.TriggerPart,
 }
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 SCHEMA = Draft202012Validator(route_schema())
 ALSO = {"type", "name", "predicate", "negate"}
 """What stands beside the options of a stage."""
@@ -59,7 +60,7 @@ def wrong(names: list[str], more: set[str] | frozenset[str] = frozenset()) -> It
 def check(text: Mapping[str, Any], path: str, name: str, names: list[str]) -> None:
     """The mistake is at its path and line, and means the name, or one that is as near."""
     with pytest.raises(RouteError) as raised:
-        Route.parse(yaml.safe_dump(dict(text)), {})
+        Route.parse(yaml.dump(dict(text), Dumper=DUMPER), {})
     found = [mistake for mistake in raised.value.mistakes if mistake.path == path]
     assert found, (path, raised.value)
     assert found[0].line is not None

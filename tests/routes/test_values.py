@@ -42,6 +42,7 @@ def mistakes(text: str) -> dict[str, str]:
         (SOURCE + ", filterSubject: a..b", "filterSubject", "found 'a..b', expected a subject filter"),
         (SOURCE + ", apiPrefix: 'a.*'", "apiPrefix", "found 'a.*', expected a subject without wildcards"),
         (SOURCE + ", ackConsumer: a b", "ackConsumer", "found 'a b'"),
+        (SOURCE + ", ackConsumer: c, pushDown: true", "", "pushDown and ackConsumer exclude each other"),
         (SOURCE + ", tlsCa: nowhere.pem", "tlsCa", "found 'nowhere.pem', expected a file: there is none at"),
         (SOURCE + ", user: a, token: b", "", "user and token exclude each other"),
         (SOURCE + ", password: b", "", "password needs user"),

@@ -54,6 +54,7 @@ class Bench:
     folder: Path
     policy: RestartsPart = field(default_factory=lambda: RestartsPart(max=2, pause=0.01, longest=0.02))
     runner: FakeRunner = field(default_factory=FakeRunner)
+    checkpoints: Path | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -66,7 +67,10 @@ class Bench:
         self.metrics = Metrics()
         self.recorder = Recorder(self.state, self.events, self.metrics)
         files = Files([self.folder])
-        self.routes = Routes(files, self.runner, self.state, self.recorder, self.policy, resolve=lambda _, to: to)
+        self.routes = Routes(
+            files, self.runner, self.state, self.recorder, self.policy,
+            checkpoints=self.checkpoints, resolve=lambda _, to: to,
+        )  # fmt: skip
         self.survey = Survey(self.routes.entries)
         self.metrics.watch(self.routes.entries, self.survey.lag)
         self.store = open_store("memory://")

@@ -189,6 +189,21 @@ def test_a_route_whose_trigger_ends_it_is_done(bench: Bench) -> None:
     assert bench.routes.entry("a").status.counts.read == 7
 
 
+def test_checkpoints_lie_where_the_server_keeps_them(tmp_path: Path) -> None:
+    """Routes whose folder cannot be written keep their progress elsewhere, but for those that name a place."""
+    routes, checkpoints, own = tmp_path / "routes", tmp_path / "checkpoints", tmp_path / "own"
+    bench = Bench(routes, checkpoints=checkpoints)
+    try:
+        bench.write("a", route_text("a"))
+        bench.write("b", route_text("b", more=f"checkpoint: {own}"))
+        bench.routes.look()
+
+        assert {name: bench.routes.entry(name).checkpoint for name in "ab"} == {"a": checkpoints / "a", "b": own}
+        assert bench.routes.changes(bench.routes.check(route_text("a"))) == []
+    finally:
+        bench.close()
+
+
 def test_a_pause_outlives_the_server(bench: Bench) -> None:
     """Who paused it is told; a restart of the process does not resume it, and neither does a change of its file."""
     bench.start("a")

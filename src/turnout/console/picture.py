@@ -24,6 +24,8 @@ def picture_of(route: Route, traffic: Traffic) -> Markup:
         f"{total.read:,} read, {total.filtered:,} filtered, {total.dead_lettered + total.discarded:,} failed,"
         f" {total.lost_by_weight:,} lost by weight, {total.unmatched:,} wanted by nobody, {total.delivered:,} delivered"
     )
+    if total.not_read:
+        outcomes += f", {total.not_read:,} not read"
     return flow(steps_of(route, traffic), total.read, f"The flow of {route.name}: {outcomes}")
 
 

@@ -14,7 +14,7 @@ __all__ = ["NUMBERS", "Counts"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of records, but for the last ones.
+    """Numbers of records, but for the last ones. All but `not_read` are of records that were read.
 
     Attributes:
         read: came from the source.
@@ -24,6 +24,7 @@ class Counts:
         delivered: sent to the sink at least once.
         dead_lettered: sent to the dead letter topic, and nowhere else.
         discarded: failed where the route has no dead letter topic and tolerates failures.
+        not_read: left at the server, since no subscription can want their subjects: beside those that were read.
         messages: messages that the sinks took for delivered records: one per destination.
         undeliverable: deliveries that nobody could take, whatever became of the record's others: each is a dead letter
             of its own, or discarded.
@@ -39,6 +40,7 @@ class Counts:
     delivered: int = 0
     dead_lettered: int = 0
     discarded: int = 0
+    not_read: int = 0
     messages: int = 0
     undeliverable: int = 0
     dropped_headers: int = 0

@@ -1,33 +1,102 @@
 """Which subjects of a stream some subscriptions can want at all: what need not be read is left to the server.
 
-Only what is plain is looked at: conditions that ask for a topic, or for how one begins, in routes that leave topics as
-they come. In all other cases the answer is that anything may be wanted, which is never wrong.
+The filters of a route's source go through its chain and mappings as forms (`turnout.engine.cover`); what conditions ask
+of the topics that come out narrows them again. Where something cannot be said, more is read, never less.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from functools import reduce
+from typing import Final
 
-from turnout.conditions import Condition, Group, Kiwi, Logic
+from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
+from turnout.engine.cover import Asked, Form, asked_of, fewest, narrowed, through_chain, through_mappings
+from turnout.engine.cover.narrowing import glob_of
+from turnout.records.paths import parse_path
 from turnout.routes import Route
-from turnout.subjects.pattern import collide, common, is_subset
-from turnout.subjects.tokens import has_wildcard
-from turnout.transforms import Chain
-from turnout.transforms.drop_headers import DropHeaders
-from turnout.transforms.filter import Filter
-from turnout.transforms.insert_header import InsertHeader
-from turnout.transforms.value_to_key import ValueToKey
+from turnout.subjects.pattern import common
+from turnout.subjects.tokens import FULL
 
-__all__ = ["subject_filters"]
+__all__ = ["MOST_FILTERS", "SubjectFilters", "subject_filters"]
 
-_TOPIC = frozenset({"topic", "subject"})
-_LEAVE_TOPICS = (DropHeaders, Filter, InsertHeader, ValueToKey)
-"""Transforms of whole records that change no topic; those of a key or a value cannot."""
-
-_MOST = 50
+MOST_FILTERS: Final = 100
 """More filters than this cost the server more than they save."""
+
+_MOST_QUESTIONS: Final = 10_000
+"""More different questions than this are not looked at: to answer them would take seconds."""
+
+_MOST_FORMS: Final = 1000
+_TOPIC: Final = frozenset({"topic", "subject"})
+_RULES: Final = "1"
+"""To be changed when the same route and conditions give other filters."""
+
+
+class SubjectFilters:
+    """What one route can be wanted to read, for any subscriptions.
+
+    Args:
+        route: what happens to topics before they are matched.
+        own: the filters of its source; none for the whole stream.
+
+    Attributes:
+        own: likewise.
+        digest: the same for routes that give the same filters for the same subscriptions.
+    """
+
+    def __init__(self, route: Route, own: Sequence[str]) -> None:
+        self.own = tuple(own)
+        paths = route.subscriptions.metadata if route.subscriptions else {}
+        renamed = {name for name, path in paths.items() if parse_path(path)[0] in _TOPIC}
+        self.keys = frozenset((_TOPIC - paths.keys()) | renamed)
+        forms = through_chain(map(Form.read, self.own or (FULL,)), route.chain)
+        self._forms = through_mappings(forms, route.mappings, route.cluster)
+        told = repr((_RULES, self.own, sorted(self.keys), self._forms))
+        self.digest = hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
+        self._known: dict[str, frozenset[str]] = {}
+
+    def asked(self, condition: Condition) -> Asked | None:
+        """What a condition asks of topics; None where it can be true of any."""
+        return asked_of(condition, self.keys)
+
+    def of(self, questions: Iterable[Asked | None]) -> tuple[str, ...] | None:
+        """The fewest filters that miss no record of which the topic answers one of the questions.
+
+        Returns:
+            At most `MOST_FILTERS`, or as many as the source has, no two of which have a subject in common; none at
+            all where nothing can be wanted. None where that is no less than the source's own.
+        """
+        wanted: set[str] = set()
+        different = set(questions)
+        if None in different or len(different) > _MOST_QUESTIONS or len(self._forms) > _MOST_FORMS:
+            return None
+        own = set(self.own or (FULL,))
+        for question in different:
+            assert question is not None
+            wanted |= self._filters(question)
+            if own <= wanted:
+                return None
+        chosen = fewest(wanted, own, MOST_FILTERS)
+        return None if own <= set(chosen) else chosen
+
+    def _filters(self, question: Asked) -> frozenset[str]:
+        if isinstance(question, str):
+            if question not in self._known:
+                glob = glob_of(parse_pattern(question))
+                self._known[question] = frozenset(one.filter for form in self._forms for one in narrowed(form, glob))
+            return self._known[question]
+        kind, parts = question
+        filters = [self._filters(part) for part in parts]
+        return frozenset().union(*filters) if kind == "any" else reduce(_both, filters)
+
+
+def _both(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+    """Filters of the subjects that both have; of many, the fewer: that is more than both have, and quickly said."""
+    if len(some) * len(others) > MOST_FILTERS**2:
+        return min(some, others, key=len)
+    return frozenset(one for a in some for b in others if (one := common(a, b)) is not None)
 
 
 def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence[str]) -> tuple[str, ...]:
@@ -39,68 +108,8 @@ def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence
         own: the filters of the route's source; none for the whole stream.
 
     Returns:
-        The filters, no two of which have a subject in common; those of the source where nothing is known.
+        The filters, no two of which have a subject in common; those of the source where nothing is known, or nothing
+        can be wanted.
     """
-    if not _leaves_topics(route):
-        return tuple(own)
-    wanted: set[str] = set()
-    keys = _TOPIC.difference(route.subscriptions.metadata if route.subscriptions else ())
-    for condition in conditions:
-        filters = _of(condition, keys)
-        if filters is None or len(wanted) > _MOST:
-            return tuple(own)
-        wanted |= filters
-    both = {common(one, other) for one in wanted for other in own or (">",)} - {None}
-    chosen = _widest(one for one in both if one is not None)
-    clash = any(collide(one, other) for one, other in combinations(chosen, 2))
-    return tuple(own) if clash or not chosen or len(chosen) > _MOST else chosen
-
-
-def _leaves_topics(route: Route) -> bool:
-    return not len(route.mappings) and _chain_leaves_topics(route.chain)
-
-
-def _chain_leaves_topics(chain: Chain) -> bool:
-    transforms = [stage.transform for stage in chain.stages]
-    # A plug-in may do more than it says.
-    ours = all(type(one).__module__.startswith("turnout.transforms.") for one in transforms)
-    return ours and all(one.sided or isinstance(one, _LEAVE_TOPICS) for one in transforms)
-
-
-def _of(condition: Condition, keys: frozenset[str]) -> frozenset[str] | None:
-    """Filters that cover every topic for which the condition can be true; None where it can be for any."""
-    if isinstance(condition, Kiwi):
-        plain = not (condition.negated or condition.partial or condition.ignore_case)
-        return _of_pattern(condition.pattern) if plain and condition.key in keys else None
-    if not isinstance(condition, Group) or condition.negated:
-        return None
-    parts = [_of(child, keys) for child in condition.children]
-    known = [part for part in parts if part is not None]
-    if condition.logic is Logic.AND:
-        return min(known, key=len, default=None)
-    # One of them is true, be it alone or not.
-    return frozenset().union(*known) if len(known) == len(parts) else None
-
-
-def _of_pattern(pattern: str) -> frozenset[str] | None:
-    """The filter of the subjects that a pattern matches: itself, or the whole tokens that it begins with."""
-    pieces = parse_pattern(pattern)
-    first = pieces[0] if pieces and isinstance(pieces[0], str) else ""
-    if len(pieces) == 1 and first:
-        # What is no subject is not in any stream.
-        return frozenset({first}) if _is_subject(first) else frozenset()
-    begin, dot, _ = first.rpartition(".")
-    return frozenset({f"{begin}.>"}) if dot and _is_subject(begin) else None
-
-
-def _is_subject(text: str) -> bool:
-    return all(text.split(".")) and not has_wildcard(text) and not any(one.isspace() for one in text)
-
-
-def _widest(filters: Iterable[str]) -> tuple[str, ...]:
-    """The filters without those that another one covers."""
-    kept: list[str] = []
-    for one in sorted(set(filters), key=lambda text: (text.count("."), text)):
-        if not any(is_subset(one, of) for of in kept):
-            kept = [other for other in kept if not is_subset(other, one)] + [one]
-    return tuple(sorted(kept))
+    filters = SubjectFilters(route, own)
+    return filters.of(filters.asked(one) for one in conditions) or tuple(own)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from turnout.routes.endpoints import Part, Sink, Source
+from turnout.routes.endpoints import NatsSource, Part, Sink, Source
 from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
@@ -71,8 +71,8 @@ class ErrorsPart(Part):
 
     def policy(self, base: ErrorPolicy) -> ErrorPolicy:
         """The policy of a connector's own properties, with what the route says put over it."""
-        said = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
-        return replace(base, **said)
+        overrides = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
+        return replace(base, **overrides)
 
 
 class TriggerPart(Part):
@@ -158,4 +158,9 @@ class RouteDocument(Part):
             wrong.append("unmatched: has a meaning only with subscriptions")
         if self.unmatched == "deadLetter" and self.dead_letter is None:
             wrong.append("unmatched: deadLetter needs a deadLetter block")
+        if isinstance(self.source, NatsSource) and self.source.push_down:
+            if self.subscriptions is None:
+                wrong.append("source: pushDown needs subscriptions, which say what can be left unread")
+            elif self.unmatched not in (None, "drop"):
+                wrong.append(f"source: pushDown needs unmatched: drop, found {self.unmatched}")
         return wrong

@@ -63,7 +63,7 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage"})
+        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
         given.update(given.pop("options", {}))
         return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
 
@@ -150,6 +150,9 @@ class NatsSource(_Nats):
     fail_on_data_loss: bool | None = None
     poll_wait: int | None = Field(None, gt=0, description="seconds to wait at the server for the next message")
     ack_consumer: StreamName = Field(None, description="acknowledge what is committed, as this durable consumer")
+    push_down: bool | None = Field(
+        None, description="true: leave records at the server whose subjects no subscription can want; false by default"
+    )
 
     renamed: ClassVar[dict[str, str]] = {"start": "startingOffsets"}
 
@@ -181,6 +184,12 @@ class NatsSource(_Nats):
             expected = f"expected STREAM:SEQ with a stream of {', '.join(self.streams)}, as in {self.streams[0]}:17"
             raise ValueError(f"{expected}; found {place!r}")
         return message
+
+    @model_validator(mode="after")
+    def _push_down_fits(self) -> NatsSource:
+        if self.push_down and self.ack_consumer is not None:
+            raise ValueError("pushDown and ackConsumer exclude each other: what is acknowledged is read by sequence")
+        return self
 
     @model_validator(mode="after")
     def _start_fits(self) -> NatsSource:
@@ -305,9 +314,9 @@ class FileSink(_Files, _Sink):
 FORMATS = ("nats", "kafka", "json", "parquet", "csv")
 
 
-def kind_of(given: Any) -> str | None:
+def kind_of(endpoint: Any) -> str | None:
     """Which family a block belongs to, for pydantic to choose the model."""
-    name = given.get("format") if isinstance(given, dict) else getattr(given, "format", None)
+    name = endpoint.get("format") if isinstance(endpoint, dict) else getattr(endpoint, "format", None)
     return {"json": "files", "parquet": "files", "csv": "files"}.get(name, name) if isinstance(name, str) else None
 
 

@@ -111,6 +111,9 @@ class _Routes:
 
 def _counters(entries: list[Entry]) -> Iterator[Metric]:
     read = CounterMetricFamily("turnout_route_records_read", "Records that came from the source.", labels=_ROUTE)
+    not_read = CounterMetricFamily(
+        "turnout_route_records_not_read", "Records left at the server, as nobody can want them.", labels=_ROUTE
+    )
     records = CounterMetricFamily(
         "turnout_route_records", "What became of records; the sum is what was read.", labels=("route", "outcome")
     )
@@ -120,10 +123,11 @@ def _counters(entries: list[Entry]) -> Iterator[Metric]:
     for entry in entries:
         counts = entry.status.counts
         read.add_metric((entry.name,), counts.read)
+        not_read.add_metric((entry.name,), counts.not_read)
         messages.add_metric((entry.name,), counts.messages)
         for outcome in OUTCOMES:
             records.add_metric((entry.name, outcome), getattr(counts, outcome))
-    yield from (read, records, messages)
+    yield from (read, not_read, records, messages)
 
 
 def _flows(entries: list[Entry]) -> Iterator[Metric]:

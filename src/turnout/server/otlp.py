@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric, Sample
@@ -50,6 +50,13 @@ def endpoint_of(environment: Mapping[str, str]) -> str | None:
                 [Mistake(variable, f"found {protocol!r}, expected {_HTTP!r}: nothing else is spoken here")]
             )
     return named or f"{(base or '').rstrip('/')}/v1/metrics"
+
+
+class _Moments(NamedTuple):
+    """When counting began, and when points were taken, in nanoseconds since the epoch: as each point begins."""
+
+    start: int
+    now: int
 
 
 class Push:
@@ -113,7 +120,7 @@ class Push:
         from opentelemetry.sdk.metrics import export
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        moments = {"start_time_unix_nano": self._began, "time_unix_nano": time.time_ns()}
+        moments = _Moments(self._began, time.time_ns())
         metrics = [one for family in self._registry.collect() for one in _converted(family, moments)]
         scope = export.ScopeMetrics(InstrumentationScope("turnout", __version__), metrics, "")
         return export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
@@ -132,7 +139,7 @@ def _attributes(environment: Mapping[str, str]) -> dict[str, str]:
     return {"service.version": __version__} | ({} if named else {"service.name": "turnout"})
 
 
-def _converted(family: Metric, moments: Mapping[str, int]) -> Iterator[export.Metric]:
+def _converted(family: Metric, moments: _Moments) -> Iterator[export.Metric]:
     """A family's metrics under the names that their samples have; when something was created is none of them."""
     from opentelemetry.sdk.metrics import export
 
@@ -145,14 +152,14 @@ def _converted(family: Metric, moments: Mapping[str, int]) -> Iterator[export.Me
     by_name: dict[str, list[export.NumberDataPoint]] = {}
     for sample in family.samples:
         if not sample.name.endswith("_created"):
-            point = export.NumberDataPoint(sample.labels, value=float(sample.value), **moments)
+            point = export.NumberDataPoint(sample.labels, *moments, float(sample.value))
             by_name.setdefault(sample.name, []).append(point)
     for name, points in by_name.items():
         data = export.Sum(points, cumulative, True) if family.type == "counter" else export.Gauge(points)
         yield export.Metric(name, family.documentation, "", data)
 
 
-def _distributions(family: Metric, moments: Mapping[str, int]) -> Iterator[export.HistogramDataPoint]:
+def _distributions(family: Metric, moments: _Moments) -> Iterator[export.HistogramDataPoint]:
     from opentelemetry.sdk.metrics import export
 
     # Prometheus does not know the extremes, and OTLP can do without.
@@ -165,13 +172,13 @@ def _distributions(family: Metric, moments: Mapping[str, int]) -> Iterator[expor
         buckets = [one for one in samples if one.name.endswith("_bucket")]
         yield export.HistogramDataPoint(
             dict(labels),
+            *moments,
             count=int(buckets[-1].value),
             sum=next(float(one.value) for one in samples if one.name.endswith("_sum")),
             bucket_counts=list(_differences(one.value for one in buckets)),
             explicit_bounds=[float(one.labels["le"]) for one in buckets[:-1]],
             min=unknown,
             max=unknown,
-            **moments,
         )
 
 

@@ -36,6 +36,7 @@ class Routes:
         state: what outlives the process.
         recorder: hears what becomes of routes.
         policy: how often a route that fails is started again.
+        checkpoints: the folder of the progress of routes that name none; None is one beside each file.
         resolve: makes the place in a source that a reset names an exact one.
     """
 
@@ -47,6 +48,7 @@ class Routes:
         recorder: Recorder,
         policy: RestartsPart,
         *,
+        checkpoints: Path | None = None,
         resolve: Callable[[Route, Start], Start] = resolved,
     ) -> None:
         self._files = files
@@ -54,6 +56,7 @@ class Routes:
         self._state = state
         self._recorder = recorder
         self._policy = policy
+        self._checkpoints = checkpoints
         self._resolve = resolve
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
@@ -91,10 +94,17 @@ class Routes:
             RouteError: lists every mistake.
         """
         beside = file or (self._files.folder or Path()) / "route.yaml"
-        route = Route.parse(text, file=beside)
+        route = self._parsed(text, beside)
         if mistakes := self._runner.mistakes(route):
             raise RouteError(mistakes, what=f"route {route.name} cannot be used")
         return route
+
+    def _parsed(self, text: str, file: Path) -> Route:
+        """The route that a text says, with a checkpoint where this server keeps those of routes that name none."""
+        route = Route.parse(text, file=file)
+        if route.checkpoint or self._checkpoints is None:
+            return route
+        return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
 
     def changes(self, route: Route) -> list[Change]:
         """What the route would change of the version that was started last under its name."""
@@ -194,7 +204,7 @@ class Routes:
         if kept is None:
             return None
         try:
-            route = Route.parse(kept.text, file=Path(kept.file))
+            route = self._parsed(kept.text, Path(kept.file))
         except (RouteError, OSError):
             return None
         return Version(route, kept.text, kept.digest, Path(kept.file), kept.who)

@@ -138,7 +138,8 @@ class Server:
         self._resources.callback(self.runner.close)
         events = Events(state)
         recorder = Recorder(state, events, metrics)
-        self.routes = Routes(self._files, self.runner, state, recorder, self.config.restarts)
+        policy, checkpoints = self.config.restarts, self.config.checkpoints
+        self.routes = Routes(self._files, self.runner, state, recorder, policy, checkpoints=checkpoints)
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, seen=recorder.lagged)
         self._resources.callback(survey.close)

@@ -21,7 +21,7 @@ from turnout.errors import StreamError
 from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.spark.formats.nats.packed import unpack
+from turnout.spark.formats.nats.packed import not_read_in, unpack
 from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.publishing import Publishers
@@ -181,25 +181,28 @@ class Stage:
 
     def results(self, batches: Iterable[Any]) -> Iterator[Result]:
         """What becomes of each batch, for whoever does something else with it."""
-        from turnout.engine import pieces
+        from turnout.engine import Messages, Result, pieces
 
         program = self._program()
-        for batch, revision in self._records(batches):
-            index = None
-            if self.index is not None:
-                if revision is None:
-                    raise StreamError("records came without the revision of the subscriptions to match them with")
-                index = self.index.open(revision)
-            for piece in pieces(batch):
-                yield program.run(piece, index)
+        for rows in batches:
+            for batch, revision in self._records(rows):
+                index = None
+                if self.index is not None:
+                    if revision is None:
+                        raise StreamError("records came without the revision of the subscriptions to match them with")
+                    index = self.index.open(revision)
+                for piece in pieces(batch):
+                    yield program.run(piece, index)
+            not_read = not_read_in(rows) if self.packed else 0
+            if not_read:
+                yield Result(Counts(not_read=not_read), Messages.none())
 
-    def _records(self, batches: Iterable[Any]) -> Iterator[tuple[Any, int | None]]:
-        for batch in batches:
-            if self.packed:
-                for records, revision in unpack(batch):
-                    yield records, self.revision if revision is None else revision
-            elif batch.num_rows:
-                yield batch, self.revision
+    def _records(self, rows: Any) -> Iterator[tuple[Any, int | None]]:
+        if self.packed:
+            for records, revision in unpack(rows):
+                yield records, self.revision if revision is None else revision
+        elif rows.num_rows:
+            yield rows, self.revision
 
     def _program(self) -> Program:
         """The worker's own program of the route."""

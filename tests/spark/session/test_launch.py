@@ -6,7 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import json, pathlib, sys
@@ -32,18 +36,23 @@ AWKWARD = {
 }
 
 
-def test_settings_arrive_and_are_not_seen(tmp_path: Path) -> None:
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder with a short name: PySpark makes sockets in its temporary folder, whose paths have a limit."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+def test_settings_arrive_and_are_not_seen(scratch: Path, tmp_path: Path) -> None:
     """Values of all characters; those that only a starting JVM takes; and those of the user's own properties file."""
     theirs = tmp_path / "their.conf"
     theirs.write_text("spark.theirs kept\nspark.ui.enabled true\nspark.driver.defaultJavaOptions -Dtheirs=1\n")
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
     environment = {
         **os.environ,
         "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
         "PYSPARK_SUBMIT_ARGS": f"--properties-file {theirs} pyspark-shell",
     }
-    environment["SPARK_LOCAL_DIRS"] = str(scratch)
     arguments = [sys.executable, "-c", PROGRAM, json.dumps(AWKWARD), str(scratch)]
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

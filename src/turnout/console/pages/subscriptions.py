@@ -110,8 +110,8 @@ def trial(form: TrialForm, request: Request, parts: TheParts, _: Reads) -> HTMLR
 
 def _by(anchor: Anchor) -> str:
     """What an anchor looks for, in words."""
-    said = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
-    return f"a word {said}" if anchor.kind.lexeme else said
+    text = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
+    return f"a word {text}" if anchor.kind.lexeme else text
 
 
 def _read(text: str) -> Condition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,12 @@ class AskedRevisions:
         """The present revision, which tasks can open from now on."""
         with ask(self._url, "newest") as answer:
             return int(answer.read())
+
+    def filters(self, revision: int) -> tuple[str, ...] | None:
+        """The subjects that the subscriptions of a revision can want; None where they can be any."""
+        with ask(self._url, f"filters/{revision}") as answer:
+            filters = json.loads(answer.read())
+        return None if filters is None else tuple(filters)
 
     def usable(self, revision: int) -> int:
         """*revision* where it is kept, else the nearest later one."""

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import TurnoutError
+from turnout.spark.index.wanted import WantedSubjects
 from turnout.subscriptions import Snapshot, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
@@ -29,23 +31,35 @@ class Revisions:
         folder: for the index of this run alone.
         lasting: whether the latest revisions stay when the run ends, however it ends: a micro-batch that the next run
             does again is then matched with the revision that it was begun with.
+        filters: gives the subjects that subscriptions can want; None where that is not asked for.
 
     Raises:
         TurnoutError: the store cannot be read, or another run has the folder.
     """
 
-    def __init__(self, url: str, folder: Path, *, lasting: bool = False, pinned: Snapshot | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        lasting: bool = False,
+        pinned: Snapshot | None = None,
+        filters: SubjectFilters | None = None,
+    ) -> None:
         self._lock = threading.Lock()
         self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
+        self._wanted = None if filters is None else WantedSubjects(self._store, filters, folder)
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
-            self._index = IndexFolder(folder, self._store, keep=keep)
+            self._index = IndexFolder(folder, self._wanted or self._store, keep=keep)
             self._index.keep = _LASTING if lasting else 0
         except BaseException:
             self._store.close()
             raise
         self.folder = self._index.folder
         self._newest = self._index.revision
+        if self._wanted is not None:
+            self._wanted.note(self._newest)
         self._away = False
 
     def __len__(self) -> int:
@@ -63,7 +77,10 @@ class Revisions:
         """
         with self._lock:
             try:
-                self._newest = self._index.refresh()
+                newest = self._index.refresh()
+                if self._wanted is not None:
+                    self._wanted.note(newest)
+                self._newest = newest
             except (TurnoutError, OSError) as failure:
                 if not self._away:
                     why = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
@@ -88,6 +105,11 @@ class Revisions:
             nearest,
         )
         return nearest
+
+    def filters(self, revision: int) -> tuple[str, ...] | None:
+        """The subjects that the subscriptions of a revision can want; None where they can be any, or nobody knows."""
+        with self._lock:
+            return None if self._wanted is None else self._wanted.of(revision)
 
     def files(self, revision: int) -> Sequence[Path]:
         """The files of a revision.

@@ -34,16 +34,21 @@ class Kept(Protocol):
         """This revision or the nearest later one."""
         ...
 
+    def filters(self, revision: int) -> Sequence[str] | None:
+        """The subjects that a revision can want, None for any."""
+        ...
+
     def files(self, revision: int) -> Sequence[Path]:
         """The files of a revision, all in the folder."""
         ...
 
 
 class IndexServer:
-    """Serves four paths, to those who know the token.
+    """Serves five paths, to those who know the token.
 
-    ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/REVISION`` the names and
-    sizes of its files, and ``/TOKEN/REVISION/NAME`` one of them. Nothing but these files is read.
+    ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
+    subjects that it can want, ``/TOKEN/REVISION`` the names and sizes of its files, and ``/TOKEN/REVISION/NAME`` one of
+    them. Nothing but these files is read.
 
     Args:
         kept: the revisions that there are.
@@ -76,11 +81,11 @@ class IndexServer:
         self._thread.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        asked = self._find
+        find = self._find
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                _answer(self, asked(self.path))
+                _answer(self, find(self.path))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
                 """Say nothing: the path holds the token."""
@@ -98,6 +103,8 @@ class IndexServer:
                 return b"%d" % self._kept.newest()
             if first == "usable" and second.isdigit():
                 return b"%d" % self._kept.usable(int(second))
+            if first == "filters" and second.isdigit():
+                return json.dumps(self._kept.filters(int(second))).encode()
             return self._file(int(first), unquote(second)) if first.isdigit() else None
         except (TurnoutError, OSError):
             return None

@@ -12,12 +12,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from turnout.engine import Program
+from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
+from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
 from turnout.wire import Connection, ConnectionOptions, sample
 
@@ -58,11 +60,19 @@ class RunMatching:
         assert route.subscriptions is not None
         self._route = route
         self._resources = ExitStack()
-        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned)
+        source = route.source
+        self.pushes_down = isinstance(source, NatsSource) and bool(source.push_down) and route.unmatched == "drop"
+        filters = SubjectFilters(route, source.filters) if self.pushes_down and isinstance(source, NatsSource) else None
+        self.revisions = Revisions(route.subscriptions.store, folder, lasting=lasting, pinned=pinned, filters=filters)
         self._resources.callback(self.revisions.close)
         server = self._resources.enter_context(IndexServer(self.revisions, _address(spark)))
         self.url = server.url
         self.place = IndexPlace.at(self.revisions.folder, server.url)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the source is to be told."""
+        return {"revisionsUrl": self.url, **({"pushDown": "true"} if self.pushes_down else {})}
 
     def close(self) -> None:
         """Let go of the store and the index."""
@@ -95,7 +105,9 @@ class RunMatching:
 
 
 def _address(spark: SparkSession) -> str:
-    """Where other processes of this run reach the driver."""
+    """Where other processes of this run reach this one: the driver, or a client of Spark Connect."""
+    if is_connect(spark):
+        return own_address(spark)
     return str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")
 
 

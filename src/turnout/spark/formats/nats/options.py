@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
 from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
 from turnout.wire.places import Place, parse_place
@@ -22,7 +22,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "packed", "revisionsUrl",
+    "packed", "revisionsUrl", "pushDown",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -42,6 +42,7 @@ class SourceOptions:
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
         packed: record batches come as single rows, see `turnout.spark.formats.nats.packed`.
         revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
+        push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
     """
 
     connection: ConnectionOptions
@@ -61,6 +62,7 @@ class SourceOptions:
     subject_partitions: int = 0
     packed: bool = False
     revisions_url: str | None = None
+    push_down: bool = False
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -95,6 +97,7 @@ class SourceOptions:
             subject_partitions=values.number("subjectPartitions") or 0,
             packed=values.flag("packed", usual=False),
             revisions_url=options.get("revisionsUrl") or None,
+            push_down=values.flag("pushDown", usual=False),
         )
         mistakes += read._contradictions(options, streaming=streaming)
         if mistakes:
@@ -113,6 +116,9 @@ class SourceOptions:
         yield from _partition_mistakes(self.partition_subject, self.subject_partitions, self.filters, self.ack_consumer)
         if self.revisions_url is not None and not (self.packed and streaming):
             yield Mistake("revisionsUrl", "is for streaming reads with packed=true")
+        if self.push_down and (self.revisions_url is None or self.ack_consumer is not None or self.subject_partitions):
+            problem = "is for a route's own reads, without ackConsumer and partitionSubject"
+            yield Mistake("pushDown", problem)
         if self.ack_consumer is not None:
             yield from _ack_mistakes(self.ack_consumer, self.filters, self.start, streaming=streaming)
 
@@ -161,8 +167,7 @@ def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mist
     mistakes = []
     for name in options:
         if name.lower() not in spelled:
-            close = difflib.get_close_matches(name.lower(), spelled, n=1)
-            hint = f"; did you mean {spelled[close[0]]!r}?" if close else ""
+            hint = did_you_mean(name, spelled.values())
             mistakes.append(Mistake(name, f"is no option of the format 'nats'{hint}"))
     return mistakes
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["PACKED_COLUMNS", "pack", "unpack"]
+__all__ = ["PACKED_COLUMNS", "not_read_in", "not_read_row", "pack", "unpack"]
 
-PACKED_COLUMNS: Final = "batch binary, revision bigint"
-"""The columns of a packed source: a record batch, and the revision of the subscriptions that it is matched with."""
+PACKED_COLUMNS: Final = "batch binary, revision bigint, not_read bigint"
+"""The columns of a packed source: a record batch, and the revision of the subscriptions that it is matched with; or, in
+a row without a batch, how many records of a range were not read."""
 
-_ROW = pa.schema([pa.field("batch", pa.binary()), pa.field("revision", pa.int64())])
+_ROW = pa.schema([pa.field("batch", pa.binary()), pa.field("revision", pa.int64()), pa.field("not_read", pa.int64())])
 
 
 def pack(batch: Any, stream: str, revision: int | None) -> Any:
@@ -31,7 +32,19 @@ def pack(batch: Any, stream: str, revision: int | None) -> Any:
     edges = pa.py_buffer(np.array([0, packed.size], dtype=np.int32))
     # Made from buffers: the records are not copied once more.
     column = pa.Array.from_buffers(pa.binary(), 1, [None, edges, packed])
-    return pa.RecordBatch.from_arrays([column, pa.array([revision], pa.int64())], schema=_ROW)
+    return pa.RecordBatch.from_arrays(
+        [column, pa.array([revision], pa.int64()), pa.array([0], pa.int64())], schema=_ROW
+    )
+
+
+def not_read_row(count: int) -> Any:
+    """A record batch of one row that holds no records, and says how many were not read."""
+    return pa.RecordBatch.from_pylist([{"batch": b"", "revision": None, "not_read": count}], schema=_ROW)
+
+
+def not_read_in(rows: Any) -> int:
+    """How many records packed rows say were not read."""
+    return int(sum(filter(None, rows.column(2).to_pylist())))
 
 
 def unpack(rows: Any) -> Iterator[tuple[Any, int | None]]:
@@ -41,5 +54,7 @@ def unpack(rows: Any) -> Iterator[tuple[Any, int | None]]:
     # A scalar of the column would be a copy.
     ends = np.frombuffer(edges, np.int32)[column.offset : column.offset + len(column) + 1].tolist()
     for place, revision in enumerate(rows.column(1).to_pylist()):
+        if ends[place] == ends[place + 1]:
+            continue
         for batch in pa.ipc.open_stream(memory.slice(ends[place], ends[place + 1] - ends[place])):
             yield batch, revision

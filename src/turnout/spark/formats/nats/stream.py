@@ -20,10 +20,12 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.spark.formats.nats.holes import HoleCounter, lost
 from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.push_down import only
 from turnout.spark.formats.nats.reading import (
     Split,
     StreamState,
     columns_of,
+    planned,
     read_split,
     resolve,
     split,
@@ -185,12 +187,17 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         parts: list[InputPartition] = []
         revision = self._revision(end)
+        filters = self._filters(revision)
         for stream, stop in end.items():
             if "." in stream:
                 continue
             begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
             begin = self._present(stream, begin, int(stop))
-            parts += split(self._options, stream, begin, int(stop), revision)
+            splits, own = split(self._options, stream, begin, int(stop), revision), self._options.filters
+            if filters is None:
+                parts += planned(splits, self._server(), own)
+            else:
+                parts += only(self._server(), splits, filters, own)
         return parts or [Split(self._options.streams[0], 0, 0)]
 
     def _revision(self, end: Offsets) -> int | None:
@@ -201,6 +208,12 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._revisions is None:
             return None
         return self._revisions.usable(end[REVISION]) if REVISION in end else self._revisions.newest()
+
+    def _filters(self, revision: int | None) -> tuple[str, ...] | None:
+        """The subjects to read for a micro-batch of this revision: also for one that is done again."""
+        if self._revisions is None or revision is None or not self._options.push_down:
+            return None
+        return self._revisions.filters(revision)
 
     def _present(self, stream: str, start: int, end: int) -> int:
         """The first sequence of the range that the stream may still have; the holes behind it are counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,8 +13,9 @@ import pytest
 import yaml
 
 from turnout.routes.drafts import Starter, sink_of, source_of
+from turnout.server.config import ServerConfig
 
-DEPLOY = Path(__file__).parents[1] / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 UNIT = (DEPLOY / "systemd" / "turnout@.service").read_text(encoding="utf-8")
 STARTER = Starter("orders", source_of("nats://a:4222/ORDERS"), sink_of("nats://b:4222"))
@@ -22,6 +24,27 @@ COMPOSE = {"deploy": (DEPLOY / "compose.yaml").read_text(encoding="utf-8"), "tur
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.spark
+def test_an_executor_is_started(tmp_path) -> None:
+    """A pod of the driver's becomes Spark's own program, which looks for the driver."""
+    said = {
+        "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@127.0.0.1:1", "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "1", "SPARK_APPLICATION_ID": "app", "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
+        "SPARK_RESOURCE_PROFILE_ID": "0", "SPARK_EXECUTOR_POD_NAME": "pod", "SPARK_EXECUTOR_MEMORY": "256m",
+        "SPARK_JAVA_OPT_0": "-Xshare:auto",
+    }  # fmt: skip
+    script = DEPLOY / "image" / "executor.py"
+
+    done = subprocess.run(
+        [sys.executable, script], env={**os.environ, **said}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert done.returncode != 0
+    assert "KubernetesExecutorBackend" in done.stderr + done.stdout
+    assert "127.0.0.1:1" in done.stderr + done.stdout
+    assert "SPARK_EXECUTOR_MEMORY is not set" in run(sys.executable, script).stderr
 
 
 def test_the_image_is_linted() -> None:
@@ -53,7 +76,9 @@ def test_what_the_image_copies_is_there() -> None:
         for word in line.split()[:-1]
     ]
 
-    assert [name for name in copied if not name.startswith("dist/") and not (DEPLOY.parent / name).exists()] == []
+    assert [
+        name for name in copied if not name.startswith(("dist/", "--")) and not (DEPLOY.parent / name).exists()
+    ] == []
 
 
 def test_the_health_check_sees_no_java_here(tmp_path) -> None:
@@ -63,7 +88,7 @@ def test_the_health_check_sees_no_java_here(tmp_path) -> None:
     shutil.copy(java, tmp_path / "java")
 
     with subprocess.Popen([tmp_path / "java", "30"]) as process:
-        there = run(sys.executable, DEPLOY / "healthy.py").returncode
+        there = run(sys.executable, DEPLOY / "image" / "healthy.py").returncode
         process.terminate()
 
     assert there == 0
@@ -79,7 +104,28 @@ def test_the_route_in_a_container(origin, turnout_options) -> None:
         True, ["ALL"], "service_healthy",
     )  # fmt: skip
     assert route["environment"]["NATS_URL"] == "nats://nats:4222"
-    assert [word for word in route["command"] if word.startswith("--") and word not in turnout_options] == []
+    known = turnout_options[route["command"][0]]
+    assert [word for word in route["command"] if word.startswith("--") and word not in known] == []
+
+
+def test_what_the_containers_mount_is_there() -> None:
+    """But for what one puts there oneself: the folder of routes and the token."""
+    services = yaml.safe_load(COMPOSE["deploy"])["services"].values()
+    mounted = {volume.split(":")[0] for service in services for volume in service["volumes"] if volume[0] == "."}
+
+    assert {name for name in mounted if not (DEPLOY / name).exists()} == {"./routes", "./tokens.txt"}
+
+
+def test_the_servers_settings(tmp_path) -> None:
+    """turnout.yaml of the Compose file is one that the server takes: others come in with a token, by a name it has."""
+    shutil.copy(DEPLOY / "compose" / "turnout.yaml", tmp_path)
+    (tmp_path / "tokens.txt").write_text("a-token-of-twenty-letters\n", encoding="utf-8")
+
+    config = ServerConfig.load(tmp_path / "turnout.yaml", {}, insecure=True)
+    scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["scrape_configs"][0]
+
+    assert config.tokens == tmp_path / "tokens.txt"
+    assert scraped["static_configs"][0]["targets"] == [f"{config.hosts[0]}:{config.address.port}"]
 
 
 def test_the_units_options_exist(turnout_options) -> None:
@@ -87,19 +133,21 @@ def test_the_units_options_exist(turnout_options) -> None:
     started = re.findall(r"^ExecStart(?:Pre)?=/opt/turnout/bin/turnout (\w+) (.*)$", UNIT, flags=re.MULTILINE)
 
     assert [command for command, _ in started] == ["check", "run"]
-    assert set(re.findall(r"--[a-z-]+", " ".join(rest for _, rest in started))) <= turnout_options
+    assert set(re.findall(r"--[a-z-]+", " ".join(rest for _, rest in started))) <= turnout_options["run"]
     assert "RestartPreventExitStatus=2" in UNIT
 
 
 @pytest.fixture(scope="module")
-def turnout_options() -> set[str]:
-    """The options of ``turnout run``."""
+def turnout_options() -> dict[str, set[str]]:
+    """The options of commands."""
     from typer.main import get_command
 
     from turnout.cli.app import build_app
 
-    (command,) = [found for name, found in get_command(build_app()).commands.items() if name == "run"]
-    return {option for parameter in command.params for option in parameter.opts}
+    commands = get_command(build_app()).commands
+    return {
+        name: {option for parameter in commands[name].params for option in parameter.opts} for name in ("run", "serve")
+    }
 
 
 def test_the_unit_is_understood(tmp_path) -> None:

@@ -1,0 +1,100 @@
+"""How much memory subscriptions take: ``python -m benchmarks._memory [SIZE …]`` prints what docs/deploy.md says.
+
+Each figure is of a process of its own, in MB: what it has for itself (USS), and the index's files, which the processes
+of a machine share. *service* is `turnout subscriptions serve` after its first match, *driver* a route's own process
+while it keeps the index, *worker* one of its Python workers that has matched a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from benchmarks.match import columns_of, mixed, zipf_messages
+from turnout.subscriptions import open_store
+from turnout.subscriptions.index import Index, IndexFolder
+from turnout.subscriptions.live import LiveMatcher
+
+SIZES = (10_000, 100_000, 1_000_000)
+MIX = "prefix"
+
+
+def own_megabytes() -> float:
+    """What this process has for itself, without what it shares with others and without pages of files."""
+    memory = psutil.Process().memory_full_info()
+    return memory.uss / 1e6
+
+
+def store_of(folder: Path) -> str:
+    """The address of the store."""
+    return f"sqlite:///{folder / 'subscriptions.db'}"
+
+
+def service(folder: Path) -> dict[str, float]:
+    """The process that answers matches."""
+    import turnout.rpc.server  # noqa: F401 - what the service has loaded counts
+
+    store = open_store(store_of(folder))
+    live = LiveMatcher(store)
+    for message in zipf_messages(100, 1_000):
+        live.match(message)
+    return {"service": own_megabytes()}
+
+
+def driver(folder: Path) -> dict[str, float]:
+    """The process that keeps a route's index in step with the store."""
+    import pyspark.sql  # noqa: F401
+
+    with IndexFolder(folder / "index", open_store(store_of(folder)), keep=1) as writer:
+        size = sum(path.stat().st_size for path in writer.folder.glob("segment-*"))
+        return {"driver": own_megabytes(), "index": size / 1e6}
+
+
+def worker(folder: Path) -> dict[str, float]:
+    """A process that matches batches with it."""
+    import pyspark.sql  # noqa: F401
+
+    revision = max(int(path.stem.partition("-")[2]) for path in (folder / "index").glob("revision-*.json"))
+    index = Index.open(folder / "index", revision)
+    messages = list(zipf_messages(20_000, 1_000))
+    index.deliveries(index.match(columns_of(index, messages), len(messages)))
+    return {"worker": own_megabytes(), "worker resident": psutil.Process().memory_info().rss / 1e6}
+
+
+ROLES = {role.__name__: role for role in (service, driver, worker)}
+
+
+def measured(size: int) -> dict[str, float]:
+    """The figures of one number of subscriptions."""
+    with tempfile.TemporaryDirectory(prefix="turnout-memory-") as name:
+        folder = Path(name)
+        store = open_store(store_of(folder))
+        store.create_many(mixed(MIX)(size))
+        store.close()
+        figures: dict[str, float] = {"store": (folder / "subscriptions.db").stat().st_size / 1e6}
+        for role in ROLES:
+            done = subprocess.run(
+                [sys.executable, "-m", "benchmarks._memory", "--role", role, name],
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            figures |= json.loads(done.stdout)
+        return figures
+
+
+def main(arguments: list[str]) -> None:
+    """Measure, and print a line for each number of subscriptions."""
+    if arguments[:1] == ["--role"]:
+        print(json.dumps(ROLES[arguments[1]](Path(arguments[2]))))
+        return
+    for size in map(int, arguments or SIZES):
+        figures = ", ".join(f"{name} {megabytes:,.0f} MB" for name, megabytes in measured(size).items())
+        print(f"{size:>9,}: {figures}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

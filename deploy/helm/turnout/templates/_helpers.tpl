@@ -1,0 +1,129 @@
+{{- define "turnout.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "turnout.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "turnout.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "turnout.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that never change, of one component: (list . "server"). */}}
+{{- define "turnout.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "turnout.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "turnout.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "turnout.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- with $root.Values.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "turnout.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "turnout.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "turnout.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "turnout.routes" -}}
+{{ .Values.existingRoutes | default (printf "%s-routes" (include "turnout.fullname" .)) }}
+{{- end -}}
+
+{{- define "turnout.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "turnout.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Who listens beyond its machine has TLS and tokens (or clients' certificates), or says that it wants neither. */}}
+{{- define "turnout.guarded" -}}
+{{- $part := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- if not $part.insecure -}}
+{{- if not $part.tls.existingSecret -}}
+{{- fail (printf "%s is reached by other machines: name a certificate in %s.tls.existingSecret, or set %s.insecure" $name $name $name) -}}
+{{- end -}}
+{{- if not (or $part.tokens.existingSecret $part.tls.clientAuthority) -}}
+{{- fail (printf "%s is reached by other machines: name tokens in %s.tokens.existingSecret, set %s.tls.clientAuthority, or set %s.insecure" $name $name $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* turnout.yaml: what the chart knows, and server.config over it. */}}
+{{- define "turnout.config" -}}
+{{- $server := .Values.server -}}
+{{- $properties := dict "spark.driver.memory" $server.driverMemory -}}
+{{- $spark := dict -}}
+{{- if .Values.spark.onKubernetes -}}
+{{- $full := include "turnout.fullname" . -}}
+{{- $_ := set $spark "master" "k8s://https://kubernetes.default.svc" -}}
+{{- $properties = merge (dict
+  "spark.submit.deployMode" "client"
+  "spark.driver.host" (printf "%s-driver.%s.svc" $full .Release.Namespace)
+  "spark.driver.bindAddress" "0.0.0.0"
+  "spark.driver.port" 7078
+  "spark.driver.blockManager.port" 7079
+  "spark.executor.instances" (int .Values.spark.executors)
+  "spark.executor.cores" (int .Values.spark.cores)
+  "spark.executor.memory" .Values.spark.memory
+  "spark.executor.memoryOverhead" .Values.spark.memoryOverhead
+  "spark.kubernetes.namespace" .Release.Namespace
+  "spark.kubernetes.container.image" (include "turnout.image" .)
+  "spark.kubernetes.container.image.pullPolicy" .Values.image.pullPolicy
+  "spark.kubernetes.executor.podTemplateFile" "/etc/turnout/executor.yaml"
+  "spark.kubernetes.executor.podTemplateContainerName" "executor"
+  "spark.kubernetes.executor.podNamePrefix" (printf "%s-executor" $full)
+) $properties -}}
+{{- end -}}
+{{- $_ := set $spark "properties" (merge (deepCopy .Values.spark.properties) $properties) -}}
+{{- $config := dict
+  "listen" "0.0.0.0:8090"
+  "grpc" (dict "listen" "0.0.0.0:8080")
+  "state" "/var/lib/turnout/server"
+  "checkpoints" "/var/lib/turnout/checkpoints"
+  "logFormat" "json"
+  "spark" $spark
+-}}
+{{- if $server.insecure -}}{{- $_ := set $config "insecure" true -}}{{- end -}}
+{{- if $server.tls.existingSecret -}}
+{{- $tls := dict "cert" "/etc/turnout/tls/tls.crt" "key" "/etc/turnout/tls/tls.key" -}}
+{{- if $server.tls.clientAuthority -}}{{- $_ := set $tls "clientCa" "/etc/turnout/tls/ca.crt" -}}{{- end -}}
+{{- $_ := set $config "tls" $tls -}}
+{{- end -}}
+{{- if $server.tokens.existingSecret -}}
+{{- $_ := set $config "tokens" (printf "/etc/turnout/tokens/%s" $server.tokens.key) -}}
+{{- end -}}
+{{- if $server.store.url -}}{{- $_ := set $config "store" $server.store.url -}}{{- end -}}
+{{ toYaml (merge (deepCopy $server.config) $config) }}
+{{- end -}}

@@ -1,0 +1,35 @@
+"""What a condition asks of topics, taken out of it: a small tree of patterns that many conditions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeAlias
+
+from turnout.conditions import Condition, Group, Kiwi, Logic
+
+__all__ = ["Asked", "asked_of"]
+
+Asked: TypeAlias = str | tuple[str, tuple["Asked", ...]]
+"""A pattern that the whole topic has to match; ("all", …) or ("any", …) of such questions."""
+
+
+def asked_of(condition: Condition, keys: Collection[str]) -> Asked | None:
+    """A question that each topic answers with yes for which the condition can be true; None where any can be.
+
+    Args:
+        condition: of a subscription.
+        keys: under which a condition sees the topic.
+    """
+    if isinstance(condition, Kiwi):
+        plain = not (condition.negated or condition.partial or condition.ignore_case)
+        return condition.pattern if plain and condition.key in keys else None
+    if not isinstance(condition, Group) or condition.negated:
+        return None
+    parts = [asked_of(child, keys) for child in condition.children]
+    known = tuple(dict.fromkeys(part for part in parts if part is not None))
+    # Of a group that wants one or exactly one, one is true.
+    if not known or (condition.logic is not Logic.AND and len(known) < len(set(parts))):
+        return None
+    if len(known) == 1:
+        return known[0]
+    return ("all" if condition.logic is Logic.AND else "any", known)

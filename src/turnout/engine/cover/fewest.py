@@ -1,0 +1,82 @@
+"""Few filters that cover many: without overlaps, as nats-server wants those of a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import combinations
+
+from turnout.subjects.pattern import collide, is_subset
+from turnout.subjects.tokens import FULL, PARTIAL
+
+__all__ = ["fewest"]
+
+
+def fewest(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str, ...]:
+    """At most *most* filters that cover *filters*, no two of which have a subject in common, in order.
+
+    Args:
+        filters: each within one of *own*.
+        own: what nothing is to be read beyond, no two with a subject in common; more than *most* stay as they are.
+        most: the number.
+    """
+    many = set(filters)
+    while len(many) > most:
+        many = _without_a_token(many)
+    chosen = _apart(_widest(many))
+    # Two that became one may have gone beyond what is to be read at all.
+    beyond = [one for one in chosen if not any(is_subset(one, of) for of in own)]
+    if beyond:
+        instead = [of for of in own if any(collide(of, one) for one in beyond)]
+        chosen = _widest({*instead, *chosen}.difference(beyond))
+    return tuple(sorted(chosen))
+
+
+def _without_a_token(filters: set[str]) -> set[str]:
+    """The filters with a wildcard at the place where they have the most different tokens."""
+    split = [one.split(".") for one in filters]
+    tokens: dict[tuple[int, int], set[str]] = {}
+    for one in split:
+        for place, token in enumerate(one):
+            if token not in (PARTIAL, FULL):
+                tokens.setdefault((len(one), place), set()).add(token)
+    # Of several, the last: what stands before says more.
+    length, at = max(tokens, key=lambda place: (len(tokens[place]), place), default=(0, 0))
+    if not tokens or len(tokens[length, at]) < 2:
+        return _merged(split)
+    return {
+        ".".join([*one[:at], PARTIAL, *one[at + 1 :]] if len(one) == length and one[at] != FULL else one)
+        for one in split
+    }
+
+
+def _merged(split: list[list[str]]) -> set[str]:
+    """The two longest as one: they differ in nothing but their lengths and wildcards."""
+    one, other, *rest = sorted(split, key=len, reverse=True)
+    return {_union(one, other), *(".".join(tokens) for tokens in rest)}
+
+
+def _apart(filters: Iterable[str]) -> list[str]:
+    """The filters, those that have subjects in common as one."""
+    chosen = list(filters)
+    while True:
+        pair = next(((one, other) for one, other in combinations(chosen, 2) if collide(one, other)), None)
+        if pair is None:
+            return chosen
+        chosen = _widest({*chosen, _union(pair[0].split("."), pair[1].split("."))})
+
+
+def _union(one: list[str], other: list[str]) -> str:
+    """The narrowest filter that covers both."""
+    if len(one) == len(other) and (one[-1] == FULL) == (other[-1] == FULL):
+        return ".".join(a if a == b else PARTIAL for a, b in zip(one, other, strict=True))
+    shared = min(len(one), len(other)) - 1
+    return ".".join([*(a if a == b else PARTIAL for a, b in zip(one[:shared], other[:shared], strict=True)), FULL])
+
+
+def _widest(filters: Iterable[str]) -> list[str]:
+    """The filters without those that another one covers."""
+    kept: list[str] = []
+    for one in sorted(set(filters), key=lambda text: (text.count("."), text)):
+        if not any(is_subset(one, of) for of in kept):
+            kept = [other for other in kept if not is_subset(other, one)] + [one]
+    return kept

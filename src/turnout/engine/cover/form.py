@@ -1,0 +1,160 @@
+"""A set of subjects on their way through a route: which ones they are in the stream, and what has become of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Self, TypeAlias
+
+from turnout.conditions.pattern import ANY, ONE, Wildcard
+from turnout.subjects.pattern import is_subset
+from turnout.subjects.tokens import FULL, PARTIAL
+
+__all__ = ["ANY", "ONE", "REST", "Element", "Form", "Token", "is_plain", "joined"]
+
+
+class Rest(Enum):
+    """The one value of what stands for the tokens behind the last one that is known."""
+
+    REST = ">"
+
+
+REST: Final = Rest.REST
+"""One token or more, those that the source's final ``>`` stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token, not empty and without a dot.
+
+    Attributes:
+        place: of the source's token that it is a copy of, from 0; None for one that nothing is known of.
+    """
+
+    place: int | None
+
+
+Element: TypeAlias = str | Token | Wildcard | Rest
+"""A part of a topic: a text, a token, any run of characters or a single one (dots included), or the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Subjects of the stream, and the topic that they have at some place of the route.
+
+    Attributes:
+        source: a filter's tokens: the subjects as they are read. It may have more of them than really come here.
+        topic: what such a subject may have become.
+        without: filters: topics that one of them matches are not among these, they were mapped.
+    """
+
+    source: tuple[str, ...]
+    topic: tuple[Element, ...]
+    without: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, pattern: str) -> Self:
+        """The subjects of a filter as they are read."""
+        return cls.of(pattern.split("."))
+
+    @classmethod
+    def of(cls, tokens: Iterable[str]) -> Self:
+        """The subjects of a filter given by its tokens."""
+        source = tuple(tokens)
+        return cls(source, joined(_dotted([[_element(place, token)] for place, token in enumerate(source)])))
+
+    @property
+    def filter(self) -> str:
+        """The source as one text."""
+        return ".".join(self.source)
+
+    def bound(self, tokens: Mapping[int, str], rest: Iterable[str] = ()) -> Form:
+        """Those of the subjects that have these tokens.
+
+        Args:
+            tokens: place → text.
+            rest: what the source's final ``>`` is to be, as tokens of a filter; as it is if not given.
+        """
+        known = {place: text for place, text in tokens.items() if is_plain(text)}
+        behind = tuple(rest)
+        first = len(self.source) - 1
+        source = (*self.source[:first], *behind) if behind else self.source
+        instead = _dotted([[_element(first + place, token)] for place, token in enumerate(behind)])
+        topic: list[Element] = []
+        for element in self.topic:
+            if isinstance(element, Token) and element.place in known:
+                topic.append(known[element.place])
+            elif element is REST and behind:
+                topic += instead
+            else:
+                topic.append(element)
+        return Form(tuple(known.get(place, token) for place, token in enumerate(source)), joined(topic), self.without)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every topic is known not to be among these."""
+        tokens = self.tokens() if self.without else None
+        if tokens is None:
+            return False
+        topics = ".".join(token if isinstance(token, str) else FULL if token is REST else PARTIAL for token in tokens)
+        return any(is_subset(topics, of) for of in self.without)
+
+    def tokens(self) -> list[Element] | None:
+        """The topic by its tokens: texts, `Token`, and the rest as the last one; None where it has no such ends."""
+        tokens: list[Element] = []
+        open_ = True
+        for element in self.topic:
+            if isinstance(element, Wildcard):
+                return None
+            if not isinstance(element, str):
+                if not open_:
+                    return None
+                tokens.append(element)
+                open_ = False
+                continue
+            pieces = element.split(".")
+            if open_ == (pieces[0] == ""):
+                # A text that goes on where a token has ended, or a token without a character.
+                return None
+            begun = pieces if open_ else pieces[1:]
+            open_ = begun[-1] == ""
+            tokens += begun[:-1] if open_ else begun
+        if open_ or "" in tokens or REST in tokens[:-1]:
+            return None
+        return tokens
+
+
+def _element(place: int, token: str) -> Element:
+    if token == FULL:
+        return REST
+    return Token(place) if token == PARTIAL else token
+
+
+def _dotted(tokens: Iterable[Iterable[Element]]) -> list[Element]:
+    elements: list[Element] = []
+    for number, token in enumerate(tokens):
+        elements += [*(["."] if number else []), *token]
+    return elements
+
+
+def joined(elements: Iterable[Element]) -> tuple[Element, ...]:
+    """The elements with texts that follow each other as one, and without empty ones."""
+    kept: list[Element] = []
+    for element in elements:
+        last = kept[-1] if kept else None
+        if isinstance(element, str) and isinstance(last, str):
+            kept[-1] = last + element
+        elif element != "" and not (element is ANY and last is ANY):
+            kept.append(element)
+    return tuple(kept)
+
+
+def is_plain(token: str) -> bool:
+    """Whether a filter can name this token: a server refuses blanks, and reads a star at its beginning as a wildcard.
+
+    A subject that is no UTF-8 comes with other characters in its place.
+    """
+    if not token or token[0] in "*>" or "." in token:
+        return False
+    return token.isprintable() and " " not in token and "\ufffd" not in token

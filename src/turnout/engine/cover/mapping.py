@@ -1,0 +1,115 @@
+"""Subject transforms and mapping tables over forms: what a source matches of them, and what a destination makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from turnout.engine.cover.form import ANY, REST, Element, Form, Token, joined
+from turnout.subjects.mapping import MappingTable
+from turnout.subjects.plan import Step
+from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.transform import SubjectTransform
+
+__all__ = ["matching", "through_mappings", "through_transform"]
+
+_NEVER_EMPTY = frozenset({"partition", "random"})
+
+
+def matching(form: Form, source: str) -> list[Form]:
+    """Forms of the subjects whose topic a filter matches; *form* itself where it matches all of them."""
+    return [found for found, _ in _matching(form, source)]
+
+
+def through_transform(form: Form, transform: SubjectTransform) -> list[Form]:
+    """What a transform makes of the topics; those that its source does not match stay as they are."""
+    if transform.is_identity:
+        return [form]
+    found = _matching(form, transform.source)
+    mapped = [Form(one.source, _rendered(transform, tokens)) for one, tokens in found]
+    return mapped if _all_of(form, found) else [*mapped, form]
+
+
+def through_mappings(forms: Iterable[Form], table: MappingTable, cluster: str | None) -> list[Form]:
+    """What a table makes of the topics: every destination that a draw may choose."""
+    if not len(table):
+        return list(forms)
+    return list(dict.fromkeys(mapped for form in forms for mapped in _mapped(form, table, cluster)))
+
+
+def _mapped(form: Form, table: MappingTable, cluster: str | None) -> Iterator[Form]:
+    for mapping in table.mappings:
+        found = _matching(form, mapping.source)
+        for share in mapping.group(cluster):
+            yield from (Form(one.source, _rendered(share.transform, tokens)) for one, tokens in found)
+        if _all_of(form, found):
+            # The first source that matches decides: nothing is left for the others.
+            return
+    # Where the topic is known, what is left of it after a condition's look may be mapped, all of it.
+    yield Form(form.source, form.topic, tuple(mapping.source for mapping in table.mappings))
+
+
+_Found = tuple[Form, list[Element] | None]
+
+
+def _all_of(form: Form, found: Sequence[_Found]) -> bool:
+    """Whether the source is known to match every topic of the form."""
+    return any(one == form and tokens is not None for one, tokens in found)
+
+
+def _matching(form: Form, source: str) -> list[_Found]:
+    """The forms that a source matches, with their topics' tokens; None instead where these are not known."""
+    if form.tokens() is None:
+        return [(form, None)]
+    return list(_unified(form, source.split(".")))
+
+
+def _unified(form: Form, wanted: Sequence[str]) -> Iterator[tuple[Form, list[Element]]]:
+    tokens = form.tokens() or []
+    for place, want in enumerate(wanted):
+        if place >= len(tokens):
+            return
+        token = tokens[place]
+        if want == FULL:
+            yield form, tokens
+            return
+        if token is REST:
+            # One token more, or several.
+            for rest in ([PARTIAL], [PARTIAL, FULL]):
+                yield from _unified(form.bound({}, rest), wanted)
+            return
+        # As the server does: a token that only begins with a star matches any.
+        if want.startswith(PARTIAL):
+            continue
+        if isinstance(token, Token) and token.place is not None:
+            bound = form.bound({token.place: want})
+            if bound != form:
+                yield from _unified(bound, wanted)
+                return
+        elif isinstance(token, str) and token != want:
+            return
+    if len(tokens) == len(wanted):
+        yield form, tokens
+
+
+def _rendered(transform: SubjectTransform, tokens: list[Element] | None) -> tuple[Element, ...]:
+    """What the destination makes of a topic."""
+    elements: list[Element] = []
+    for number, step in enumerate(transform.steps):
+        elements += [*(["."] if number else []), _part(step, tokens)]
+    if transform.tail is not None:
+        elements += ["."] if transform.steps else []
+        for number, token in enumerate([ANY] if tokens is None else tokens[transform.tail :]):
+            elements += [*(["."] if number else []), token]
+    return joined(elements)
+
+
+def _part(step: Step, tokens: list[Element] | None) -> Element:
+    if step.call is None:
+        return step.literal or ""
+    if step.call.function in _NEVER_EMPTY:
+        return Token(None)
+    if step.call.function != "wildcard" or tokens is None:
+        # A part of a token may be empty, and several where it is split.
+        return ANY
+    token = tokens[step.tokens[0]]
+    return ANY if token is REST else token

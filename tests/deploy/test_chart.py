@@ -1,0 +1,223 @@
+"""The Helm chart: read by Helm, rendered with several values, and every object held against Kubernetes' schemas."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.kubernetes import schemas
+from tests.deploy.programs import HELM, KUBECONFORM, NotAvailable, program
+from turnout.server.config import ServerConfig
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "turnout"
+VALUES = sorted(path.stem.removesuffix("-values") for path in (CHART / "ci").glob("*-values.yaml"))
+VERSIONS = ("1.25.0", "1.37.0")
+"""The oldest version of Kubernetes that the chart takes, and the newest whose schemas there are."""
+
+Objects = list[dict[str, Any]]
+
+# The first run compiles Helm.
+pytestmark = pytest.mark.timeout(1_800)
+
+
+def run(*command: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, command)), input=stdin, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    try:
+        return program(*HELM)
+    except NotAvailable as absent:
+        pytest.skip(str(absent))
+
+
+@pytest.fixture(scope="module")
+def conforms(tmp_path_factory) -> Callable[[str, str], subprocess.CompletedProcess[str]]:
+    """Hold a rendered chart against the schemas of a version of Kubernetes."""
+    try:
+        kubeconform = program(*KUBECONFORM)
+        locations = {version: schemas(version, tmp_path_factory.mktemp("schemas")) for version in VERSIONS}
+    except NotAvailable as absent:
+        pytest.skip(str(absent))
+    # The monitor is no kind of Kubernetes' own.
+    return lambda version, text: run(
+        kubeconform,
+        "-strict",
+        "-summary",
+        "-skip",
+        "ServiceMonitor",
+        "-schema-location",
+        locations[version],
+        stdin=text,
+    )
+
+
+@pytest.fixture(scope="module")
+def render(helm) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def rendered(name: str | None, *more: str, version: str = VERSIONS[-1]) -> subprocess.CompletedProcess[str]:
+        values = ["--values", str(CHART / "ci" / f"{name}-values.yaml")] if name else []
+        return run(
+            helm, "template", "switch", CHART, "--namespace", "routing", "--kube-version", version, *values, *more
+        )
+
+    return rendered
+
+
+@pytest.fixture(scope="module")
+def objects(render) -> Callable[..., Objects]:
+    def of(name: str, *more: str) -> Objects:
+        done = render(name, *more)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+    return of
+
+
+def pods(objects: Objects) -> Iterator[dict[str, Any]]:
+    """The pods that objects make, with those that Spark makes of a template."""
+    for one in objects:
+        if one["kind"] in ("StatefulSet", "Deployment"):
+            yield one["spec"]["template"]["spec"]
+        elif one["kind"] == "ConfigMap" and "executor.yaml" in one["data"]:
+            yield yaml.safe_load(one["data"]["executor.yaml"])["spec"]
+
+
+def of_kind(objects: Objects, kind: str, name: str = "") -> dict[str, Any]:
+    (one,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"].endswith(name)]
+    return one
+
+
+def settings(objects: Objects) -> dict[str, Any]:
+    """What turnout.yaml says."""
+    (text,) = [
+        one["data"]["turnout.yaml"] for one in objects if one["kind"] == "ConfigMap" and "turnout.yaml" in one["data"]
+    ]
+    return yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_helm_reads_the_chart(helm, name) -> None:
+    """Without a warning."""
+    done = run(helm, "lint", CHART, "--strict", "--quiet", "--values", CHART / "ci" / f"{name}-values.yaml")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", VALUES)
+def test_every_object_is_one_of_kubernetes(render, conforms, name, version) -> None:
+    """With exactly the fields that its kind has, in the oldest and in the newest version."""
+    done = conforms(version, render(name, version=version).stdout)
+
+    assert done.returncode == 0, done.stdout
+    assert "Errors: 0" in done.stdout
+    assert "Valid: 0" not in done.stdout
+
+
+def test_a_wrong_object_is_seen(render, conforms) -> None:
+    """What holds the objects against the schemas notices a field that there is not."""
+    text = render("insecure").stdout.replace("serviceName:", "servicename:")
+
+    assert conforms(VERSIONS[-1], text).returncode == 1
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_pod_is_locked_in(objects, name) -> None:
+    """Nobody's user, a root that cannot be written, no capabilities, a token only where Spark needs one."""
+    for pod in pods(objects(name)):
+        (container,) = pod["containers"]
+
+        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 10001)
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+        }  # fmt: skip
+        assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert pod["automountServiceAccountToken"] is (name == "spark" and container.get("args", [""])[0] == "serve")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_its_settings_are_settings_of_turnout(objects, tmp_path, name) -> None:
+    """turnout.yaml is one that the server takes, certificates and all; checkpoints lie on the volume."""
+    document = settings(objects(name))
+    for part in ("cert", "key", "clientCa"):
+        if part in document.get("tls", {}):
+            document["tls"][part] = str(tmp_path / part)
+            (tmp_path / part).touch()
+    (tmp_path / "turnout.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    config = ServerConfig.load(tmp_path / "turnout.yaml", {})
+
+    assert str(config.checkpoints).startswith("/var/lib/turnout/")
+    assert config.address.port == 8090
+
+
+def test_a_server_in_the_clear_is_asked_for(render) -> None:
+    """Without TLS, tokens or a word that neither is wanted nothing is rendered."""
+    without = render(None)
+    without_tokens = render(None, "--set", "server.tls.existingSecret=tls")
+
+    assert "server.tls.existingSecret" in without.stderr
+    assert "server.tokens.existingSecret" in without_tokens.stderr
+    assert (without.returncode, without_tokens.returncode) == (1, 1)
+
+
+def test_subscriptions_need_a_shared_store(render) -> None:
+    """A service of several pods is not rendered without the address of a store."""
+    done = render("insecure", "--set", "subscriptions.enabled=true,subscriptions.insecure=true")
+
+    assert done.returncode == 1
+    assert "subscriptions.store.existingSecret" in done.stderr
+
+
+def test_the_server_is_guarded_as_said(objects) -> None:
+    """Probes speak TLS and use a name that the server answers to; the store is served; only the gateway comes in."""
+    made = objects("guarded")
+    pod = of_kind(made, "StatefulSet")["spec"]["template"]["spec"]
+    probes = [pod["containers"][0][f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+
+    assert [(probe["path"], probe["scheme"]) for probe in probes] == [
+        ("/live", "HTTPS"), ("/live", "HTTPS"), ("/ready", "HTTPS"),
+    ]  # fmt: skip
+    assert {probe["httpHeaders"][0]["value"] for probe in probes} == {"localhost"}
+    assert settings(made)["hosts"] == ["switch.example"]
+    assert settings(made)["store"] == "sqlite:////var/lib/turnout/subscriptions.db"
+    policy = of_kind(made, "NetworkPolicy")["spec"]
+    assert policy["ingress"][0]["from"][0]["namespaceSelector"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert of_kind(made, "ServiceMonitor")["spec"]["endpoints"][0]["scheme"] == "https"
+
+
+def test_the_subscriptions_service_is_scaled(objects) -> None:
+    """By its processor time, with a budget of its own; a fixed number only where nobody scales."""
+    scaled, fixed = objects("subscriptions"), objects("spark")
+
+    assert "replicas" not in of_kind(scaled, "Deployment")["spec"]
+    assert of_kind(scaled, "HorizontalPodAutoscaler")["spec"]["maxReplicas"] == 20
+    assert of_kind(scaled, "PodDisruptionBudget", "-subscriptions")["spec"]["maxUnavailable"] == 1
+    assert of_kind(fixed, "Deployment")["spec"]["replicas"] == 3
+    assert [one for one in fixed if one["kind"] == "HorizontalPodAutoscaler"] == []
+
+
+def test_spark_gets_executors(objects) -> None:
+    """The driver has a name that executors find, ports that the policy lets through, and rights to pods alone."""
+    made = objects("spark")
+    properties = settings(made)["spark"]["properties"]
+    headless = of_kind(made, "Service", "-driver")
+
+    assert settings(made)["spark"]["master"] == "k8s://https://kubernetes.default.svc"
+    assert properties["spark.driver.host"] == f"{headless['metadata']['name']}.routing.svc"
+    assert (headless["spec"]["clusterIP"], headless["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert {port["port"] for port in headless["spec"]["ports"]} == {
+        properties["spark.driver.port"], properties["spark.driver.blockManager.port"],
+    }  # fmt: skip
+    assert (properties["spark.executor.instances"], properties["spark.sql.shuffle.partitions"]) == (4, 8)
+    subject = of_kind(made, "RoleBinding")["subjects"][0]
+    assert (subject["name"], subject["namespace"]) == ("turnout-driver", "routing")

@@ -1,0 +1,95 @@
+"""Every block of every page: which test runs it, or why none does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tests.documentation import DOCS, blocks
+from turnout.routes import Route
+from turnout.routes.json_schema import model_schema
+from turnout.server.config import ServerConfig
+
+ROOT = Path(__file__).parents[2]
+
+RUN_BY = {
+    "architecture.md": "tests/docs/test_generated.py",
+    "conditions.md": "tests/conditions/test_documentation.py",
+    "diff.md": "tests/cli/test_diff.py",
+    "explain.md": "tests/cli/test_documentation.py",
+    "frames.md": "tests/spark/test_notebook.py",
+    "from-connect.md": "tests/cli/test_documentation.py",
+    "from-nats-mappings.md": "tests/cli/test_documentation.py",
+    "from-redpanda-connect.md": "tests/cli/test_documentation.py",
+    "history.md": "tests/cli/test_history_page.py",
+    "index.md": "tests/docs/test_pages.py",
+    "jetstream.md": "tests/jetstream/test_documentation.py",
+    "lineage.md": "tests/cli/test_documentation.py",
+    "subjects.md": "tests/subjects/test_documentation.py",
+    "subscriptions.md": "tests/subscriptions/test_documentation.py",
+    "testing.md": "tests/cli/test_documentation.py",
+    "tutorial.md": "tests/integration/test_tutorial.py",
+}
+"""A page's blocks are run by the test; those that are not are below, too."""
+
+NOT_RUN = {
+    ("cluster.md", "dockerfile"): "needs a daemon that builds images",
+    (
+        "cluster.md",
+        "python",
+    ): "needs a cluster: tests/integration/test_c*_*.py run such programs",
+    ("cluster.md", "sh"): "needs a cluster: tests/integration starts one with the same classes",
+    ("console.md", "console"): "does not end; tests/server starts it",
+    ("deploy.md", "console"): "needs an engine or a system's own services: tests/deploy reads and runs what it can",
+    ("nats.md", "python"): "does not end; tests/spark/formats and tests/integration/copy_stream.py run it with an end",
+    ("routes.md", "console"): "the state of somebody's server; tests/cli/test_check.py has each of its lines",
+    ("server.md", "console"): "does not end; tests/server starts it",
+    ("start.md", "console"): "asks somebody's stream; tests/cli/test_new.py does the same to one of its own",
+}
+
+
+def kinds() -> set[tuple[str, str]]:
+    """Pages with the languages of their blocks."""
+    pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    return {(page, block.language) for page in pages for block in blocks(page)}
+
+
+HERE = {("routes.md", "yaml"), ("server.md", "yaml"), ("transforms.md", "yaml"), ("transforms.md", "text"),
+        ("transforms.md", "python")}  # fmt: skip
+"""Run below, or by `tests/docs/test_pages.py`, `tests/transforms/test_reference.py` and `test_plugin.py` there."""
+
+
+def test_every_block_is_run_or_there_is_a_reason() -> None:
+    """And nothing is said of blocks that are no more."""
+    unknown = {kind for kind in kinds() if kind[0] not in RUN_BY and kind not in NOT_RUN and kind not in HERE}
+
+    assert unknown == set()
+    assert {*NOT_RUN, *HERE} - kinds() == set()
+    assert set(RUN_BY) - {page for page, _ in kinds()} == set()
+    assert [test for test in RUN_BY.values() if not (ROOT / test).is_file()] == []
+
+
+@pytest.mark.parametrize(("page", "language"), sorted(NOT_RUN))
+def test_what_is_not_run(page: str, language: str) -> None:
+    """Shown as skipped, with the reason."""
+    pytest.skip(f"{page}, {language or 'plain'}: {NOT_RUN[page, language]}")
+
+
+def test_the_settings_of_a_server() -> None:
+    """The page's turnout.yaml is one by its schema."""
+    schema = Draft202012Validator(model_schema(ServerConfig))
+    (block,) = blocks("server.md", "yaml")
+
+    assert list(schema.iter_errors(yaml.safe_load(block.text))) == []
+
+
+def test_the_chain_of_the_page_on_transforms() -> None:
+    """It is read as one of a route."""
+    (block,) = blocks("transforms.md", "yaml")
+    route = 'name: chain\nsource: {format: nats, servers: "nats://127.0.0.1", stream: S}\nvalue: {format: json}\n'
+    route += 'sink: {format: nats, servers: "nats://127.0.0.1", stream: null}\n'
+
+    assert len(Route.parse(route + block.text, {}).chain.stages) == 2

@@ -1,0 +1,312 @@
+"""Reading only what subscriptions can want: which filters a micro-batch has, and the count of what stays unread."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+
+from turnout.conditions import parse
+from turnout.embedded import NatsServer
+from turnout.engine.subject_filters import SubjectFilters
+from turnout.errors import ConfigError, StreamError
+from turnout.routes import Route
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.packed import not_read_in, unpack
+from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
+from turnout.spark.index.revisions import Revisions
+from turnout.spark.index.server import IndexServer
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.store import Store
+from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream
+from turnout.wire.range_count import count_exactly
+from turnout.wire.ways import TOGETHER, WHOLE, Way
+
+pytestmark = pytest.mark.jetstream
+
+ROUTE = """
+name: r
+source: {{format: nats, servers: "nats://127.0.0.1", stream: S}}
+value: {{format: json}}
+subscriptions: {{store: "sqlite:///{store}", metadata: {{n: value.n}}}}
+sink: {{format: nats, servers: "nats://127.0.0.1"}}
+mappings: {mappings}
+"""
+WAYS = [None, TOGETHER, WHOLE, Way("apart", (), 10_000, 3031), Way("apart", (), 400)]
+Make = Callable[..., NatsStreamReader]
+Publish = Callable[..., None]
+
+
+@pytest.fixture
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stream(connection: Connection) -> Iterator[str]:
+    name = f"PUSH{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+    yield name
+    delete_stream(connection, name)
+
+
+@pytest.fixture
+def publish(nats_server: NatsServer, stream: str) -> Publish:
+    """Publishes so many messages to a, b and c in turns, under x."""
+
+    def some(count: int) -> None:
+        with Connection.open(nats_server.url) as connection, Publisher(connection) as publisher:
+            for n in range(count):
+                publisher.publish(f"{stream}.x.{'abc'[n % 3]}", b"{}")
+
+    return some
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path}/s.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def make(nats_server: NatsServer, stream: str, store: Store, tmp_path: Path) -> Iterator[Make]:
+    """A streaming reader as a run makes one, over the store's revisions; called again, that of the next run."""
+    opened: list[Any] = []
+
+    def close() -> None:
+        while opened:
+            opened.pop()()
+
+    def build(mappings: str = "{}", own: tuple[str, ...] = (), **options: str) -> NatsStreamReader:
+        close()
+        route = Route.parse(ROUTE.format(store=tmp_path / "s.db", mappings=mappings), {})
+        filters = SubjectFilters(route, own)
+        revisions = Revisions(f"sqlite:///{tmp_path}/s.db", tmp_path / "index", lasting=True, filters=filters)
+        opened.append(revisions.close)
+        server = IndexServer(revisions)
+        server.__enter__()
+        opened.append(lambda: server.__exit__(None, None, None))
+        asked = {"servers": nats_server.url, "stream": stream, "packed": "true", "pushDown": "true"}
+        asked |= {"revisionsUrl": server.url, **({"filterSubjects": ",".join(own)} if own else {}), **options}
+        reader = NatsStreamReader(SourceOptions.from_mapping(asked, streaming=True), StructType())
+        opened.append(reader.stop)
+        return reader
+
+    yield build
+    close()
+
+
+def want(store: Store, condition: str, id_: str = "") -> None:
+    store.create(Subscription(["out"], parse(condition), id=id_))
+
+
+def read(reader: NatsStreamReader, start: Any, end: Any, way: Way | None = None) -> tuple[list[str], int]:
+    """The last tokens of what a micro-batch reads, in the way that it chooses or another, and how many are not read."""
+    parts = reader.partitions(start, end)
+    for part in parts:
+        assert isinstance(part, Split)
+        part.way = way or part.way
+    copy = pickle.loads(pickle.dumps(reader))
+    rows = [row for part in parts for row in copy.read(part)]
+    topics = [topic[-1] for row in rows for batch, _ in unpack(row) for topic in batch.column("topic").to_pylist()]
+    return topics, sum(map(not_read_in, rows))
+
+
+def test_what_nobody_can_want_is_counted_and_not_read(make: Make, stream: str, publish: Publish, store: Store) -> None:
+    """Read and not read are all messages of the range; a hole is neither, and the offsets go on behind the range."""
+    publish(30)
+    want(store, f"topic:{stream}.x.a")
+    reader = make()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with Connection.open(reader._options.connection) as other:
+        for sequence in (4, 5, 20):
+            other.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+
+    topics, not_read = read(reader, start, end)
+
+    assert (topics, not_read) == (["a"] * 9, 18)
+    assert end[stream] == 31
+    publish(2)
+    want(store, f"topic:{stream}.x.b AND n:1")
+    further = reader.latestOffset(end, ReadAllAvailable())
+    assert read(reader, end, further) == (["a", "b"], 0)
+    assert read(reader, start, end) == (["a"] * 9, 18)
+
+
+def test_a_stretch_that_nobody_wants_is_passed(make: Make, stream: str, publish: Publish, store: Store) -> None:
+    """Without any subscription, or one of other subjects, no message is read, and the next micro-batch is behind."""
+    publish(9)
+    reader = make()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert read(reader, start, end) == ([], 9)
+
+    want(store, "topic:elsewhere.*")
+    publish(3)
+    further = reader.latestOffset(end, ReadAllAvailable())
+    assert read(reader, end, further) == ([], 3)
+    assert reader.latestOffset(further, ReadAllAvailable()) == further
+
+
+def test_a_micro_batch_done_again_by_another_run(make: Make, stream: str, publish: Publish, store: Store) -> None:
+    """It is read by the filters of its own revision; by another route's rules it is read whole."""
+    publish(30)
+    want(store, f"topic:{stream}.x.a", "first")
+    reader = make()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    store.delete("first")
+    want(store, f"topic:{stream}.x.b")
+
+    again = make()
+    assert read(again, start, end) == (["a"] * 10, 20)
+    newest = {**end, REVISION: again.latestOffset(start, ReadAllAvailable())[REVISION]}
+    assert newest != end
+    assert read(again, start, newest) == (["b"] * 10, 20)
+
+    mapped = make(mappings=f'{{"{stream}.x.*": "{stream}.y.$1"}}')
+    assert read(mapped, start, end) == (["a", "b", "c"] * 10, 0)
+
+
+def test_values_alone_say_nothing_of_subjects(make: Make, stream: str, publish: Publish, store: Store) -> None:
+    """As long as one subscription can want any subject, all are read; when it is gone, filters are back."""
+    publish(6)
+    want(store, f"topic:{stream}.x.a")
+    want(store, "n:1", "any")
+    reader = make()
+    start = reader.initialOffset()
+
+    assert read(reader, start, reader.latestOffset(start, ReadAllAvailable())) == (["a", "b", "c"] * 2, 0)
+    store.delete("any")
+    assert read(reader, start, reader.latestOffset(start, ReadAllAvailable())) == (["a"] * 2, 4)
+
+
+def test_other_subjects_of_the_stream_are_not_counted(
+    make: Make, stream: str, publish: Publish, store: Store, connection: Connection
+) -> None:
+    """Not read is what the source's own filters have and nobody wants, not what they leave out; holes as before."""
+    publish(30)
+    want(store, f"topic:{stream}.x.a")
+    for sequence in (1, 2, 3):
+        connection.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    reader = make(own=(f"{stream}.*.a", f"{stream}.*.b"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    assert read(reader, start, end) == (["a"] * 9, 9)
+
+
+def test_counts_while_messages_arrive(
+    stream: str, publish: Publish, connection: Connection, nats_server: NatsServer
+) -> None:
+    """What arrives while a range is counted is not in it, on chosen subjects too."""
+    publish(300)
+    ended = threading.Event()
+
+    def more() -> None:
+        with Connection.open(nats_server.url) as other, Publisher(other) as publisher:
+            while not ended.is_set():
+                publisher.publish(f"{stream}.x.a", b"")
+                publisher.flush()
+
+    busy = threading.Thread(target=more)
+    busy.start()
+    try:
+        counts = [count_exactly(connection, stream, 31, 301, [f"{stream}.x.a"]) for _ in range(20)]
+    finally:
+        ended.set()
+        busy.join()
+
+    assert set(counts) <= {90, None}
+    assert count_exactly(connection, stream, 31, 301, [f"{stream}.x.a"]) == 90
+    assert count_exactly(connection, stream, 31, 301) == 270
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_several_filters_in_order(make: Make, stream: str, publish: Publish, store: Store, way: Way | None) -> None:
+    """However they are read: in the order of the stream, what is not read counted, and deleted messages in neither."""
+    publish(3000)
+    want(store, f"topic:{stream}.x.a")
+    want(store, f"topic:{stream}.x.c")
+    want(store, f"topic:{stream}.y.d")
+    reader = make()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with Connection.open(reader._options.connection) as other:
+        for sequence in (2, 3, 1000, 1500, 2999, 3000):
+            other.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    publish(30)
+
+    topics, not_read = read(reader, start, end, way)
+
+    gone = {2, 3, 1000, 1500, 2999, 3000}
+    expected = ["abc"[(n - 1) % 3] for n in range(1, 3001) if n not in gone]
+    assert topics == [one for one in expected if one != "b"]
+    assert not_read == expected.count("b")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_lost_is_told(make: Make, stream: str, publish: Publish, store: Store, way: Way | None) -> None:
+    """What is removed from the stream's beginning behind the planning stops the read, whichever way it takes."""
+    publish(3000)
+    want(store, f"topic:{stream}.x.a")
+    want(store, f"topic:{stream}.x.c")
+    reader = make()
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    with Connection.open(reader._options.connection) as other:
+        purge_stream(other, stream, seq=1001)
+
+    (part,) = parts
+    assert isinstance(part, Split)
+    part.way = way or part.way
+    with pytest.raises(StreamError, match="no longer has the sequences 1 to 1,000"):
+        list(reader.read(part))
+
+
+def test_few_questions_while_reading(
+    make: Make, stream: str, store: Store, connection: Connection, nats_server: NatsServer
+) -> None:
+    """A filter makes holes everywhere; the stream's state is asked for once for all that is read within a second."""
+    with Publisher(connection) as publisher:
+        for n in range(3000):
+            publisher.publish(f"{stream}.x.{'abc'[n % 3]}", b"." * 10_000)
+    want(store, f"topic:{stream}.x.a")
+    reader = make()
+    start = reader.initialOffset()
+    (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+
+    with Connection.open(nats_server.url) as other:
+        other.subscribe(f"$JS.API.STREAM.INFO.{stream}")
+        other.subscribe(f"end.{stream}")
+        assert other.ping()
+        begun = time.monotonic()
+        batches = sum(1 for _ in reader.read(part))
+        seconds = time.monotonic() - begun
+        other.publish(f"end.{stream}")
+        subjects = iter(message.subject for message in other.messages(time.monotonic() + 30))
+        questions = sum(1 for _ in iter(subjects.__next__, f"end.{stream}"))
+
+    assert batches > 3
+    assert 1 <= questions <= 1 + seconds
+
+
+@pytest.mark.parametrize(
+    "options", [{"ackConsumer": "c"}, {"partitionSubject": "a.{partition}", "subjectPartitions": "2"}]
+)
+def test_what_does_not_go_together(make: Make, options: dict[str, str]) -> None:
+    """Each is said with the option's name."""
+    with pytest.raises(ConfigError, match="pushDown"):
+        make(**options)
