@@ -129,8 +129,8 @@ def test_a_subscription_is_created_and_its_first_message_is_seen(served: Served,
     fill(driver, "#destinations", streams.out("oulu"))
     press(driver, "form[action='/v1/subscriptions'] button")
     until(driver, lambda _: "town:Oulu" in text_of(driver, "table.list"))
-    wait_for(lambda: served.metrics()["turnout_route_subscriptions", "news", ""] == 1, SECONDS)
 
+    # Whoever sees it in the list gets what is published from then on: the next micro-batch has it.
     publish(streams, "paper", {"town": "Turku", "number": 2}, {"town": "Oulu", "number": 3})
     wait_for(lambda: streams.stored(streams.sink) >= 1 and served.route("news")["counts"]["read"] == 3, SECONDS)
 
