@@ -141,7 +141,7 @@ class NatsProbe:
 
     # Publishing
 
-    def taken(self, topics: Sequence[str], stream: str | None) -> str:
+    def streams_taking(self, topics: Sequence[str], stream: str | None) -> str:
         """Whether each of these topics belongs to a stream, and to the one that is asked for.
 
         Raises:

@@ -127,7 +127,7 @@ class _Probing:
             yield reached
             if reached.ok:
                 topics = sorted(self._topics(place))
-                yield self._attempt(f"{name}, streams", lambda: probe.taken(topics, sink.stream))
+                yield self._attempt(f"{name}, streams", lambda: probe.streams_taking(topics, sink.stream))
                 yield self._attempt(f"{name}, permissions", lambda: probe.may_publish(topics))
             probe.close()
         elif isinstance(sink, KafkaSink):

@@ -96,9 +96,9 @@ def _moments(text: str, subscriptions: tuple[str | None, str | None]) -> Moments
         ConfigError: one is of exported lines, which have no past.
     """
     moments = moments_of(text, "--subscriptions-as-of")
-    for moment, given in zip(moments, subscriptions, strict=True):
-        if moment is not None and given is not None and "://" not in given:
-            raise ConfigError([Mistake("--subscriptions-as-of", f"{given} has no past: name a store in its place")])
+    for moment, store in zip(moments, subscriptions, strict=True):
+        if moment is not None and store is not None and "://" not in store:
+            raise ConfigError([Mistake("--subscriptions-as-of", f"{store} has no past: name a store in its place")])
     return moments
 
 
@@ -118,13 +118,13 @@ def _versions(
     return _with_subscriptions(old, subscriptions[0], resources), _with_subscriptions(new, subscriptions[1], resources)
 
 
-def _with_subscriptions(version: Version, given: str | None, resources: ExitStack) -> Version:
+def _with_subscriptions(version: Version, store: str | None, resources: ExitStack) -> Version:
     """A version with the subscriptions of a store, or of lines as ``turnout subscriptions export`` writes them."""
-    if given is None:
+    if store is None:
         return version
     from turnout.history.versions import snapshot_store
 
-    return version.with_subscriptions(snapshot_store(given, resources))
+    return version.with_subscriptions(snapshot_store(store, resources))
 
 
 def _compared(

@@ -94,9 +94,9 @@ class _Answers:
         called = route_name(self._answer(name, "What the route is called", proposed))
         return Starter(called, reading, writing, seen, taken)
 
-    def _answer(self, given: str | None, question: str, proposed: str) -> str:
-        if given is not None or self.silent:
-            return proposed if given is None else given
+    def _answer(self, value: str | None, question: str, proposed: str) -> str:
+        if value is not None or self.silent:
+            return proposed if value is None else value
         shown = masked_url(proposed) == proposed
         return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
 

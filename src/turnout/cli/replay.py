@@ -89,8 +89,8 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
     state = ReplayState.of(plan)
     yield from replace(plan, ranges=state.ranges).lines()
     if state.begun:
-        done = ", ".join(f"{stream} before {place:,}" for stream, place in state.next.items())
-        yield f"goes on: {state.counts.read:,} records are done, {done}"
+        places = ", ".join(f"{stream} before {place:,}" for stream, place in state.next.items())
+        yield f"goes on: {state.counts.read:,} records are done, {places}"
 
 
 def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:

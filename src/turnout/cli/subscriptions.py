@@ -207,9 +207,9 @@ def import_(
     """Store the subscriptions of a file of JSON lines, as `export` writes it."""
     from turnout.subscriptions.lines import Imported, import_lines
 
-    def progress(done: Imported) -> None:
+    def progress(imported: Imported) -> None:
         if not as_json and sys.stderr.isatty():
-            typer.echo(f"\r{done.created:,} stored", err=True, nl=False)
+            typer.echo(f"\r{imported.created:,} stored", err=True, nl=False)
 
     with opened_store(store, create=True) as opened, _reading(file) as lines:
         done = import_lines(opened, lines, existing=existing, progress=progress)

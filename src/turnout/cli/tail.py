@@ -142,10 +142,10 @@ async def _some(messages: OrderedSubscription, count: int | None, wait: float | 
     """The next messages: up to *count*, until none comes for *wait* seconds."""
     from turnout.jetstream.errors import RequestTimeoutError
 
-    number = 0
-    while count is None or number < count:
+    count_shown = 0
+    while count is None or count_shown < count:
         try:
             yield await messages.next(wait)
         except RequestTimeoutError:
             return
-        number += 1
+        count_shown += 1

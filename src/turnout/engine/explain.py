@@ -39,9 +39,9 @@ class LeafReport:
     holds: bool
 
     @classmethod
-    def of(cls, seen: SeenLeaf) -> LeafReport:
+    def of(cls, checked: SeenLeaf) -> LeafReport:
         """The report of a leaf."""
-        return cls(format_condition(seen.leaf), seen.leaf.key, seen.value, seen.holds)
+        return cls(format_condition(checked.leaf), checked.leaf.key, checked.value, checked.holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Explanation:
     Attributes:
         record: as it was read.
         stages: each transform, in order; before them the decoding, where it failed.
-        mapped: what the mappings did; None where there are none, or the record did not come so far.
+        mapped: what the mappings did; None where there are none, or the record was dropped before.
         metadata: what conditions saw, as far as some condition looks at it.
         wanted: the subscriptions that want the record.
         asked: the subscription that was asked about, if any.
@@ -258,6 +258,6 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
 
 
 def _text(raw: bytes | None) -> str | None:
-    """Bytes as text; those that are none, with a mark in their place."""
+    """Bytes as text; bytes that are not UTF-8 become a replacement mark."""
     text = text_of(raw)
     return raw.decode("utf-8", "replace") if text is None and raw is not None else text

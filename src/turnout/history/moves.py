@@ -32,7 +32,7 @@ def sink_labels(old: Route, new: Route) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class SentDeliveries:
-    """The deliveries of a batch; dead letters are none, and neither is what a run would not come to send.
+    """The deliveries of a batch, without dead letters and without messages that a run would not reach.
 
     Attributes:
         places: of the messages in the trace.

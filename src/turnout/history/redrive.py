@@ -215,7 +215,7 @@ class _Redrive:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What is to be done for one letter: the places of the messages to send, or why there are none."""
+    """What is to be done for one letter: the places of the messages to send, or why nothing is sent."""
 
     outcome: str
     places: tuple[int, ...] = ()

@@ -118,7 +118,8 @@ def plan_replay(
         folder: where progress is kept; ``replays`` in the route's checkpoint if not given.
 
     Raises:
-        ConfigError: what is asked for cannot be.
+        ConfigError: what is asked for cannot be; one of this id is not finished, and was asked for something else or
+            begun with another version of the route.
         ConditionError: *where* cannot be read.
         SubscriptionNotFoundError: there is none of an id.
         HistoryForgottenError: the store does not remember so far back.
@@ -139,7 +140,7 @@ def plan_replay(
         asked["subscriptionsAsOf"] = str(subscriptions_as_of)
     name = _name(asked, id)
     place = (Path(folder) if folder is not None else _beside(route)) / name
-    begun = ReplayState.unfinished(place, asked)
+    begun = ReplayState.unfinished(place, asked, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
     conditions = [] if chosen is None else [one.condition for one in chosen]
     if condition is not None:

@@ -121,7 +121,7 @@ class Book:
         codes = self._codes_by_maker.get(text)
         if codes is None or len(codes) > MOST_VALUES:
             if len(self._codes_by_maker) >= _MOST_MAKERS:
-                # Functions that are made anew for each batch are not worth remembering.
+                # Functions that are created for each batch are not worth remembering.
                 self._codes_by_maker.clear()
             codes = self._codes_by_maker[text] = _Made(self._codes, text)
         return codes

@@ -36,10 +36,10 @@ _MANY_LAYERS = 24
 
 _LEAST = 10_000
 _SHARE = 10
-"""The base is built anew when more than a tenth of it has changed, and more than `_LEAST`."""
+"""The base is rebuilt when more than a tenth of it has changed, and more than `_LEAST`."""
 
 _AT_ONCE = 20_000
-"""A base of at most so many subscriptions is built anew while the caller waits."""
+"""A base of at most so many subscriptions is rebuilt while the caller waits."""
 
 _REVISION = re.compile(r"revision-(\d+)\.json")
 _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
@@ -119,7 +119,7 @@ class IndexFolder:
         """The files of the latest revisions that can be opened; after a power cut some are empty, cut off or zeros."""
         present = set(names)
         revisions = sorted((int(match[1]) for name in present if (match := _REVISION.fullmatch(name))), reverse=True)
-        kept: set[str] = set()
+        retained: set[str] = set()
         for revision in revisions[: self.keep]:
             with suppress(IndexFileError):
                 manifest = Manifest.read(self.folder, revision)
@@ -127,8 +127,8 @@ class IndexFolder:
                     _, arrays = checked_segment(self.folder / part.segment)
                     if part.gone:
                         read_gone(self.folder / part.gone, len(arrays.ids))
-                kept |= {manifest_path(self.folder, revision).name, *manifest.names()}
-        return kept
+                retained |= {manifest_path(self.folder, revision).name, *manifest.names()}
+        return retained
 
     def _start(self) -> None:
         snapshot = self._store.snapshot()

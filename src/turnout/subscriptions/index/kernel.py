@@ -144,11 +144,11 @@ class _Rows:
         programs = arrays.entry_program.take(entries)
         at = arrays.checks_at.take(programs)
         left = arrays.checks_at.take(programs + 1) - at
-        done: list[_Pairs] = []
+        pairs: list[_Pairs] = []
         while len(rows):
             ended = left == 0
             if ended.any():
-                done.append((rows[ended], entries[ended]))
+                pairs.append((rows[ended], entries[ended]))
                 going = np.flatnonzero(~ended)
                 rows, entries, at, left = rows.take(going), entries.take(going), at.take(going), left.take(going)
                 if len(rows) == 0:
@@ -157,7 +157,7 @@ class _Rows:
             going = np.flatnonzero(true)
             rows, entries = rows.take(going), entries.take(going)
             at, left = at.take(going) + 1, left.take(going) - 1
-        return joined(done)
+        return joined(pairs)
 
     def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         """Whether each check is true of its row."""

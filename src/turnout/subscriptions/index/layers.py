@@ -37,8 +37,8 @@ class Stratum:
     @classmethod
     def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> Stratum:
         """A layer of these subscriptions, which are kept; no two have the same id."""
-        kept = tuple(subscriptions)
-        return cls(build(kept, costs), kept)
+        members = tuple(subscriptions)
+        return cls(build(members, costs), members)
 
     def without(self, ids: Iterable[str]) -> Stratum:
         """The layer without the subscriptions of these ids; itself if it has none of them."""

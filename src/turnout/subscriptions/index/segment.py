@@ -38,7 +38,7 @@ class Segment:
     Args:
         head: what the arrays' numbers mean.
         arrays: of the subscriptions.
-        asked: how often the subscriptions ask for each literal; only who builds segments knows that.
+        uses: how often the subscriptions ask for each literal; known only where the segment was built.
     """
 
     def __init__(self, head: Head, arrays: Arrays, uses: Ints | None = None) -> None:

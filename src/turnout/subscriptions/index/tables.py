@@ -94,7 +94,7 @@ class Tables:
         return Singles(literals, offsets, room)
 
     def _fill_probed(self, singles: Singles, sizes: list[int]) -> Singles:
-        """Look up what the probed facts make of the values that are new, all facts in one go."""
+        """Look up what the probed facts make of the values that are new, all facts in one call."""
         facts, hashes, places, whose = [], [], [], []
         for fact in self._probed:
             key = self._key_of_fact[fact]
@@ -168,7 +168,7 @@ class Tables:
         return Several(first, np.concatenate([known.literals, numbers.take(is_one)]))
 
     def numbers(self, key: int) -> NDArray[np.float64]:
-        """The number that each value of a key is, NaN for those that are none."""
+        """Each value of a key as a number, NaN where it is not a number."""
         known = self._numbers.get(key)
         book = self.books[key]
         size = len(book)

@@ -23,11 +23,11 @@ def versions_of(file: Path) -> Iterator[tuple[str, bytes]]:
     """
     git = shutil.which("git")
     if git is None:
-        raise ConfigError([Mistake("--git", "there is no program git")])
+        raise ConfigError([Mistake("git", "there is no program git")])
     name = f"./{file.name}"
     log = _git_output(git, file.parent, "log", "--format=%H", "--", name)
     if log is None:
-        raise ConfigError([Mistake("--git", f"{str(file)!r} is in no git repository")])
+        raise ConfigError([Mistake("git", f"{str(file)!r} is in no git repository")])
     for commit in log.decode().split():
         content = _git_output(git, file.parent, "show", f"{commit}:{name}")
         if content is not None:
