@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.api_reference import grpc_reference, python_reference, rest_reference
 from tests.documentation import DOCS
 from tests.layers_picture import picture
+from tests.notebook import page as notebook_page
 from tests.vector_examples import with_examples
 from turnout.cli.reference import reference as cli_reference
 from turnout.routes.reference import reference as route_reference
@@ -49,6 +50,7 @@ def _with_transforms(page: str) -> str:
 PAGES = (
     Generated("reference/route.md", lambda _: route_reference()),
     Generated("reference/cli.md", lambda _: cli_reference()),
+    Generated("frames.md", lambda _: notebook_page()),
     Generated("reference/python.md", lambda _: python_reference()),
     Generated("reference/rest.md", lambda _: rest_reference()),
     Generated("reference/grpc.md", lambda _: grpc_reference()),

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.integration.test_cluster_nats import SOURCE, SPARK, Cluster
+from benchmarks._cluster import StandaloneCluster
+from tests.integration.spark_cluster import SOURCE, submission, without_turnout
 
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, Publisher, create_stream, subject_counts
+from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
 ROUTE = """
 name: cluster
-source: {{format: nats, servers: "{url}", stream: IN, maxRecordsPerTrigger: 20000, partitions: 2}}
+source: {{format: nats, servers: "{url}", stream: IN, maxRecordsPerTrigger: {batch}, partitions: 2}}
 value: {{format: json}}
 subscriptions: {{store: "{store}", metadata: {{town: value.town}}}}
 sink: {{format: nats, servers: "{url}", stream: OUT}}
@@ -50,50 +54,99 @@ print("DONE", json.dumps({"counts": result.counts.as_dict(), "fetched": fetched,
 """
 
 
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    started = Cluster(tmp_path_factory.mktemp("cluster"), workers=2)
-    yield started
-    started.stop()
+@dataclass
+class Setting:
+    """A cluster, a NATS server with two streams, and a job that runs a route over them."""
 
+    cluster: StandaloneCluster
+    server: NatsServer
+    connection: Connection
+    work: Path
 
-def test_the_index_reaches_the_workers(cluster: Cluster, tmp_path: Path) -> None:
-    """Each worker's host fetches a revision's files once, however many tasks it runs; every message arrives."""
-    archive = shutil.make_archive(str(tmp_path / "turnout"), "zip", SOURCE, "turnout")
-    (tmp_path / "job.py").write_text(JOB, encoding="utf-8")
-    store = f"sqlite:///{tmp_path / 'subscriptions.db'}"
-    opened = open_store(store)
-    opened.create_many(Subscription(destinations=(f"out.{n}",), condition=kiwi("town", f"T{n}")) for n in range(4))
-    opened.close()
-    count = 60_000
-    with NatsServer() as server, Connection.open(server.url) as connection:
-        for name in ("IN", "OUT"):
-            create_stream(connection, {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "memory"})
-        with Connection.open(server.url) as filling:
-            publisher = Publisher(filling)
+    def command(self, *, count: int, batch: int) -> list[str]:
+        """What submits the job, with everything that it needs in place."""
+        archive = shutil.make_archive(str(self.work / "turnout"), "zip", SOURCE, "turnout")
+        (self.work / "job.py").write_text(JOB, encoding="utf-8")
+        store = f"sqlite:///{self.work / 'subscriptions.db'}"
+        opened = open_store(store)
+        opened.create_many(Subscription(destinations=(f"out.{n}",), condition=kiwi("town", f"T{n}")) for n in range(4))
+        opened.close()
+        with Connection.open(self.server.url) as filling, Publisher(filling) as publisher:
             for n in range(count):
                 publisher.publish("in.x", b'{"town":"T%d"}' % (n % 5))
-            publisher.flush()
-        (tmp_path / "route.yaml").write_text(ROUTE.format(url=server.url, store=store), encoding="utf-8")
-        command = [
-            str(SPARK / "bin" / "spark-submit"), "--master", cluster.url,
-            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1",
-            "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=600m",
-            "--conf", f"spark.pyspark.python={cluster.environment['PYSPARK_PYTHON']}",
-            # The process that plans a stream runs beside the driver and sees no file that was added to the session.
-            "--conf", f"spark.executorEnv.PYTHONPATH={archive}",
-            str(tmp_path / "job.py"), str(tmp_path / "route.yaml"), str(tmp_path / "checkpoint"), archive,
-        ]  # fmt: skip
-        job = subprocess.run(
-            command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        route = self.work / "route.yaml"
+        route.write_text(ROUTE.format(url=self.server.url, store=store, batch=batch), encoding="utf-8")
+        return submission(
+            self.cluster, archive, self.work / "job.py", str(route), str(self.work / "checkpoint"), archive
         )
 
-        assert job.returncode == 0, job.stderr[-4000:]
-        told = json.loads(next(line for line in job.stdout.splitlines() if line.startswith("DONE ")).split(" ", 1)[1])
-        assert told["counts"]["read"] == count
-        assert told["counts"]["unmatched"] == count // 5
-        assert subject_counts(connection, "OUT") == {f"out.{n}": count // 5 for n in range(4)}
-        assert len(told["revisions"]) == 3
-        assert len(set(told["revisions"])) == 1
-        assert told["fetched"]
-        assert set(told["fetched"].values()) == {2}, "a host has fetched a file twice, or not at all"
+    def stored(self) -> int:
+        return int(stream_info(self.connection, "OUT")["state"]["messages"])
+
+
+def result_of(printed: str) -> dict[str, Any]:
+    """What the job says at its end."""
+    done = next(line for line in printed.splitlines() if line.startswith("DONE "))
+    return json.loads(done.split(" ", 1)[1])
+
+
+@pytest.fixture
+def setting(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    with (
+        without_turnout(tmp_path_factory.mktemp("cluster"), workers=2) as cluster,
+        NatsServer() as server,
+        Connection.open(server.url) as connection,
+    ):
+        for name in ("IN", "OUT"):
+            create_stream(connection, {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "memory"})
+        yield Setting(cluster, server, connection, tmp_path)
+
+
+def test_the_index_reaches_the_workers(setting: Setting) -> None:
+    """Each worker's host fetches a revision's files once, however many tasks it runs; every message arrives."""
+    count = 60_000
+    job = subprocess.run(
+        setting.command(count=count, batch=20_000), env=setting.cluster.environment, cwd=setting.work,
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+    assert job.returncode == 0, job.stderr[-4000:]
+    result = result_of(job.stdout)
+    assert result["counts"]["read"] == count
+    assert result["counts"]["unmatched"] == count // 5
+    assert subject_counts(setting.connection, "OUT") == {f"out.{n}": count // 5 for n in range(4)}
+    assert len(result["revisions"]) == 3
+    assert len(set(result["revisions"])) == 1
+    assert result["fetched"]
+    assert set(result["fetched"].values()) == {2}, "a host has fetched a file twice, or not at all"
+
+
+def test_a_worker_is_gone(setting: Setting) -> None:
+    """kill -9 of one worker with its executor, in the middle: the other does the rest; each message is there once."""
+    count = 60_000
+    log = setting.work / "job.log"
+    with log.open("wb") as errors:
+        job = subprocess.Popen(
+            setting.command(count=count, batch=4_000), env=setting.cluster.environment, cwd=setting.work,
+            stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 240
+        while (before := setting.stored()) < 5_000 and job.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        killed = setting.cluster.kill_a_worker()
+        printed, _ = job.communicate(timeout=240)
+    finally:
+        job.kill()
+        job.wait(30)
+
+    assert job.returncode == 0, log.read_text(errors="replace")[-4000:]
+    assert killed >= 3, "a worker, its executor and the executor's Python"
+    assert 5_000 <= before < count * 4 // 5
+    assert "Lost executor" in log.read_text(errors="replace")
+    result = result_of(printed)
+    # What the lost tasks had counted is not counted twice, and what they had sent not stored twice.
+    assert result["counts"]["read"] == count
+    assert result["counts"]["unmatched"] == count // 5
+    assert subject_counts(setting.connection, "OUT") == {f"out.{n}": count // 5 for n in range(4)}
+    assert set(result["fetched"].values()) == {2}, "both hosts have had the index"

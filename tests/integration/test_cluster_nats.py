@@ -2,109 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-import pyspark
 import pytest
+from benchmarks._cluster import StandaloneCluster
+from tests.integration.spark_cluster import SOURCE, submission, without_turnout
 
-import turnout
 from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
-from turnout.spark.session.java import find_java
 from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
-
-SOURCE = Path(turnout.__file__).parent.parent
-SPARK = Path(pyspark.__file__).parent
-
-
-class Cluster:
-    """A Spark master and its workers, each a process of its own, with a Python that lacks turnout."""
-
-    def __init__(self, work: Path, workers: int) -> None:
-        self.work = work
-        self.port = free_port()
-        self.url = f"spark://127.0.0.1:{self.port}"
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "SPARK_HOME")},
-            "JAVA_HOME": str(find_java().home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": str(bare_python(work)),
-        }
-        self.processes = [
-            self._start(
-                "master", "org.apache.spark.deploy.master.Master", "--port", str(self.port), "--webui-port", "0"
-            )
-        ]
-        for number in range(workers):
-            arguments = (
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--webui-port",
-                "0",
-                "-d",
-                str(work / f"w{number}"),
-                self.url,
-            )
-            self.processes.append(self._start(f"worker{number}", "org.apache.spark.deploy.worker.Worker", *arguments))
-        self._wait(workers)
-
-    def _start(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-        log = (self.work / f"{name}.log").open("wb")
-        command = [str(SPARK / "bin" / "spark-class"), main, "--host", "127.0.0.1", *arguments]
-        with log:
-            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
-
-    def _wait(self, workers: int) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            logs = [path.read_text(errors="replace") for path in self.work.glob("worker*.log")]
-            if sum("Successfully registered with master" in log for log in logs) == workers:
-                return
-            time.sleep(0.2)
-        raise AssertionError("the cluster did not come up: " + "\n".join(logs))
-
-    def kill_an_executor(self) -> int:
-        """kill -9 of one executor's JVM; its process id."""
-        for worker in self.processes[1:]:
-            for child in psutil.Process(worker.pid).children(recursive=True):
-                # Some of them end while they are looked at.
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-                        child.kill()
-                        return child.pid
-        raise AssertionError("there is no executor")
-
-    def stop(self) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait(30)
-
-
-def bare_python(work: Path) -> Path:
-    """A Python that finds everything that is installed beside this one, but not turnout.
-
-    turnout is installed here by a ``.pth`` file, which Python without ``site`` does not read.
-    """
-    script = work / "python"
-    packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
-    script.write_text(
-        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n',
-        encoding="utf-8",
-    )
-    script.chmod(0o755)
-    return script
-
 
 JOB = """
 import sys
@@ -130,13 +39,12 @@ print("FROM", *{file for _, file in executors})
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    started = Cluster(tmp_path_factory.mktemp("cluster"), workers=2)
-    yield started
-    started.stop()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with without_turnout(tmp_path_factory.mktemp("cluster"), workers=2) as started:
+        yield started
 
 
-def test_a_stream_on_two_workers(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_stream_on_two_workers(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """turnout reaches the executors as a zip; both read and write, one is killed at it; every message arrives once."""
     archive = shutil.make_archive(str(tmp_path / "turnout"), "zip", SOURCE, "turnout")
     (tmp_path / "job.py").write_text(JOB, encoding="utf-8")
@@ -149,15 +57,7 @@ def test_a_stream_on_two_workers(cluster: Cluster, tmp_path: Path) -> None:
             for n in range(count):
                 publisher.publish(f"in.{n % 4}", str(n).encode())
             publisher.flush()
-        command = [
-            str(SPARK / "bin" / "spark-submit"), "--master", cluster.url,
-            "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1",
-            "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=600m",
-            "--conf", f"spark.pyspark.python={cluster.environment['PYSPARK_PYTHON']}",
-            # The process that plans a stream runs beside the driver and sees no file that was added to the session.
-            "--conf", f"spark.executorEnv.PYTHONPATH={archive}",
-            str(tmp_path / "job.py"), server.url, str(tmp_path / "checkpoint"), archive,
-        ]  # fmt: skip
+        command = submission(cluster, archive, tmp_path / "job.py", server.url, str(tmp_path / "checkpoint"), archive)
         log = tmp_path / "job.log"
         with log.open("wb") as file:
             job = subprocess.Popen(command, env=cluster.environment, cwd=tmp_path, stdout=file, stderr=file)
@@ -193,7 +93,7 @@ def _first_error(log: str) -> str:
     return log[at : at + 4000]
 
 
-def test_without_turnout_it_would_not_run(cluster: Cluster) -> None:
+def test_without_turnout_it_would_not_run(cluster: StandaloneCluster) -> None:
     """The workers' Python has pyspark and pyarrow, and not turnout: the test above ships it."""
     told = subprocess.run(
         [cluster.environment["PYSPARK_PYTHON"], "-c", "import pyspark, pyarrow, turnout"],

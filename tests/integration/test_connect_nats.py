@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
+from tests.integration.spark_connect import ConnectServer
 
-import turnout
 from turnout.embedded import NatsServer
-from turnout.embedded.nats_server import free_port
-from turnout.spark.session.java import find_java
 from turnout.wire import Connection, Publisher, create_stream, subject_counts
 
 pytest.importorskip("grpc_status", reason='Spark Connect needs "pyspark[connect]"')
-
-SPARK = Path(pyspark.__file__).parent
 
 CLIENT = """
 import sys
@@ -45,34 +38,10 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Connect server that has turnout installed, as its PYTHONPATH."""
-    work, port = tmp_path_factory.mktemp("connect"), free_port()
-    command = [
-        str(SPARK / "bin" / "spark-submit"), "--master", "local[2]",
-        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-        "--conf", f"spark.connect.grpc.binding.port={port}", "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
-        "--conf", "spark.ui.enabled=false",
-    ]  # fmt: skip
-    environment = {
-        **{key: value for key, value in os.environ.items() if key != "SPARK_HOME"},
-        "JAVA_HOME": str(find_java().home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(Path(turnout.__file__).parent.parent),
-    }
-    log = work / "server.log"
-    with log.open("wb") as file:
-        process = subprocess.Popen(command, env=environment, cwd=work, stdout=file, stderr=file)
-    try:
-        deadline = time.monotonic() + 60
-        while b"Spark Connect server started" not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError("the server did not start: " + log.read_text(errors="replace")[-3000:])
-            time.sleep(0.2)
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
+    """The address of a Connect server."""
+    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    yield server.url
+    server.stop()
 
 
 def test_batch_and_stream_over_connect(connect: str, tmp_path: Path) -> None:

@@ -42,21 +42,21 @@ def register(app: typer.Typer) -> None:
 
 def _lines(walked: Lineage) -> Iterator[str]:
     """The lineage for people."""
-    message, made, route = walked.message, walked.made, walked.route
+    message, origin, route = walked.message, walked.made, walked.route
     yield f"message  {message.place}, {message.topic}, {message.timestamp}"
     if walked.subscription is not None:
         subscription = walked.subscription
         state = "there as it was" if subscription.still else "gone or another one since"
-        yield f"wanted   by {subscription.id} at revision {made.revision}, {state}"
+        yield f"wanted   by {subscription.id} at revision {origin.revision}, {state}"
         yield f"    {subscription.condition} → {', '.join(subscription.destinations)}"
-    yield f"route    {made.route}, digest {made.digest}"
+    yield f"route    {origin.route}, digest {origin.digest}"
     if route.same is not None:
         yield f"    {route.file} {'is as it was' if route.same else 'has changed since'}"
     if route.commit is not None:
         yield f"    as in the commit {route.commit}"
     if walked.record is None:
-        yield f"record   {made.source}"
+        yield f"record   {origin.source}"
     else:
-        yield f"record   {made.source}, {walked.record.topic}, {walked.record.timestamp}"
+        yield f"record   {origin.source}, {walked.record.topic}, {walked.record.timestamp}"
         yield f"    {walked.record.value}"
     yield from (f"unknown  {gap}" for gap in walked.gaps)

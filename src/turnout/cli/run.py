@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     def run(
         route: RouteFile,
         once: Annotated[bool, typer.Option(help="Do all there is, then stop.")] = False,
-        master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+        master: Annotated[str, typer.Option(help="Spark's master, or sc://HOST:PORT for Spark Connect.")] = "local[*]",
         checkpoint: Annotated[str | None, typer.Option(help="The folder of the run's progress.")] = None,
         spark_log: Annotated[Path | None, typer.Option(help="Where Spark's own messages go.")] = None,
         as_json: AsJson = False,
@@ -53,13 +53,16 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
         from turnout.spark.ends import look_ahead
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
+        from turnout.spark.session.connect import is_connect
 
-    spare_pandas()
+    if not is_connect(master):
+        spare_pandas()
     _log_to_standard_error()
     screen = console(quiet=form != "text")
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
     look_ahead(loaded)
-    log = spark_log or log_beside(loaded, checkpoint)
+    # A Spark Connect server has its own, and its checkpoint is not on this machine.
+    log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))
     with (
         stop_on_signals() as stop,
         route_session(loaded, master=master, log=log) as spark,

@@ -105,3 +105,18 @@ def test_what_was_observed() -> None:
 
     assert metrics_of(report, "turnout") == {"read": 3}
     assert metrics_of(report, "other") == {}
+
+
+def test_rows_as_spark_connect_gives_them() -> None:
+    """Values and schema apart, rows within rows too."""
+
+    def row(schema: Any, *values: Any) -> dict[str, Any]:
+        return {"values": list(values), "schema": schema}
+
+    failure = row([{"name": "stage", "type": "string"}], "TRANSFORMATION")
+    fields = [{"name": name, "type": "long"} for name in ("read", "failures")]
+    observed = SimpleNamespace(asDict=lambda: row({"type": "struct", "fields": fields}, 1000, [failure]))
+
+    metrics = metrics_of(Report(0, observedMetrics={"turnout": observed}), "turnout")  # type: ignore[arg-type]
+
+    assert metrics == {"read": 1000, "failures": [{"stage": "TRANSFORMATION"}]}

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.history import dead_letters
-from turnout.history.redrive import Redriven, Report
+from turnout.history.redrive import Redriven, RedriveReport
 from turnout.history.redrive import redrive as redriven
 from turnout.routes import Route
 from turnout.wire.places import Place
@@ -32,7 +32,7 @@ class RedriveResult:
         spark: makes the frame.
     """
 
-    def __init__(self, report: Report, spark: SparkSession) -> None:
+    def __init__(self, report: RedriveReport, spark: SparkSession) -> None:
         self.report = report
         self._spark = spark
 

@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.other_sinks import with_sink
-from turnout.spark.history.ranges import StreamRange, nats_source, ranges_of
+from turnout.spark.history.ranges import StreamRange, ranges_of
 from turnout.spark.history.replay_state import ReplayState
 from turnout.spark.reads import look_ahead
 from turnout.spark.running.checkpoint import checkpoint_of, local_folder
@@ -126,7 +126,7 @@ def plan_replay(
         StreamError: a stream does not exist.
         ConnectionLostError: a server cannot be reached.
     """
-    source = nats_source(route)
+    source = route.nats_source()
     condition = parse(where) if isinstance(where, str) else where
     asked = {
         "route": route.name,

@@ -147,8 +147,8 @@ def claimed(folder: Path) -> Iterator[None]:
         ConfigError: another process carries out this replay.
     """
     # A checkpoint that a run has not made yet is for its owner only as well.
-    for made in (folder.parent.parent, folder.parent, folder):
-        private_folder(made)
+    for directory in (folder.parent.parent, folder.parent, folder):
+        private_folder(directory)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

@@ -21,7 +21,6 @@ from turnout.routes import Route
 from turnout.scratch import scratch_folder
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.packed import unpack
-from turnout.spark.history.ranges import nats_source
 from turnout.spark.history.recorded import Span, ask, recorded
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
@@ -73,7 +72,7 @@ def traffic_in_tasks(
         StreamError: the stream does not exist.
         RunError: the job failed.
     """
-    source = nats_source(route)
+    source = route.nats_source()
     if route.subscriptions is None:
         raise ConfigError(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]

@@ -33,6 +33,7 @@ from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
 from turnout.spark.running.progress import Progress, RunResult
 from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, revision_of, within
 from turnout.spark.running.warming import warm_up
+from turnout.spark.session.connect import is_connect
 from turnout.spark.session.jvm import how_jvm_ended
 from turnout.spark.stage import Stage
 
@@ -68,23 +69,27 @@ def run(
         route: what to run.
         spark: where to run it.
         once: do all there is and stop, whatever the route's trigger says.
-        checkpoint: the folder of the run's progress; the route's own, or one beside its file, if not given.
+        checkpoint: the folder of the run's progress; the route's own, or one beside its file, if not given. With Spark
+            Connect it lies where the server is, and has to be given here or by the route.
         stop: set it to end the run after the micro-batch that is under way.
         on_progress: called after each micro-batch.
 
     Raises:
         ConnectionLostError: a server cannot be reached.
         StreamError: a stream of the route does not exist.
-        RunError: the session is one of Spark Connect, and nothing has run; or the run failed: what was delivered stays
-            delivered, and a later run goes on from the checkpoint.
+        RunError: the session is one of Spark Connect and the route needs more than that, and nothing has run; or the
+            run failed: what was delivered stays delivered, and a later run goes on from the checkpoint.
     """
-    _refuse_connect(route, spark)
+    remote = is_connect(spark)
+    if remote:
+        _refuse_over_connect(route, checkpoint)
     route = look_ahead(route)
     folder = str(checkpoint or checkpoint_of(route))
     streaming = not is_batch(route.source)
-    beside = local_folder(folder) if streaming else None
+    # A Connect server's checkpoint is not to be looked for on this machine.
+    beside = local_folder(folder) if streaming and not remote else None
     with ending_in_words(route.name, spark, beside), ExitStack() as resources:
-        if streaming:
+        if beside is not None:
             keep_private(folder)
         resources.enter_context(claimed(beside))
         mend(route, beside)
@@ -92,13 +97,16 @@ def run(
         return work.stream(once=once) if streaming else work.batch()
 
 
-def _refuse_connect(route: Route, spark: SparkSession) -> None:
-    """A run pauses its source by a file, hears of micro-batches and answers for subscriptions beside Spark's driver."""
-    if getattr(spark, "_jsparkSession", None) is None:
+def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
+    """With Spark Connect, Python beside Spark's driver is out of reach: all of a micro-batch is the server's to do."""
+    cannot = f"the route {route.name!r} cannot run in a session of Spark Connect"
+    if not (isinstance(route.source, NatsSource) and publishes(route)):
         raise RunError(
-            f"the route {route.name!r} cannot run in a session of Spark Connect: a run works in the process of Spark's "
-            "driver; run it there with a classic session, as `turnout run` does"
+            f"{cannot}: only from NATS to NATS does Spark run a route by itself, and other ends are written from the "
+            "process of Spark's driver; run it with a classic session, as `turnout run` does"
         )
+    if checkpoint is None and route.checkpoint is None:
+        raise RunError(f"{cannot} without a checkpoint: it lies where the server is, so name a folder or a URL there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +145,18 @@ class _Run:
         self.stop = stop
         self.on_progress = on_progress
         scratch = resources.enter_context(scratch_folder("run"))
+        self.remote = is_connect(spark)
         self.pause = scratch / "pause"
         self.stage = Stage.of(route, packed=isinstance(route.source, NatsSource))
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:
             # Beside the checkpoint its revisions outlive the run, as the offsets do that name them.
-            beside = None if is_batch(route.source) else local_folder(checkpoint)
+            beside = None if is_batch(route.source) or self.remote else local_folder(checkpoint)
             self.matching = RunMatching(route, spark, (beside or scratch) / "subscriptions", lasting=beside is not None)
             resources.callback(self.matching.close)
             self.stage = self.stage.with_index(self.matching.place)
-        self.batch_revisions = BatchRevisions.beside(None if is_batch(route.source) else checkpoint)
+        self.batch_revisions = BatchRevisions.beside(None if is_batch(route.source) or self.remote else checkpoint)
         self.whole = self.stage.packed and publishes(route)
         self.reports = Reports()
         self.between_batches = threading.Lock()
@@ -229,8 +238,10 @@ class _Run:
         """Whether the run was to stop, and has lost its JVM meanwhile: what it has counted stands."""
         ended = how_jvm_ended(self.spark, failure) if self.stop.is_set() else None
         if ended is not None:
-            said = "route %s: Spark's JVM ended %s before the run did; what was under way is done again by the next run"
-            _log.warning(said, self.route.name, ended)
+            warning = (
+                "route %s: Spark's JVM ended %s before the run did; what was under way is done again by the next run"
+            )
+            _log.warning(warning, self.route.name, ended)
         return ended is not None
 
     def _start(self, *, once: bool) -> StreamingQuery:
@@ -250,7 +261,7 @@ class _Run:
             latency=self.route.trigger.latency,
             # A route that is asked every so often has its own pause.
             wait=self.route.trigger.processing_time is None,
-            pause_file=str(self.pause) if self.whole else None,
+            pause_file=str(self.pause) if self.whole and not self.remote else None,
             packed=self.stage.packed,
             more=more,
         )
@@ -278,7 +289,9 @@ class _Run:
             idle = lasting and self.batches == before
             self.pause_between = min(_IDLE_SECONDS, self.pause_between * _LONGER) if idle else _POLL_SECONDS
             if self.stop.wait(self.pause_between):
-                if self.whole:
+                if self.remote:
+                    self._let_report(query)
+                elif self.whole:
                     self._pause(query)
                 else:
                     self._let_finish(query)
@@ -297,6 +310,15 @@ class _Run:
             idle = 0 if working else idle + 1
         if not query.isActive:
             query.awaitTermination()
+
+    def _let_report(self, query: StreamingQuery) -> None:
+        """Wait until a micro-batch has ended, where the source cannot be paused: the one that begins is done again."""
+        ended, deadline = self.batches, time.monotonic() + _COMMIT_SECONDS
+        while self.batches == ended and query.isActive and time.monotonic() < deadline:
+            if not query.status["isDataAvailable"]:
+                return
+            time.sleep(_POLL_SECONDS / 2)
+            self._take_reports(query)
 
     def _let_finish(self, query: StreamingQuery) -> None:
         """Wait for the micro-batch under way, and for Spark to commit it; a next one sees the request and gives up."""

@@ -19,6 +19,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
+from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
 from turnout.wire import Connection, ConnectionOptions, sample
 
@@ -104,7 +105,9 @@ class RunMatching:
 
 
 def _address(spark: SparkSession) -> str:
-    """Where other processes of this run reach the driver."""
+    """Where other processes of this run reach this one: the driver, or a client of Spark Connect."""
+    if is_connect(spark):
+        return own_address(spark)
     return str(spark.conf.get("spark.driver.host", None) or "127.0.0.1")
 
 

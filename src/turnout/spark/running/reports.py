@@ -58,7 +58,19 @@ def ended_at(report: StreamingQueryProgress) -> float:
 def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
     """What was observed under a name; nothing where no row came by."""
     observed = report.observedMetrics.get(name)
-    return {} if observed is None else observed.asDict()
+    metrics: Mapping[str, Any] = {} if observed is None else _by_name(observed.asDict())
+    return metrics
+
+
+def _by_name(value: Any) -> Any:
+    """A value with its rows as dicts: Spark Connect gives a row as its values and its schema apart."""
+    if isinstance(value, list):
+        return [_by_name(one) for one in value]
+    if not isinstance(value, Mapping) or set(value) != {"schema", "values"}:
+        return value
+    schema = value["schema"]
+    fields = schema["fields"] if isinstance(schema, Mapping) else schema
+    return {field["name"]: _by_name(one) for field, one in zip(fields, value["values"], strict=True)}
 
 
 def counts_of(metrics: Mapping[str, Any]) -> Counts:

@@ -18,6 +18,7 @@ from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
 from turnout.scratch import append_privately, lasting_folder, private_folder
 from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_properties
 from turnout.spark.session.cds import archive_options
+from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.java import Java, use_java
 from turnout.spark.session.jvm import forget_jvm, how_jvm_ended, leave_last_words_unsaid, out_of_reach_of_sigterm
 from turnout.spark.session.latency import low_latency_session
@@ -47,6 +48,9 @@ _DEFAULTS: dict[str, str] = {
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
 }
 
+_OF_A_SESSION = {name: value for name, value in _DEFAULTS.items() if name.startswith("spark.sql.")}
+"""What Spark Connect lets a client set."""
+
 _HERE_ONLY: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -72,16 +76,19 @@ def build_session(
 
     Args:
         name: what Spark shows for the application.
-        master: ``local[N]``, ``spark://…`` and so on. A running session keeps its own.
+        master: ``local[N]``, ``spark://…`` and so on; ``sc://HOST:PORT`` for a Spark Connect server. A running session
+            keeps its own.
         conf: more Spark properties; they win over ours.
         carrier: the JVM will do little but hand packed rows from Python to Python, all on this machine.
 
     Raises:
-        TurnoutError: when no Java is new enough.
+        TurnoutError: when no Java is new enough; a Spark Connect server that does not answer.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if is_connect(master):
+        return connect(master, {**_OF_A_SESSION, **(conf or {})})
     java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", worker_python() if master.startswith("local") else sys.executable)
@@ -195,13 +202,13 @@ def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
 
     What merely makes micro-batches shorter is not missed.
     """
-    asked = dict(route.spark)
+    required = dict(route.spark)
     settings = spark.sparkContext.getConf()
     if _uses_kafka(route) and not brings_connector({**dict(settings.getAll()), **route.spark}):
-        asked["spark.jars.packages"] = CONNECTOR
+        required["spark.jars.packages"] = CONNECTOR
     return {
         name: value
-        for name, value in asked.items()
+        for name, value in required.items()
         if not spark.conf.isModifiable(name) and settings.get(name) != value
     }
 
