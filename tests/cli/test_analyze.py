@@ -93,3 +93,11 @@ def test_a_place_that_is_none(turnout, store, tmp_path) -> None:
 
     assert code == 2
     assert "--from: expected earliest, latest, a sequence, an ISO time or {stream: sequence}, found 'yesterday'" in err
+
+
+def test_spark_without_records(turnout, store) -> None:
+    """What there is nothing to do for is refused, and no JVM started."""
+    code, _, err = turnout("subscriptions", "analyze", "--spark")
+
+    assert code == 2
+    assert "--spark: expected --against: without records there is nothing to match" in err

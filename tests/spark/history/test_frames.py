@@ -15,6 +15,7 @@ from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.engine import Program
+from turnout.errors import ConfigError
 from turnout.history.sending import Sinks
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
@@ -96,8 +97,11 @@ def test_some_letters_of_a_dry_run(spark: SparkSession, route: Route, tmp_path: 
 def test_where_messages_are_from(spark: SparkSession, route: Route) -> None:
     """Messages that Spark has read, or that are named: each with its record and its subscription."""
     sink = route.source.stream.replace("IN_", "OUT_")
-    read = spark.read.format("nats").options(**{**route.sinks[""].options(), "stream": sink}).load()
+    reader = spark.read.format("nats").options(**{**route.sinks[""].options(), "stream": sink})
+    read = reader.option("includeStream", "true").load()
 
+    with pytest.raises(ConfigError, match="no column stream; format nats adds stream with includeStream"):
+        ts.lineage(reader.option("includeStream", "false").load(), spark, route=route)
     frame = ts.lineage(read, spark, route=route)
 
     source = route.source.stream

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from turnout.errors import ConfigError, Mistake
 from turnout.history.walk import walk
 from turnout.routes import Route
 
@@ -39,7 +40,7 @@ def lineage(
 
     Args:
         messages: ``STREAM:SEQUENCE``, some of them, or a frame with the columns ``stream`` and ``offset``, as the
-            format ``nats`` reads them.
+            format ``nats`` reads them with ``includeStream``.
         spark: makes the frame.
         route: that delivered them, as it is now.
         server: where the messages are; if not given, the servers of the route's NATS sinks.
@@ -52,6 +53,7 @@ def lineage(
         and destinations as they were, and whether it is ``still`` so; ``gaps``.
 
     Raises:
+        ConfigError: the frame has no such columns.
         TurnoutError: as `turnout.history.walk.walk`.
     """
     places = _places(messages)
@@ -62,6 +64,10 @@ def _places(messages: str | Iterable[str] | DataFrame) -> list[str]:
     if isinstance(messages, str):
         return [messages]
     if isinstance(messages, DataFrame):
+        missing = [name for name in ("stream", "offset") if name not in messages.columns]
+        if missing:
+            problem = f"the frame has no column {' and no '.join(missing)}; format nats adds stream with includeStream"
+            raise ConfigError([Mistake("messages", problem)])
         return [f"{row['stream']}:{row['offset']}" for row in messages.select("stream", "offset").collect()]
     return list(messages)
 
