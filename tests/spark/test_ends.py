@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from turnout.embedded import NatsServer
-from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.routes.endpoints import FileSink, FileSource, NatsSink, NatsSource
 from turnout.spark.ends import read, write
 from turnout.spark.formats.nats.source import register
 from turnout.wire import Connection, create_stream, delete_stream, stream_info
@@ -88,3 +89,25 @@ def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> Non
             delete_stream(connection, "ENDS")
 
     assert stored == [10, 10, 20]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """All columns of a record, headers of bytes and none at all among them."""
+    rows = [
+        ("a.b", 1, 7, "k", 'x,"y"', [("trace", b"\x00\xff"), ("trace", None)], 1_000),
+        ("a.c", None, None, None, "z", None, None),
+    ]
+    columns = "topic string, partition int, offset bigint, key string, text string, headers array<struct<key:string,"
+    frame = spark.createDataFrame(rows, f"{columns}value:binary>>, seconds bigint")
+    messages = frame.select(
+        "topic", "partition", "offset", "key", F.col("text").cast("binary").alias("value"), "headers",
+        F.timestamp_seconds("seconds").alias("timestamp"),
+    )  # fmt: skip
+    place = {"format": kind, "path": str(tmp_path / "files")}
+
+    write(messages, FileSink.model_validate(place), "offset")
+    records = read(spark, FileSource.model_validate(place)).orderBy("topic").collect()
+
+    as_text = messages.withColumn("value", F.col("value").cast("string")).orderBy("topic").collect()
+    assert [row.asDict(recursive=True) for row in records] == [row.asDict(recursive=True) for row in as_text]

@@ -57,11 +57,17 @@ def read(
         loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()
         return loaded.select(*RECORD_COLUMNS)
     assert isinstance(source, FileSource)
+    # A CSV file has texts alone: there headers are the JSON of their list, the bytes in Base64.
+    in_csv = source.format == "csv"
+    schema = _RECORD_SCHEMA.replace(_HEADERS, "string") if in_csv else _RECORD_SCHEMA
     if source.stream:
-        reader = spark.readStream.format(source.format).schema(_RECORD_SCHEMA).options(**options)
-        return reader.load(source.path)
-    schema = {} if source.format == "parquet" else {"schema": _RECORD_SCHEMA}
-    return _as_records(spark.read.format(source.format).options(**options).load(source.path, **schema))
+        loaded = spark.readStream.format(source.format).schema(schema).options(**options).load(source.path)
+    else:
+        declared = {} if source.format == "parquet" else {"schema": schema}
+        loaded = spark.read.format(source.format).options(**options).load(source.path, **declared)
+    if in_csv:
+        loaded = loaded.withColumn("headers", F.from_json("headers", _HEADERS))
+    return loaded if source.stream else _as_records(loaded)
 
 
 def _as_records(loaded: DataFrame) -> DataFrame:
@@ -92,6 +98,8 @@ def write(messages: DataFrame, sink: Endpoint, message_id: str) -> None:
         # People and other programs read these files: text where it is text.
         readable = {"key": _as_text(messages, "key"), "value": F.col("value").cast("string")}
         messages = messages.withColumns(readable).select(*RECORD_COLUMNS)
+        if sink.format == "csv":
+            messages = messages.withColumn("headers", F.to_json("headers"))
     writer = messages.write.format(sink.format).options(**sink.options()).mode("append")
     if isinstance(sink, FileSink):
         writer = writer.partitionBy(sink.partition_by) if sink.partition_by else writer
