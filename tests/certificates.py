@@ -18,7 +18,18 @@ def make_certificates(folder: Path) -> Path:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
     for authority in ("ca", "other"):
-        openssl(*_NEW, "-x509", "-keyout", f"{authority}.key", "-out", f"{authority}.pem", "-subj", f"/CN={authority}")
+        openssl(
+            *_NEW,
+            "-x509",
+            "-keyout",
+            f"{authority}.key",
+            "-out",
+            f"{authority}.pem",
+            "-subj",
+            f"/CN={authority}",
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
+        )
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
     for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
         openssl(*_NEW, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")

@@ -45,16 +45,7 @@ class JvmHost(ABC):
             raise KafkaMissingError("no JDK is installed: java and javac run Kafka's classes")
         path = ":".join(map(str, self.class_path()))
         self._jvm = subprocess.Popen(
-            [
-                java,
-                "-Xmx256m",
-                "-XX:TieredStopAtLevel=1",
-                "-XX:+UseSerialGC",
-                *self.settings,
-                "-cp",
-                path,
-                str(self.program),
-            ],
+            [java, *_OPTIONS, *self.settings, "-cp", path, str(self.program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

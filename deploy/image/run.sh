@@ -30,7 +30,6 @@ mkdir -p "$state" && chown 10001:10001 "$state"
 container=$(buildah from --pull-never "$image")
 trap 'buildah umount "$container" >/dev/null; buildah rm "$container" >/dev/null' EXIT
 root=$(buildah mount "$container")
-for folder in ${MOUNTS:-}; do mkdir -p "$root$folder"; done
 variables=$(buildah inspect --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$container")
 [ ! -f env.txt ] || variables="$variables $(cat env.txt)"
 # What is mounted here is mounted for this process and its children alone, and goes with them.
@@ -42,7 +41,8 @@ unshare --mount sh -euc '
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o exec,mode=1777 tmpfs "$root/tmp"
     mount --bind "$state" "$root/var/lib/turnout"
-    for folder in $MOUNTS; do mount --bind "$folder" "$root$folder" && mount -o remount,ro,bind "$root$folder"; done
+    # Made here: some may lie below /tmp, which is new.
+    for folder in $MOUNTS; do mkdir -p "$root$folder" && mount --bind "$folder" "$root$folder" && mount -o remount,ro,bind "$root$folder"; done
     mount -o remount,ro,bind "$root"
     cd /
     # shellcheck disable=SC2086 # variables are words

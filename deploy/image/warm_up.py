@@ -5,27 +5,31 @@ The archive lies in ``$XDG_CACHE_HOME/turnout``, where every start looks for it;
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from turnout.spark.session.cds import archive_options
 from turnout.spark.session.java import find_java
 
+SECONDS = 180
+"""For the JVM to write its archive."""
+
 ROUTE = """\
 name: warm-up
-source: {format: csv, path: in}
+source: {format: json, path: in}
 value: {format: json}
 transforms:
   - {name: only, type: Filter, predicate: {type: TopicNameMatches, pattern: "none"}}
 mappings:
   "warm.*": [{destination: "warmed.{{wildcard(1)}}", weight: 100%}]
-sink: {format: csv, path: out}
+sink: {format: json, path: out}
 trigger: {availableNow: true}
 """
-ROWS = 'topic,value\nwarm.a,"{""a"": 1}"\nwarm.b,"{""a"": 2}"\n'
+RECORDS = "".join(json.dumps({"topic": f"warm.{name}", "value": '{"a": 1}'}) + "\n" for name in "ab")
 
 
 def run_a_route() -> None:
@@ -33,25 +37,29 @@ def run_a_route() -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         (here / "in").mkdir()
-        (here / "in" / "records.csv").write_text(ROWS, encoding="utf-8")
+        (here / "in" / "records.json").write_text(RECORDS, encoding="utf-8")
         (here / "route.yaml").write_text(ROUTE, encoding="utf-8")
         words = ["turnout", "run", "route.yaml", "--checkpoint", "checkpoint"]
         subprocess.run(words, cwd=here, check=True)
 
 
-def age(cache: Path) -> None:
-    """Make what the JVM wrote old: a file that has just changed is taken for one that is still being written."""
-    for part in cache.glob("*.part"):
-        os.utime(part, (0, 0))
+def adopted() -> Path | None:
+    """The archive, once the JVM has written it: that begins when the JVM ends, and is over when nothing changes."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        for option in archive_options(find_java()):
+            name, _, value = option.partition("=")
+            if name == "-XX:SharedArchiveFile":
+                return Path(value)
+        time.sleep(1)
+    return None
 
 
-cache = Path(os.environ["XDG_CACHE_HOME"]) / "turnout"
 run_a_route()
-age(cache)
-options = archive_options(find_java())
-archives = list(cache.glob("*.jsa"))
-if len(archives) != 1 or not any(str(archives[0]) in option for option in options):
-    sys.exit(f"expected one archive of classes in {cache}, found {[path.name for path in cache.iterdir()]}")
-cache.chmod(0o755)
-archives[0].chmod(0o644)
-sys.stdout.write(f"{archives[0].name}: {archives[0].stat().st_size >> 20} MiB\n")
+archive = adopted()
+if archive is None:
+    sys.exit(f"the JVM has left no archive of its classes within {SECONDS} seconds")
+# Whoever runs the image maps it.
+archive.parent.chmod(0o755)
+archive.chmod(0o444)
+sys.stdout.write(f"{archive.name}: {archive.stat().st_size >> 20} MiB\n")

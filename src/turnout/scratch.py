@@ -30,14 +30,14 @@ __all__ = [
 _OWNER = ".owner"
 _NAMES = "turnout-*"
 
-_held: dict[Path, int] = {}
+_locks: dict[Path, int] = {}
 """The folders that this process holds, and the descriptors of their locks."""
 
 
 @contextmanager
 def scratch_folder(kind: str) -> Iterator[Path]:
     """A temporary folder for this block, removed at its end, or by the next run where this one is killed."""
-    folder = _made(kind)
+    folder = _new_folder(kind)
     try:
         yield folder
     finally:
@@ -46,7 +46,7 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 
 def lasting_folder(kind: str) -> Path:
     """A temporary folder that is removed when this process ends, or by the next run where it is killed."""
-    folder = _made(kind)
+    folder = _new_folder(kind)
     atexit.register(_remove_of, os.getpid(), folder)
     return folder
 
@@ -57,7 +57,7 @@ def _remove_of(process: int, folder: Path) -> None:
         remove(folder)
 
 
-def _made(kind: str) -> Path:
+def _new_folder(kind: str) -> Path:
     sweep()
     folder = Path(tempfile.mkdtemp(prefix=f"turnout-{kind}-"))
     hold(folder)
@@ -67,14 +67,14 @@ def _made(kind: str) -> Path:
 def remove(folder: Path) -> None:
     """Remove a temporary folder before its owner ends."""
     shutil.rmtree(folder, ignore_errors=True)
-    lock = _held.pop(folder, None)
+    lock = _locks.pop(folder, None)
     if lock is not None:
         os.close(lock)
 
 
 def hold(folder: Path) -> None:
     """Make the folder where it is missing, and keep it from being swept away as long as this process lives."""
-    while folder not in _held:
+    while folder not in _locks:
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
             lock = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT, 0o600)
@@ -82,7 +82,7 @@ def hold(folder: Path) -> None:
             continue
         fcntl.flock(lock, fcntl.LOCK_SH)
         if os.fstat(lock).st_nlink:
-            _held[folder] = lock
+            _locks[folder] = lock
         else:
             # It was swept away before it was ours.
             os.close(lock)

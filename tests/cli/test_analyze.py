@@ -92,4 +92,12 @@ def test_a_place_that_is_none(turnout, store, tmp_path) -> None:
     code, _, err = turnout("subscriptions", "analyze", "--against", "route.yaml", "--from", "yesterday")
 
     assert code == 2
-    assert "--from: expected a sequence, an ISO 8601 time or earliest, found 'yesterday'" in err
+    assert "--from: expected earliest, latest, a sequence, an ISO time or {stream: sequence}, found 'yesterday'" in err
+
+
+def test_spark_without_records(turnout, store) -> None:
+    """What there is nothing to do for is refused, and no JVM started."""
+    code, _, err = turnout("subscriptions", "analyze", "--spark")
+
+    assert code == 2
+    assert "--spark: expected --against: without records there is nothing to match" in err

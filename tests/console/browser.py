@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
-__all__ = ["MISSING", "chromium", "driver_of", "prefer", "requests_of"]
+__all__ = ["MISSING", "chromium", "driver_of", "fill", "prefer", "press", "quiet", "requests_of", "text_of", "until"]
 
 MISSING = "no Chromium: apt-get install chromium chromium-driver, or name them by CHROMIUM and CHROMEDRIVER"
 
@@ -54,6 +57,9 @@ def driver_of(profile: Path, width: int = 1280, height: int = 900) -> Iterator[w
     driver = webdriver.Chrome(options=options, service=Service(places[1]))
     try:
         driver.set_page_load_timeout(30)
+        # The browser's own first page asks for things of its own.
+        driver.get("about:blank")
+        requests_of(driver)
         yield driver
     finally:
         driver.quit()
@@ -72,3 +78,48 @@ def prefer(driver: webdriver.Chrome, scheme: str) -> None:
     """Have pages drawn light or dark."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def until(driver: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Any], seconds: float = 30) -> Any:
+    """Wait until something is true, and give it."""
+    return WebDriverWait(driver, seconds).until(condition)
+
+
+def text_of(driver: webdriver.Chrome, selector: str) -> str:
+    """The text of the first element of that kind; "" where there is none."""
+    return str(driver.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", selector))
+
+
+def fill(driver: webdriver.Chrome, selector: str, text: str) -> None:
+    """Type a text instead of what a field holds."""
+    field = driver.find_element(By.CSS_SELECTOR, selector)
+    field.clear()
+    field.send_keys(text)
+
+
+def press(driver: webdriver.Chrome, selector: str, *, confirmed: bool = False) -> None:
+    """Press a button as soon as it can be pressed, and say yes where it asks."""
+
+    def pressed(_: webdriver.Chrome) -> bool:
+        button = driver.find_element(By.CSS_SELECTOR, selector)
+        if not button.is_enabled():
+            return False
+        button.click()
+        return True
+
+    WebDriverWait(driver, 30, ignored_exceptions=(NoSuchElementException, StaleElementReferenceException)).until(
+        pressed
+    )
+    if confirmed:
+        driver.switch_to.alert.accept()
+
+
+@contextmanager
+def quiet(driver: webdriver.Chrome, url: str) -> Iterator[None]:
+    """Whatever is done here, pages say nothing on the browser's console and ask no other server."""
+    driver.get_log("browser")
+    requests_of(driver)
+    yield
+    messages = [entry["message"] for entry in driver.get_log("browser")]
+    strangers = [asked for asked in requests_of(driver) if not asked.startswith((url, "data:"))]
+    assert (messages, strangers) == ([], []), (messages, strangers)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from html import unescape
 
 from starlette.testclient import TestClient
 
-from tests.server.conftest import Bench
+from tests.server.conftest import Bench, route_text
+from turnout.engine.counts import Counts
 
 
 def test_letters_are_grouped_by_stage_and_reason(shown: TestClient) -> None:
@@ -102,3 +104,20 @@ def test_groups_are_drawn_over_time(shown: TestClient) -> None:
 
     assert figures == ["13", "1"]
     assert page.count('class="bar"') >= 2
+
+
+def test_routes_are_counted_together_and_shown_page_by_page(bench: Bench, console: TestClient) -> None:
+    """Those with the most letters first; a thousand of them are one question, and not one page."""
+    for number in range(60):
+        bench.write(f"r{number:02}", route_text(f"r{number:02}", more="deadLetter: {topic: dead.letters}"))
+    bench.routes.look()
+    bench.parts.state.add_counts("r41", Counts(read=9, dead_lettered=3, undeliverable=2), time.time())
+    bench.parts.state.add_counts("r17", Counts(read=9, dead_lettered=4), time.time() - 7200)
+    row = r'href="/dead-letters/(r\d+)">.*?Last hour">(\d+)</td><td class="n" data-name="Last day">(\d+)<'
+
+    first = re.findall(row, console.get("/dead-letters").text)
+    second = re.findall(row, console.get("/dead-letters?page=2").text)
+
+    assert first[:2] == [("r41", "5", "5"), ("r17", "0", "4")]
+    assert (len(first), len(second)) == (50, 10)
+    assert len({name for name, _, _ in (*first, *second)}) == 60

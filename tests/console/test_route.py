@@ -193,3 +193,28 @@ def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: Se
     assert "archive would begin <code>DEAD</code>" in answer
     assert "read <strong>0 sequences</strong>" in answer
     assert "at <b>1</b>, and read <strong>14 sequences</strong>" in everything.text
+
+
+def test_what_a_state_does_not_allow_cannot_be_pressed(shown: TestClient) -> None:
+    """And says why: neither a running, a paused nor an unusable route allows everything."""
+
+    def refused(name: str) -> dict[str, str]:
+        html = shown.get(f"/routes/{name}").text
+        return dict(re.findall(r'<button id="([a-z-]+)"[^>]* disabled title="([^"]+)"', html))
+
+    assert refused("orders") == {
+        "resume": "The route is not paused.",
+        "reset-button": "Offsets are reset while it is paused.",
+    }
+    assert refused("returns") == {"pause": "It is paused, by ann.", "restart": "The route is paused: resume it."}
+    assert set(refused("stock")) == {"pause", "resume", "restart", "reset-button"}
+    assert shown.get("/fragments/routes/returns/control").text.strip() in shown.get("/routes/returns").text
+    assert shown.get("/fragments/routes/returns/reset").text.strip() in shown.get("/routes/returns").text
+
+
+def test_a_route_that_never_ran_says_so(shown: TestClient) -> None:
+    """Beside the mistakes of its file: there is no version before that would go on."""
+    page = shown.get("/routes/stock").text
+
+    assert "no version of it could be used yet" in page
+    assert "the version before goes on" not in page

@@ -43,7 +43,7 @@ NOT_RUN = {
     ): "needs a cluster: tests/integration/test_c*_*.py run such programs",
     ("cluster.md", "sh"): "needs a cluster: tests/integration starts one with the same classes",
     ("console.md", "console"): "does not end; tests/server starts it",
-    ("deploy.md", "console"): "needs Docker or a system's own services: tests/test_deploy.py reads the files",
+    ("deploy.md", "console"): "needs an engine or a system's own services: tests/deploy reads and runs what it can",
     ("nats.md", "python"): "does not end; tests/spark/formats and tests/integration/copy_stream.py run it with an end",
     ("routes.md", "console"): "the state of somebody's server; tests/cli/test_check.py has each of its lines",
     ("server.md", "console"): "does not end; tests/server starts it",

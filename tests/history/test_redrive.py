@@ -18,7 +18,7 @@ from turnout.engine import Program
 from turnout.errors import ConfigError, StreamError
 from turnout.history import dead_letters
 from turnout.history.dead_letters import TRIES, DeadLetter, LetterBox
-from turnout.history.redrive import Report, redrive
+from turnout.history.redrive import RedriveReport, redrive
 from turnout.history.sending import Sinks
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
@@ -91,7 +91,7 @@ class Scene:
     def store(self) -> Any:
         return open_store(f"sqlite:///{self.folder}/subscriptions.db")
 
-    def redrive(self, **asked: Any) -> Report:
+    def redrive(self, **asked: Any) -> RedriveReport:
         return redrive(self.route, self.letters(), **asked)
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +177,27 @@ def test_an_interrupted_replay_keeps_its_subscriptions(
     again = plan_replay(route, id="rTrue")
     assert again.subscriptions is not None
     assert {one.id for one in again.subscriptions} == {"late", "small", "new"}
+
+
+def test_a_route_that_has_changed_since(spark: SparkSession, streams: Streams, text: str) -> None:
+    """What is left is not delivered otherwise than what is done: another version is refused until the first is done."""
+    route = Route.parse(text, {})
+    other = Route.parse(text.replace("name: Old}", "name: Older}"), {})
+
+    def die(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(plan_replay(route), spark, at_once=100, on_progress=die)
+    with pytest.raises(ConfigError, match="the route replayed has changed since it was begun"):
+        plan_replay(other)
+    # A route that changes between the plan and the start is seen as well.
+    with pytest.raises(ConfigError, match="finish it with the route as it was, or give this one another id"):
+        carry_out(replace(plan_replay(route), route=other), spark)
+
+    assert plan_replay(other, id="another").replay.id == "another"
+    assert carry_out(plan_replay(route), spark).skipped == 100
+    assert plan_replay(other).replay.id == plan_replay(route).replay.id
 
 
 def test_a_store_that_has_forgotten_what_a_replay_was_begun_with(

@@ -7,7 +7,7 @@ import pytest
 
 from turnout.errors import RecordError
 from turnout.transforms import java_regex
-from turnout.transforms.java_regex import JavaRegex, JavaRegexError, check_java_regex, groups_of
+from turnout.transforms.java_regex import JavaRegex, JavaRegexError, check_java_regex
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,9 @@ def test_what_java_refuses_is_refused(pattern: str) -> None:
 
 def test_groups_are_counted_and_named() -> None:
     """A replacement may name groups by number or by name."""
-    assert groups_of("(a)(?:b)(?<y>c)((?i)d)") == (3, {"y": 2})
+    regex = JavaRegex.of("(a)(?:b)(?<y>c)((?i)d)")
+
+    assert (regex.groups, regex.names) == (3, {"y": 2})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from turnout.errors import ConfigError, StreamError
 from turnout.wire import Connection, create_stream, delete_stream, stored_message
-from turnout.wire.places import count_between, parse_place, resolve, state_of
+from turnout.wire.places import parse_place, resolve, state_of
+from turnout.wire.range_count import count_exactly
 
 
 @pytest.fixture
@@ -30,11 +31,11 @@ def test_what_lies_between_two_places(stream) -> None:
     """Messages that are there, on the subjects that are asked for; nothing where the end is not behind the start."""
     connection, name = stream
 
-    assert count_between(connection, name, 1, 7) == 5
-    assert count_between(connection, name, 2, 5) == 2
-    assert count_between(connection, name, 1, 7, [f"{name}.a"]) == 2
-    assert count_between(connection, name, 4, 5, [f"{name}.a", f"{name}.c"]) == 0
-    assert count_between(connection, name, 5, 5) == count_between(connection, name, 5, 2) == 0
+    assert count_exactly(connection, name, 1, 7) == 5
+    assert count_exactly(connection, name, 2, 5) == 2
+    assert count_exactly(connection, name, 1, 7, [f"{name}.a"]) == 2
+    assert count_exactly(connection, name, 4, 5, [f"{name}.a", f"{name}.c"]) == 0
+    assert count_exactly(connection, name, 5, 5) == count_exactly(connection, name, 5, 2) == 0
     assert state_of(connection, name).deleted == 1
     assert connection.api(f"STREAM.INFO.{name}")["state"]["consumer_count"] == 0
 

@@ -64,8 +64,8 @@ def _equal(equal: Equal) -> str:
 def _access(access: Access) -> Iterator[str]:
     yield f"looked up by {_count(access.anchors, 'anchor')} for {_count(access.terms, 'term')}; the hottest:"
     for one in access.hottest:
-        seen = "" if one.messages is None else f"; {one.messages:,} records had it, {one.in_vain:,} verified in vain"
-        yield f"    {one.anchor}: {_count(one.terms, 'term')}{seen}"
+        traffic = "" if one.messages is None else f"; {one.messages:,} records had it, {one.in_vain:,} verified in vain"
+        yield f"    {one.anchor}: {_count(one.terms, 'term')}{traffic}"
     yield from _part("verified for every record", access.always, len(access.always))
 
 

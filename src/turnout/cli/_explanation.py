@@ -25,9 +25,9 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from _stage(report)
     if explanation.mapped is not None:
         yield from _mapping(explanation.mapped)
-    yield from _shortened([list(_wanted(one)) for one in explanation.wanted], "subscriptions want it")
+    yield from _shortened([list(_subscriber_lines(one)) for one in explanation.wanted], "subscriptions want it")
     if explanation.asked is not None:
-        yield from _asked(explanation.asked)
+        yield from _answer_lines(explanation.asked)
     yield f"outcome  {explanation.outcome.replace('_', ' ')}"
     if explanation.failure is not None:
         failure = explanation.failure
@@ -81,30 +81,30 @@ def _mapping(mapped: Mapped) -> Iterator[str]:
         yield f"    {chosen}, {mapped.share} % of the records; this one's draw is {mapped.draw:.4f}"
 
 
-def _wanted(wanted: Wanted) -> Iterator[str]:
-    yield f"wanted  {wanted.subscription} → {', '.join(wanted.destinations)}"
-    yield from map(_leaf, wanted.leaves)
+def _subscriber_lines(subscriber: Wanted) -> Iterator[str]:
+    yield f"wanted  {subscriber.subscription} → {', '.join(subscriber.destinations)}"
+    yield from map(_leaf, subscriber.leaves)
 
 
 def _leaf(leaf: LeafReport) -> str:
     return f"    {leaf.test}; {leaf.key} is {'missing' if leaf.value is None else repr(leaf.value)}"
 
 
-def _asked(asked: Asked) -> Iterator[str]:
-    name = asked.subscription
-    if asked.wants is None:
+def _answer_lines(answer: Asked) -> Iterator[str]:
+    name = answer.subscription
+    if answer.wants is None:
         yield f"asked   {name}: the record did not come as far as to be matched"
         return
-    if asked.wants:
+    if answer.wants:
         yield f"asked   {name} wants it"
         return
-    yield f"asked   {name} does not want it: {asked.condition}"
-    if asked.blame is None:
+    yield f"asked   {name} does not want it: {answer.condition}"
+    if answer.blame is None:
         yield "    no change of its leaves makes the condition true"
         return
-    what = "the leaves to blame" if len(asked.blame) > 1 else "the leaf to blame"
-    yield f"    {what}{'' if asked.exact else ', though there may be a smaller set'}:"
-    yield from (f"    {_leaf(leaf)}" for leaf in asked.blame)
+    what = "the leaves to blame" if len(answer.blame) > 1 else "the leaf to blame"
+    yield f"    {what}{'' if answer.exact else ', though there may be a smaller set'}:"
+    yield from (f"    {_leaf(leaf)}" for leaf in answer.blame)
 
 
 def _message(message: SentMessage) -> Iterator[str]:

@@ -110,11 +110,11 @@ class Access:
         """
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError([Mistake("--tls-cert", "a certificate and its key belong together")])
-        given = {option_of(field.name): getattr(self, field.name) for field in fields(self)}
-        given["connectTimeout"] = self.timeout
-        given |= {option: environment.get(variable) for variable, option in SECRETS.items()}
+        settings = {option_of(field.name): getattr(self, field.name) for field in fields(self)}
+        settings["connectTimeout"] = self.timeout
+        settings |= {option: environment.get(variable) for variable, option in SECRETS.items()}
         try:
-            return ConnectionOptions.from_mapping({name: str(value) for name, value in given.items() if value})
+            return ConnectionOptions.from_mapping({name: str(value) for name, value in settings.items() if value})
         except ConfigError as wrong:
             mistakes = [Mistake(_flag(one.path), one.problem) for one in wrong.mistakes]
             raise ConfigError(mistakes, what="NATS connection") from None

@@ -83,11 +83,11 @@ class NatsProbe:
         assert isinstance(self.end, NatsSource)
         state = self._info(stream)["state"]
         first, end = max(1, state["first_seq"]), state["last_seq"] + 1
-        wanted = Range(stream, max(first, end - count), end, self.end.filters)
+        latest_range = Range(stream, max(first, end - count), end, self.end.filters)
         by_sequence = self.end.ack_consumer is not None
-        if wanted.end <= wanted.start and not by_sequence:
-            self._try_consumer(wanted)
-        reader = DirectReader(self._open, wanted) if by_sequence else PullReader(self._open, wanted)
+        if latest_range.end <= latest_range.start and not by_sequence:
+            self._try_consumer(latest_range)
+        reader = DirectReader(self._open, latest_range) if by_sequence else PullReader(self._open, latest_range)
         batches = [with_stream(batch, stream) for batch in reader.batches()]
         read = sum(batch.num_rows for batch in batches)
         return (
@@ -113,7 +113,7 @@ class NatsProbe:
             known = f"; there are {', '.join(there[:_SHOWN])}" if there else ""
             raise StreamError(f"there is no stream {stream!r}{known}", code=_NOT_FOUND) from None
 
-    def _try_consumer(self, wanted: Range) -> None:
+    def _try_consumer(self, span: Range) -> None:
         """Whether a consumer may be made where there is nothing to read."""
         config = {
             "deliver_policy": "new",
@@ -121,10 +121,10 @@ class NatsProbe:
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": _INACTIVE,
-            "filter_subjects": list(wanted.filters),
+            "filter_subjects": list(span.filters),
         }
-        name = create_consumer(self._open, wanted.stream, config)["name"]
-        delete_consumer(self._open, wanted.stream, name)
+        name = create_consumer(self._open, span.stream, config)["name"]
+        delete_consumer(self._open, span.stream, name)
 
     def _acks(self, stream: str) -> str:
         """What is known of the durable consumer that acknowledges, if there is to be one."""
@@ -141,7 +141,7 @@ class NatsProbe:
 
     # Publishing
 
-    def taken(self, topics: Sequence[str], stream: str | None) -> str:
+    def streams_taking(self, topics: Sequence[str], stream: str | None) -> str:
         """Whether each of these topics belongs to a stream, and to the one that is asked for.
 
         Raises:
@@ -174,14 +174,14 @@ class NatsProbe:
             StreamError: it may not.
         """
         try:
-            answer = self._open.request("$SYS.REQ.USER.INFO", timeout=self.seconds)
-            told = json.loads(answer.payload or b"{}").get("data", {})
+            response = self._open.request("$SYS.REQ.USER.INFO", timeout=self.seconds)
+            user = json.loads(response.payload or b"{}").get("data", {})
         except (StreamError, ConnectionLostError) as failure:
             return f"could not be asked: {failure}"
-        publish = (told.get("permissions") or {}).get("publish") or {}
+        publish = (user.get("permissions") or {}).get("publish") or {}
         refused = [topic for topic in topics if not _allowed(topic, publish)]
         if refused:
-            raise StreamError(f"the user {told.get('user', '')!r} may not publish to {_some(refused)}", code=_DENIED)
+            raise StreamError(f"the user {user.get('user', '')!r} may not publish to {_some(refused)}", code=_DENIED)
         return f"{len(topics):,} topics may be published to" if topics else "no topic to ask for"
 
 

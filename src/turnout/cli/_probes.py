@@ -104,32 +104,32 @@ class _Probing:
 
     def _of_source(self, source: Endpoint) -> Iterator[Probed]:
         if isinstance(source, NatsSource):
-            asked = NatsProbe(source, _SECONDS)
-            reached = self._attempt("source", asked.reach)
+            probe = NatsProbe(source, _SECONDS)
+            reached = self._attempt("source", probe.reach)
             yield reached
             for name in source.streams if reached.ok else ():
-                yield self._attempt(f"stream {name}", partial(self._read, asked, name))
-            asked.close()
+                yield self._attempt(f"stream {name}", partial(self._read, probe, name))
+            probe.close()
         elif isinstance(source, KafkaSource):
             yield self._attempt("source", lambda: _brokers(source.servers))
         elif isinstance(source, FileSource):
             yield self._attempt("source", lambda: _folder(source.path, os.R_OK))
 
-    def _read(self, asked: NatsProbe, stream: str) -> str:
-        batches, detail = asked.latest(stream, self.records)
+    def _read(self, probe: NatsProbe, stream: str) -> str:
+        batches, detail = probe.latest(stream, self.records)
         self.batches += batches
         return detail
 
     def _of_sink(self, name: str, sink: Endpoint, place: int) -> Iterator[Probed]:
         if isinstance(sink, NatsSink):
-            asked = NatsProbe(sink, _SECONDS)
-            reached = self._attempt(name, asked.reach)
+            probe = NatsProbe(sink, _SECONDS)
+            reached = self._attempt(name, probe.reach)
             yield reached
             if reached.ok:
                 topics = sorted(self._topics(place))
-                yield self._attempt(f"{name}, streams", lambda: asked.taken(topics, sink.stream))
-                yield self._attempt(f"{name}, permissions", lambda: asked.may_publish(topics))
-            asked.close()
+                yield self._attempt(f"{name}, streams", lambda: probe.streams_taking(topics, sink.stream))
+                yield self._attempt(f"{name}, permissions", lambda: probe.may_publish(topics))
+            probe.close()
         elif isinstance(sink, KafkaSink):
             yield self._attempt(name, lambda: _brokers(sink.servers))
         elif isinstance(sink, FileSink):
@@ -187,12 +187,12 @@ class _Probing:
         counts = Counter[str]()
         for result in results:
             counts.update(result.counts.as_dict())
-        told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+        summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
         failures = _reasons(results)
-        told += f"; {failures}" if failures else ""
+        summary += f"; {failures}" if failures else ""
         if failures and self.route.errors.tolerance == "none":
-            raise _FailedError(f"{told}: the first of them would stop the run (errors: tolerance: none)")
-        return told
+            raise _FailedError(f"{summary}: the first of them would stop the run (errors: tolerance: none)")
+        return summary
 
     def _conditions(self) -> str:
         """Whether what subscriptions look at is there: listed, or a header of the sample."""
@@ -203,9 +203,9 @@ class _Probing:
         unseen = [key for key in self.index.keys if key and key not in known]
         wrong = [key for key in unseen if key.startswith(("value.", "key.")) or nearest(key, listed, 0.8)]
         if wrong:
-            told = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_SHOWN]]
+            suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_SHOWN]]
             names = ", ".join(listed) or "none"
-            raise _FailedError(f"subscriptions look at {', '.join(told)}; under metadata are listed: {names}")
+            raise _FailedError(f"subscriptions look at {', '.join(suspects)}; under metadata are listed: {names}")
         if unseen:
             return f"no record of the sample has the headers {', '.join(unseen[:_SHOWN])}, which subscriptions look at"
         return f"all {len(self.index.keys)} names that subscriptions look at are listed or in the sample"

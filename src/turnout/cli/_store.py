@@ -22,22 +22,22 @@ StoreUrl = Annotated[
 ]
 
 
-def store_url_of(given: str | None) -> str:
+def store_url_of(url: str | None) -> str:
     """The URL that was given, that of the environment, or the default."""
-    if given is not None:
-        return given
+    if url is not None:
+        return url
     from turnout.subscriptions.address import store_url
 
     return store_url(os.environ, DEFAULT_STORE)
 
 
 @contextmanager
-def opened_store(given: str | None, *, create: bool = False) -> Iterator[Store]:
+def opened_store(option: str | None, *, create: bool = False) -> Iterator[Store]:
     """The store, closed at the end of the block; only who writes to it has one made where there is none."""
     from turnout.subscriptions import open_store
     from turnout.subscriptions.address import existing
 
-    url = store_url_of(given)
+    url = store_url_of(option)
     store = open_store(url if create else existing(url))
     try:
         yield store

@@ -28,7 +28,9 @@ def unread_at(server: str, subscriptions: Iterable[Subscription]) -> Whose:
         TurnoutError: the server cannot be asked.
     """
     subjects = _subjects_of({"servers": server})
-    unread = {name: ids for name, ids in _whose(subscriptions).items() if not _taken(name.rpartition(":")[2], subjects)}
+    unread = {
+        name: ids for name, ids in _whose(subscriptions).items() if not _is_read(name.rpartition(":")[2], subjects)
+    }
     return dict(sorted(unread.items()))
 
 
@@ -47,7 +49,7 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
     unread: Whose = {}
     for name, ids in sorted(_whose(subscriptions).items()):
         address = addresses.of(name)
-        if address.problem or (address.sink in subjects and not _taken(address.topic or "", subjects[address.sink])):
+        if address.problem or (address.sink in subjects and not _is_read(address.topic or "", subjects[address.sink])):
             unread[name] = ids
     return unread
 
@@ -60,7 +62,7 @@ def _whose(subscriptions: Iterable[Subscription]) -> Whose:
     return whose
 
 
-def _taken(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> bool:
+def _is_read(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> bool:
     exact, wild = patterns
     return subject in exact or any(matches(pattern, subject) for pattern in wild)
 
@@ -68,15 +70,15 @@ def _taken(subject: str, patterns: tuple[frozenset[str], tuple[str, ...]]) -> bo
 def _subjects_of(options: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
     """The subjects that the server's streams take: those without wildcards, and the patterns."""
     subjects: set[str] = set()
-    seen = 0
+    offset = 0
     with Connection.open(ConnectionOptions.from_mapping(options)) as connection:
         while True:
-            answer = connection.api("STREAM.LIST", {"offset": seen})
+            answer = connection.api("STREAM.LIST", {"offset": offset})
             streams = answer.get("streams") or []
-            seen += len(streams)
+            offset += len(streams)
             for stream in streams:
                 subjects.update(stream["config"].get("subjects") or ())
-            if not streams or seen >= answer.get("total", 0):
+            if not streams or offset >= answer.get("total", 0):
                 break
     wild = tuple(sorted(subject for subject in subjects if "*" in subject or ">" in subject))
     return frozenset(subjects.difference(wild)), wild

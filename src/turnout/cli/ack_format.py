@@ -37,10 +37,10 @@ def register(app: typer.Typer) -> None:
                 typer.echo(json.dumps(facts, ensure_ascii=False))
             else:
                 width = max(len(name) for name in facts)
-                typer.echo("\n".join(f"{name:<{width}}  {_told(value)}" for name, value in facts.items()))
+                typer.echo("\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in facts.items()))
         if mistakes:
             raise ConfigError(mistakes, what="not a JetStream reply")
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return "-" if value is None or value == "" else str(value)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.cli._spark import needs_spark
 from turnout.cli._store import StoreUrl, opened_store
+from turnout.cli.run import log_beside
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.subscriptions import Snapshot
-    from turnout.subscriptions.analysis import Analysis
+    from turnout.subscriptions.analysis import Analysis, AnchorTraffic, Traffic
 
 __all__ = ["analyze"]
 
@@ -29,6 +32,10 @@ def analyze(
     server: Annotated[
         str | None, typer.Option(metavar="URL", help="A nats-server to ask which destinations no stream takes.")
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Match the records in Spark's tasks, not in this process.")
+    ] = False,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
     hottest: Annotated[int, typer.Option(min=0, help="How many anchors to name.")] = 10,
     store: StoreUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
@@ -39,7 +46,10 @@ def analyze(
 
     route = None if against is None else Route.load(against)
     snapshot = _snapshot(store, route)
-    analysis = _analysis(snapshot, route, begin, end, server, hottest)
+    if spark and route is None:
+        raise ConfigError([Mistake("--spark", "expected --against: without records there is nothing to match")])
+    count = _here if not spark else partial(_in_tasks, master)
+    analysis = _analysis(snapshot, route, partial(count, begin=begin, end=end), server, hottest)
     if as_json:
         typer.echo(json.dumps(analysis.as_dict(), indent=1, ensure_ascii=False))
     else:
@@ -57,7 +67,11 @@ def _snapshot(store: str | None, route: Route | None) -> Snapshot:
 
 
 def _analysis(
-    snapshot: Snapshot, route: Route | None, begin: str, end: str | None, server: str | None, hottest: int
+    snapshot: Snapshot,
+    route: Route | None,
+    count: Callable[[Snapshot, Route, AnchorTraffic], Traffic],
+    server: str | None,
+    hottest: int,
 ) -> Analysis:
     from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, analysis_of
 
@@ -65,19 +79,37 @@ def _analysis(
     if route is None:
         unread = _unread(snapshot, None, server)
         return analysis_of(catalogue, revision=snapshot.revision, hottest=hottest, unread=unread)
+    anchors = AnchorTraffic(catalogue.terms())
+    traffic = count(snapshot, route, anchors)
+    unread = _unread(snapshot, route, server)
+    return analysis_of(
+        catalogue, revision=snapshot.revision, hottest=hottest, anchors=anchors, traffic=traffic, unread=unread
+    )
+
+
+def _here(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None) -> Traffic:
+    """What the subscriptions did, counted in this process."""
     from turnout.cli._source_range import records_between
     from turnout.engine import Program
     from turnout.history.traffic import traffic_of
     from turnout.subscriptions.index import Index
 
-    anchors = AnchorTraffic(catalogue.terms())
     batches = records_between(route, begin, end)
-    ids = [one.id for one in snapshot]
-    traffic = traffic_of(Program.of(route), batches, Index.of(snapshot), ids, anchors)
-    unread = _unread(snapshot, route, server)
-    return analysis_of(
-        catalogue, revision=snapshot.revision, hottest=hottest, anchors=anchors, traffic=traffic, unread=unread
-    )
+    return traffic_of(Program.of(route), batches, Index.of(snapshot), [one.id for one in snapshot], anchors)
+
+
+def _in_tasks(
+    master: str, snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: str, end: str | None
+) -> Traffic:
+    """The same, counted in Spark's tasks."""
+    with needs_spark():
+        from turnout.records.without_pandas import spare_pandas
+        from turnout.spark.history.traffic import traffic_in_tasks
+        from turnout.spark.session.build import route_session
+
+    spare_pandas()
+    with route_session(route, master=master, log=log_beside(route, None)) as session:
+        return traffic_in_tasks(route, session, snapshot, anchors, start=begin, end=end)
 
 
 def _unread(snapshot: Snapshot, route: Route | None, server: str | None) -> Mapping[str, Sequence[str]] | None:

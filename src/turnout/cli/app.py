@@ -30,8 +30,8 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for found in sorted(pkgutil.iter_modules(turnout.cli.__path__), key=lambda module: module.name):
-        module = importlib.import_module(f"turnout.cli.{found.name}")
+    for module_info in sorted(pkgutil.iter_modules(turnout.cli.__path__), key=lambda module: module.name):
+        module = importlib.import_module(f"turnout.cli.{module_info.name}")
         register = getattr(module, "register", None)
         if register is not None:
             register(app)
@@ -39,8 +39,8 @@ def build_app() -> typer.Typer:
     return app
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from turnout import __version__
 
         typer.echo(f"turnout {__version__}")

@@ -49,7 +49,7 @@ def _check(file: Path, records: int | None, *, as_json: bool) -> int:
             typer.echo(str(wrong), err=True)
         return WRONG_REQUEST
     notes = [*route.notes, *route.errors.notes()]
-    told: dict[str, Any] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
+    report: dict[str, Any] = {"route": str(file), "valid": True, "name": route.name, "mistakes": [], "notes": notes}
     if not as_json:
         typer.echo(f"{file}: route {route.name} is fine: {route.summary()}")
         for note in notes:
@@ -57,8 +57,8 @@ def _check(file: Path, records: int | None, *, as_json: bool) -> int:
     checks = [] if records is None else _probe(route, records, as_json=as_json)
     if as_json:
         if records is not None:
-            told["checks"] = [check.as_dict() for check in checks]
-        typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
+            report["checks"] = [check.as_dict() for check in checks]
+        typer.echo(json.dumps(report, indent=1, ensure_ascii=False))
     return DONE if all(check.ok for check in checks) else FAILED
 
 

@@ -15,7 +15,7 @@ from turnout.cli.exits import FAILED
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from turnout.history.report import Report
+    from turnout.history.report import DiffReport
     from turnout.history.threshold import Threshold
     from turnout.history.versions import Version
     from turnout.subscriptions.past import Moment
@@ -96,9 +96,9 @@ def _moments(text: str, subscriptions: tuple[str | None, str | None]) -> Moments
         ConfigError: one is of exported lines, which have no past.
     """
     moments = moments_of(text, "--subscriptions-as-of")
-    for moment, given in zip(moments, subscriptions, strict=True):
-        if moment is not None and given is not None and "://" not in given:
-            raise ConfigError([Mistake("--subscriptions-as-of", f"{given} has no past: name a store in its place")])
+    for moment, store in zip(moments, subscriptions, strict=True):
+        if moment is not None and store is not None and "://" not in store:
+            raise ConfigError([Mistake("--subscriptions-as-of", f"{store} has no past: name a store in its place")])
     return moments
 
 
@@ -118,13 +118,13 @@ def _versions(
     return _with_subscriptions(old, subscriptions[0], resources), _with_subscriptions(new, subscriptions[1], resources)
 
 
-def _with_subscriptions(version: Version, given: str | None, resources: ExitStack) -> Version:
+def _with_subscriptions(version: Version, store: str | None, resources: ExitStack) -> Version:
     """A version with the subscriptions of a store, or of lines as ``turnout subscriptions export`` writes them."""
-    if given is None:
+    if store is None:
         return version
     from turnout.history.versions import snapshot_store
 
-    return version.with_subscriptions(snapshot_store(given, resources))
+    return version.with_subscriptions(snapshot_store(store, resources))
 
 
 def _compared(
@@ -136,7 +136,7 @@ def _compared(
     examples: int,
     master: str,
     log: Path | None,
-) -> Report:
+) -> DiffReport:
     with needs_spark():
         from turnout.cli.run import log_beside
         from turnout.records.without_pandas import spare_pandas
@@ -163,7 +163,7 @@ def _compared(
         ).report
 
 
-def _tell(report: Report, html: Path | None, *, as_json: bool) -> None:
+def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
     from turnout.history.page import page
     from turnout.history.report import report_json, report_lines
 

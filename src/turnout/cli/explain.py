@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         if (record is not None) + (file is not None) + stdin != 1:
             raise ConfigError([Mistake("record", "give one of --record STREAM:SEQ, --file FILE and --stdin")])
         loaded = Route.load(route)
-        batch = _stored(loaded, record) if record is not None else _given(loaded, file)
+        batch = _stored(loaded, record) if record is not None else _written_record(loaded, file)
         subscriptions = list(subscriptions_of(loaded, as_of))
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
         by_id = {one.id: one for one in subscriptions}
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False) if as_json else as_text)
 
 
-def _given(route: Route, file: Path | None) -> Any:
+def _written_record(route: Route, file: Path | None) -> Any:
     """The record that a file describes, or standard input."""
     from turnout.engine.given import Given, record_batch
     from turnout.routes.endpoints import NatsSource
@@ -68,14 +68,14 @@ def _given(route: Route, file: Path | None) -> Any:
     text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
     name = "standard input" if file is None else str(file)
     try:
-        given = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError([Mistake(name, f"is not JSON: {error}")], what="bad record") from None
-    if not isinstance(given, dict):
+    if not isinstance(document, dict):
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")
     source = route.source
     stream = source.only_stream if isinstance(source, NatsSource) else None
-    return record_batch([Given.of(given, stream=stream)])
+    return record_batch([Given.of(document, stream=stream)])
 
 
 def _stored(route: Route, place: str) -> Any:

@@ -192,8 +192,8 @@ def update(
     """Set a key if its revision is the one given, and print the new one."""
 
     async def work(kv: KeyValue) -> None:
-        made = await kv.update(key, _value(value), revision)
-        context.obj.tell({"key": key, "revision": made}, str(made))
+        new_revision = await kv.update(key, _value(value), revision)
+        context.obj.tell({"key": key, "revision": new_revision}, str(new_revision))
 
     context.obj.with_bucket(bucket, work)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,28 +46,37 @@ def register(app: typer.Typer) -> None:
 
         turnout map --config nats-server.conf --cluster west foo
         """
-        given = list(words or ())
+        arguments = list(words or ())
         lines = _lines() if stdin else iter(())
         try:
             if config is not None:
                 if strict:
                     raise ConfigError([Mistake("--strict", "it is for one transform, not for --config")])
-                _explain_table(config, account, cluster, chain(given, lines), as_json=as_json)
+                _explain_table(config, account, cluster, chain(arguments, lines), as_json=as_json)
                 return
-            if len(given) < 2:
-                problem = "expected SOURCE DESTINATION SUBJECT…, or --config FILE SUBJECT…"
-                raise ConfigError([Mistake("arguments", problem)])
-            for option, value in (("--account", account), ("--cluster", cluster)):
-                if value is not None:
-                    raise ConfigError([Mistake(option, "it needs --config")])
-            subjects = chain(given[2:], lines)
-            if not _try_transform(given[0], given[1], subjects, strict=strict, as_json=as_json):
+            _check_transform(arguments, account, cluster)
+            source, destination, *subjects = arguments
+            if not _try_transform(source, destination, chain(subjects, lines), strict=strict, as_json=as_json):
                 raise typer.Exit(FAILED)
         except SubjectError as failure:
             if not as_json:
                 raise
             _say(json.dumps({"errors": _errors(failure)}, indent=1))
             raise typer.Exit(WRONG_REQUEST) from None
+
+
+def _check_transform(arguments: Sequence[str], account: str | None, cluster: str | None) -> None:
+    """Refuse what does not go together without ``--config``.
+
+    Raises:
+        ConfigError: an argument is missing, or an option is for a table of mappings.
+    """
+    if len(arguments) < 2:
+        problem = "expected SOURCE DESTINATION SUBJECT…, or --config FILE SUBJECT…"
+        raise ConfigError([Mistake("arguments", problem)])
+    for option, value in (("--account", account), ("--cluster", cluster)):
+        if value is not None:
+            raise ConfigError([Mistake(option, "it needs --config")])
 
 
 def _lines() -> Iterator[str]:
@@ -118,8 +127,8 @@ def _try_transform(source: str, destination: str, subjects: Iterable[str], *, st
         results = [tried(subject) for subject in subjects]
         back = transform.reverse()
         reverse = None if back is None else {"source": back.source, "destination": back.destination}
-        told = {"source": transform.source, "destination": destination, "strict": strict, "reverse": reverse}
-        _say(json.dumps({**told, "results": results}, indent=1))
+        head = {"source": transform.source, "destination": destination, "strict": strict, "reverse": reverse}
+        _say(json.dumps({**head, "results": results}, indent=1))
         return all(result["mapped"] is not None for result in results)
     count = failed = 0
     for subject in subjects:
@@ -187,13 +196,13 @@ def _explain_table(
     mappings, own = _mappings(file, account)
     table = MappingTable.from_config(mappings)
     cluster = own if cluster is None else cluster
-    found = (explain(table, subject, cluster) for subject in subjects)
+    explanations = (explain(table, subject, cluster) for subject in subjects)
     if as_json:
         head = {"file": str(file), "account": account, "cluster": cluster, "mappings": len(table)}
-        _say(json.dumps({**head, "results": [_as_json(one) for one in found]}, indent=1))
+        _say(json.dumps({**head, "results": [_as_json(one) for one in explanations]}, indent=1))
         return
     count = 0
-    for one in found:
+    for one in explanations:
         count += 1
         _show(one)
     if not count:

@@ -58,8 +58,8 @@ def register(app: typer.Typer) -> None:
         report = _tried(folder / f"{starter.name}.yaml", starter)
         passed = len(report.results) - len(report.failed)
         if as_json:
-            told = {"files": [str(file) for file in files], "notes": answers.notes, "tests": passed}
-            typer.echo(json.dumps(told, indent=1))
+            summary = {"files": [str(file) for file in files], "notes": answers.notes, "tests": passed}
+            typer.echo(json.dumps(summary, indent=1))
         else:
             typer.echo("\n".join([*map(str, files), f"{passed} of {len(report.results)} tests pass"]))
         if report.failed:
@@ -85,18 +85,18 @@ class _Answers:
         """
         from turnout.routes.drafts import Seen, Starter, route_name, sink_of, source_of
 
-        reading = source_of(self._asked(source, "Where records come from", _FROM))
+        reading = source_of(self._answer(source, "Where records come from", _FROM))
         seen = self._look(reading, sample) if reading["format"] == "nats" else Seen()
         near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
-        writing = sink_of(self._asked(to, "Where messages go", near))
+        writing = sink_of(self._answer(to, "Where messages go", near))
         taken = self._look(writing, 0).subjects if "stream" in writing else ()
         proposed = str(reading.get("stream", "route")).lower()
-        called = route_name(self._asked(name, "What the route is called", proposed))
+        called = route_name(self._answer(name, "What the route is called", proposed))
         return Starter(called, reading, writing, seen, taken)
 
-    def _asked(self, given: str | None, question: str, proposed: str) -> str:
-        if given is not None or self.silent:
-            return proposed if given is None else given
+    def _answer(self, value: str | None, question: str, proposed: str) -> str:
+        if value is not None or self.silent:
+            return proposed if value is None else value
         shown = masked_url(proposed) == proposed
         return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
 
@@ -105,18 +105,18 @@ class _Answers:
         from turnout.routes.drafts import Message, Seen
         from turnout.routes.endpoints import NatsSource
 
-        asked = NatsProbe(NatsSource.model_validate({**end, "format": "nats"}), _SECONDS)
+        probe = NatsProbe(NatsSource.model_validate({**end, "format": "nats"}), _SECONDS)
         try:
-            asked.reach()
-            batches = asked.latest(end["stream"], sample)[0] if sample else []
-            subjects = tuple(asked.subjects(end["stream"]))
+            probe.reach()
+            batches = probe.latest(end["stream"], sample)[0] if sample else []
+            subjects = tuple(probe.subjects(end["stream"]))
         except TurnoutError as failure:
             note = f"the stream {end['stream']} was not looked at: {failure}"
             self.notes.append(note)
             typer.echo(f"note: {note}", err=True)
             return Seen()
         finally:
-            asked.close()
+            probe.close()
         rows = [row for batch in batches for row in batch.select(["topic", "value"]).to_pylist()]
         return Seen(subjects, tuple(Message(row["topic"], row["value"] or b"") for row in rows))
 

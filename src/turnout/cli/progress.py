@@ -89,7 +89,7 @@ class _Display:
         self._screen = screen
         self._name = name
         self._live: Live | None = None
-        self._told = float("-inf")
+        self._printed_at = float("-inf")
 
     def __call__(self, progress: Progress) -> None:
         """Show where the run stands."""
@@ -98,8 +98,8 @@ class _Display:
                 self._live = Live(console=self._screen, transient=True)
                 self._live.start()
             self._live.update(self._table(progress))
-        elif time.monotonic() - self._told >= _PLAIN_EVERY_SECONDS:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._printed_at >= _PLAIN_EVERY_SECONDS:
+            self._printed_at = time.monotonic()
             numbers = ", ".join(f"{label} {value:,}" for label, value in _shown(progress.counts))
             self._screen.print(f"batch {progress.batch}: {numbers} ({_rate(progress):,.0f} records/s)", soft_wrap=True)
 

@@ -12,7 +12,7 @@ from turnout.cli.exits import FAILED as EXIT_FAILED
 from turnout.cli.run import AsJson, RouteFile
 
 if TYPE_CHECKING:
-    from turnout.history.redrive import Report
+    from turnout.history.redrive import RedriveReport
 
 __all__ = ["register"]
 
@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(EXIT_FAILED)
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: RedriveReport) -> Iterator[str]:
     total = len(report.results)
     yield f"{total:,} dead {'letter' if total == 1 else 'letters'} of {report.route}"
     words = _WOULD if report.dry_run else _DID

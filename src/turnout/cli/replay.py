@@ -62,8 +62,8 @@ def register(app: typer.Typer) -> None:
 
         loaded = Route.load(route)
         moment = moment_of(as_of, "--subscriptions-as-of")
-        asked: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
-        plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **asked)
+        selection: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
+        plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
         screen = console(quiet=as_json)
         lines = plan.lines() if dry_run else _begun(plan)
         screen.print("\n".join(lines), soft_wrap=True, markup=False)
@@ -76,10 +76,10 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(FAILED)
 
 
-def _planned(route: Any, **asked: Any) -> ReplayPlan:
+def _planned(route: Any, **selection: Any) -> ReplayPlan:
     from turnout.spark.history.replay_plan import plan_replay
 
-    return plan_replay(route, **asked)
+    return plan_replay(route, **selection)
 
 
 def _begun(plan: ReplayPlan) -> Iterator[str]:
@@ -89,8 +89,8 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
     state = ReplayState.of(plan)
     yield from replace(plan, ranges=state.ranges).lines()
     if state.begun:
-        done = ", ".join(f"{stream} before {place:,}" for stream, place in state.next.items())
-        yield f"goes on: {state.counts.read:,} records are done, {done}"
+        places = ", ".join(f"{stream} before {place:,}" for stream, place in state.next.items())
+        yield f"goes on: {state.counts.read:,} records are done, {places}"
 
 
 def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:

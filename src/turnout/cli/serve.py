@@ -52,9 +52,9 @@ def serve(
     from turnout.rpc.settings import ServerSettings
     from turnout.subscriptions.address import with_retention
 
-    given = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
+    token_variables = {} if tokens is None else {"API_TOKENS_FILE": str(tokens)}
     settings = ServerSettings.from_environment(
-        {**os.environ, **given},
+        {**os.environ, **token_variables},
         host=host,
         port=port,
         workers=workers,

@@ -207,9 +207,9 @@ def import_(
     """Store the subscriptions of a file of JSON lines, as `export` writes it."""
     from turnout.subscriptions.lines import Imported, import_lines
 
-    def progress(done: Imported) -> None:
+    def progress(imported: Imported) -> None:
         if not as_json and sys.stderr.isatty():
-            typer.echo(f"\r{done.created:,} stored", err=True, nl=False)
+            typer.echo(f"\r{imported.created:,} stored", err=True, nl=False)
 
     with opened_store(store, create=True) as opened, _reading(file) as lines:
         done = import_lines(opened, lines, existing=existing, progress=progress)
@@ -293,15 +293,15 @@ def _shown(subscription: Subscription, indent: int | None = None) -> str:
     return json.dumps(subscription_to_json(subscription), ensure_ascii=False, indent=indent)
 
 
-def _plain(told: Explanation) -> dict[str, Any]:
+def _plain(explanation: Explanation) -> dict[str, Any]:
     from turnout.conditions.text import format_condition
 
     return {
-        "conditionId": told.condition.id,
-        "text": format_condition(told.condition),
-        "holds": told.holds,
-        "reason": told.reason,
-        "children": [_plain(child) for child in told.children],
+        "conditionId": explanation.condition.id,
+        "text": format_condition(explanation.condition),
+        "holds": explanation.holds,
+        "reason": explanation.reason,
+        "children": [_plain(child) for child in explanation.children],
     }
 
 
@@ -314,10 +314,10 @@ def _parsed(text: str) -> Condition:
 def _leaves(has: list[str] | None, has_word: list[str] | None, has_not: list[str] | None) -> list[Condition]:
     from turnout.conditions import kiwi, not_
 
-    found: list[Condition] = [kiwi(*pair) for pair in _split(has, "--has")]
-    found += [kiwi(*pair, partial=True) for pair in _split(has_word, "--has-word")]
-    found += [not_(kiwi(*pair)) for pair in _split(has_not, "--has-not")]
-    return found
+    conditions: list[Condition] = [kiwi(*pair) for pair in _split(has, "--has")]
+    conditions += [kiwi(*pair, partial=True) for pair in _split(has_word, "--has-word")]
+    conditions += [not_(kiwi(*pair)) for pair in _split(has_not, "--has-not")]
+    return conditions
 
 
 def _coupled(leaves: list[Condition], logic: str) -> Condition:
@@ -343,13 +343,13 @@ def _pairs(written: list[str], option: str) -> dict[str, str]:
 
 
 def _message(pairs: list[str] | None, body: str | None) -> dict[str, str]:
-    found: dict[str, str] = {}
+    message: dict[str, str] = {}
     if body is not None:
         data = _json(body, "--message")
         if not isinstance(data, dict) or not all(isinstance(value, str) for value in data.values()):
             raise SubscriptionInvalidError("--message: expected a JSON object of texts")
-        found = data
-    return found | _pairs(pairs or [], "metadata")
+        message = data
+    return message | _pairs(pairs or [], "metadata")
 
 
 def _json(written: str, option: str) -> Any:

@@ -28,7 +28,9 @@ from turnout.cli._jetstream import (
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from turnout.jetstream import ConsumerConfig, Message
+    from collections.abc import AsyncIterator
+
+    from turnout.jetstream import ConsumerConfig, Message, OrderedSubscription
 
 __all__ = ["register"]
 
@@ -65,17 +67,17 @@ def start(text: str, now: datetime) -> ConsumerConfig:
 
 def json_line(message: Message) -> str:
     """A message as a JSON object; a payload that is not UTF-8 is given in base64."""
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "subject": message.subject,
         "sequence": message.sequence,
         "timestamp": message.timestamp.isoformat(),
         "headers": message.headers,
     }
     try:
-        found["data"] = message.data.decode()
+        fields["data"] = message.data.decode()
     except UnicodeDecodeError:
-        found["data_base64"] = base64.b64encode(message.data).decode()
-    return json.dumps(found, ensure_ascii=False)
+        fields["data_base64"] = base64.b64encode(message.data).decode()
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def pretty(message: Message) -> str:
@@ -112,8 +114,6 @@ def register(app: typer.Typer) -> None:
         timeout: Timeout = 5.0,
     ) -> None:
         """Follow a stream with an ordered consumer: every message once, in order, over faults too."""
-        from turnout.jetstream.errors import RequestTimeoutError
-
         config = start(from_, datetime.now(UTC))
         access = Access(
             servers=server,
@@ -132,13 +132,20 @@ def register(app: typer.Typer) -> None:
 
         async def follow() -> None:
             async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
-                seen = 0
-                while count is None or seen < count:
-                    try:
-                        message = await messages.next(wait)
-                    except RequestTimeoutError:
-                        return
+                async for message in _some(messages, count, wait):
                     typer.echo(show(message))
-                    seen += 1
 
         run(follow())
+
+
+async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
+    """The next messages: up to *count*, until none comes for *wait* seconds."""
+    from turnout.jetstream.errors import RequestTimeoutError
+
+    count_shown = 0
+    while count is None or count_shown < count:
+        try:
+            yield await messages.next(wait)
+        except RequestTimeoutError:
+            return
+        count_shown += 1

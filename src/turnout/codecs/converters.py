@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, Format
 from turnout.errors import Mistake
+from turnout.guesses import nearest
 
 __all__ = ["Converters", "converters_of"]
 
@@ -108,6 +108,6 @@ def _problems(format_: str, settings: Mapping[str, str]) -> Iterator[tuple[str, 
 
 def _unknown(class_name: str) -> str:
     simple = class_name.rpartition(".")[2]
-    near = get_close_matches(simple, [name.rpartition(".")[2] for name in _CLASSES], n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(simple, [name.rpartition(".")[2] for name in _CLASSES])
+    hint = f" (did you mean {near}?)" if near else ""
     return f"no converter {class_name!r} is known{hint}; there are {', '.join(_CLASSES)}"

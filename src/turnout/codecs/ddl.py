@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import NamedTuple
 
+from turnout.guesses import nearest
 from turnout.records.schema import ANY, DATE, DECIMAL, DIGITS, TIMESTAMP, Field, Schema
 
 __all__ = ["DdlError", "Declared", "parse_ddl"]
@@ -168,7 +168,7 @@ class _Parser:
         token = self.next
         name = token.text.upper()
         if token.kind != "word" or name not in _TYPES:
-            raise self._unexpected("a type", get_close_matches(name, _TYPES, n=1) if token.kind == "word" else [])
+            raise self._unexpected("a type", nearest(name, _TYPES) if token.kind == "word" else None)
         self.at += 1
         if name in _DECIMALS:
             return self._decimal()
@@ -241,7 +241,7 @@ class _Parser:
         if not self._take_mark(mark):
             raise self._unexpected(repr(mark))
 
-    def _unexpected(self, expected: str, near: list[str] | None = None) -> DdlError:
+    def _unexpected(self, expected: str, near: str | None = None) -> DdlError:
         token = repr(self.next.text) if self.next.kind != "end" else "the end"
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near}?" if near else ""
         return DdlError(f"found {token}, expected {expected}{hint}", self.next.position)

@@ -13,12 +13,12 @@ Beside these there are ``compareCondition`` (key, op, number), ``existsCondition
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from turnout.conditions.fields import FLAG, KINDS, TEXT, kind_of
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
+from turnout.guesses import nearest
 
 __all__ = ["Json", "decode", "encode"]
 
@@ -143,8 +143,8 @@ def _described(value: object) -> str:
 
 
 def _hint(name: object, known: Mapping[str, object]) -> str:
-    near = get_close_matches(str(name), list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(str(name), known)
+    return f" (did you mean {near!r}?)" if near else ""
 
 
 def _wrong(path: str, problem: str, *, text: str = "", position: int | None = None) -> ConditionError:

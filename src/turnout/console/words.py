@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["FILTERS", "ago", "moment", "number", "rate", "span"]
+__all__ = ["FILTERS", "ago", "moment", "number", "rate", "share", "span"]
 
 
 def number(value: float | None) -> str:
@@ -78,5 +78,20 @@ def pretty(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
 
 
-FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "span": span, "pretty": pretty}
+def share(part: int, whole: int) -> str:
+    """How much of a whole a part is; what is little is not called nothing, nor what is nearly all, all.
+
+    >>> share(37, 10_000), share(1, 3), share(1, 100_000), share(99_999, 100_000), share(5, 5), share(0, 0)
+    ('0.37 %', '33.3 %', '<0.01 %', '>99.99 %', '100 %', '0 %')
+    """
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.01:
+        return "<0.01 %"
+    if 99.99 < percent < 100:
+        return ">99.99 %"
+    text = f"{percent:.2f}" if percent < 1 or percent > 99 else f"{percent:.1f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+
+
+FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "share": share, "span": span, "pretty": pretty}
 """What templates call them."""

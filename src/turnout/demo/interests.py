@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from turnout.conditions import Condition, all_of, any_of, compare, exists, kiwi, not_, one_of
 from turnout.demo.flights import flights
@@ -18,74 +18,77 @@ _DESKS = 500
 Flight = dict[str, Any]
 
 
+_HAND_WRITTEN: Final[tuple[tuple[str, str, Condition], ...]] = (
+    (
+        "United's departures that are two hours late or more",
+        "deliver.late.united",
+        all_of(kiwi("carrier", "UA"), compare("departure_delay", ">=", 120)),
+    ),
+    (
+        "everything to airports that begin with S, except from Kennedy",
+        "deliver.to.s",
+        all_of(kiwi("dest", "S*"), not_(kiwi("origin", "JFK"))),
+    ),
+    (
+        "every airline with 'Air' as a word of its name, to Honolulu",
+        "deliver.honolulu",
+        all_of(kiwi("airline", "Air", partial=True), kiwi("dest", "HNL")),
+    ),
+    (
+        "either Hawaiian Airlines or out of Newark to the islands, not both",
+        "deliver.islands",
+        one_of(kiwi("carrier", "HA"), all_of(kiwi("origin", "EWR"), kiwi("dest", "HNL"))),
+    ),
+    ("Alaska Airlines, wherever it goes", "deliver.alaska", kiwi("subject", "ops.*.*.AS.*")),
+    (
+        "Christmas Day out of LaGuardia",
+        "deliver.christmas",
+        all_of(kiwi("Date", "2013-12-25"), kiwi("origin", "LGA")),
+    ),
+    (
+        "long haul that left an hour early or late by the clock",
+        "deliver.longhaul.odd",
+        all_of(
+            compare("distance", ">", 4000),
+            any_of(compare("departure_delay", "<", -15), compare("departure_delay", ">", 60)),
+        ),
+    ),
+    ("one aeroplane, followed for a year", "deliver.plane.n14228", kiwi("Tail-Number", "N14228")),
+    (
+        "aeroplanes whose number ends in WN, to the west coast",
+        "deliver.southwest.coast",
+        all_of(
+            kiwi("Tail-Number", "*WN"),
+            any_of(kiwi("dest", "LAX"), kiwi("dest", "SFO"), kiwi("dest", "SEA"), kiwi("dest", "SAN")),
+        ),
+    ),
+    (
+        "flights whose aeroplane nobody noted, but which left",
+        "deliver.unknown.plane",
+        all_of(not_(exists("Tail-Number")), exists("departure_delay"), not_(kiwi("carrier", "B6"))),
+    ),
+    (
+        "the small hours of the first of a month, from anywhere",
+        "deliver.small.hours",
+        all_of(kiwi("Date", "2013-??-01"), compare("departure_time", "<", 500)),
+    ),
+    (
+        "Endeavor or Envoy to Martha's Vineyard or Nantucket",
+        "deliver.ferry",
+        all_of(
+            any_of(kiwi("carrier", "9E"), kiwi("carrier", "MQ"), kiwi("carrier", "B6")),
+            any_of(kiwi("dest", "MVY"), kiwi("dest", "ACK")),
+        ),
+    ),
+)
+"""Description, destination and condition of each."""
+
+
 def hand_written() -> list[Subscription]:
     """A dozen subscriptions, each with a description of what it is after."""
-    wanted: list[tuple[str, str, Condition]] = [
-        (
-            "United's departures that are two hours late or more",
-            "deliver.late.united",
-            all_of(kiwi("carrier", "UA"), compare("departure_delay", ">=", 120)),
-        ),
-        (
-            "everything to airports that begin with S, except from Kennedy",
-            "deliver.to.s",
-            all_of(kiwi("dest", "S*"), not_(kiwi("origin", "JFK"))),
-        ),
-        (
-            "every airline with 'Air' as a word of its name, to Honolulu",
-            "deliver.honolulu",
-            all_of(kiwi("airline", "Air", partial=True), kiwi("dest", "HNL")),
-        ),
-        (
-            "either Hawaiian Airlines or out of Newark to the islands, not both",
-            "deliver.islands",
-            one_of(kiwi("carrier", "HA"), all_of(kiwi("origin", "EWR"), kiwi("dest", "HNL"))),
-        ),
-        ("Alaska Airlines, wherever it goes", "deliver.alaska", kiwi("subject", "ops.*.*.AS.*")),
-        (
-            "Christmas Day out of LaGuardia",
-            "deliver.christmas",
-            all_of(kiwi("Date", "2013-12-25"), kiwi("origin", "LGA")),
-        ),
-        (
-            "long haul that left an hour early or late by the clock",
-            "deliver.longhaul.odd",
-            all_of(
-                compare("distance", ">", 4000),
-                any_of(compare("departure_delay", "<", -15), compare("departure_delay", ">", 60)),
-            ),
-        ),
-        ("one aeroplane, followed for a year", "deliver.plane.n14228", kiwi("Tail-Number", "N14228")),
-        (
-            "aeroplanes whose number ends in WN, to the west coast",
-            "deliver.southwest.coast",
-            all_of(
-                kiwi("Tail-Number", "*WN"),
-                any_of(kiwi("dest", "LAX"), kiwi("dest", "SFO"), kiwi("dest", "SEA"), kiwi("dest", "SAN")),
-            ),
-        ),
-        (
-            "flights whose aeroplane nobody noted, but which left",
-            "deliver.unknown.plane",
-            all_of(not_(exists("Tail-Number")), exists("departure_delay"), not_(kiwi("carrier", "B6"))),
-        ),
-        (
-            "the small hours of the first of a month, from anywhere",
-            "deliver.small.hours",
-            all_of(kiwi("Date", "2013-??-01"), compare("departure_time", "<", 500)),
-        ),
-        (
-            "Endeavor or Envoy to Martha's Vineyard or Nantucket",
-            "deliver.ferry",
-            all_of(
-                any_of(kiwi("carrier", "9E"), kiwi("carrier", "MQ"), kiwi("carrier", "B6")),
-                any_of(kiwi("dest", "MVY"), kiwi("dest", "ACK")),
-            ),
-        ),
-    ]
     return [
         Subscription(destinations=(destination,), condition=condition, metadata={"description": description})
-        for description, destination, condition in wanted
+        for description, destination, condition in _HAND_WRITTEN
     ]
 
 

@@ -45,11 +45,11 @@ def free_port() -> int:
 def _version(binary: Path) -> tuple[int, ...]:
     """What ``nats-server --version`` says, (0,) if it does not run."""
     try:
-        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=20, check=False)
+        process = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         return (0,)
-    found = _VERSION.search(told.stdout)
-    return tuple(int(part) for part in found.groups()) if found else (0,)
+    version = _VERSION.search(process.stdout)
+    return tuple(int(part) for part in version.groups()) if version else (0,)
 
 
 def find_nats_server() -> Path:

@@ -62,7 +62,7 @@ class Addresses:
             if len(self._destinations) > _REMEMBERED:
                 self._destinations.clear()
             problem = problem_of(destination)
-            address = Address(0, destination, problem) if problem else self._found(destination)
+            address = Address(0, destination, problem) if problem else self._resolved(destination)
             self._destinations[destination] = address
         return address
 
@@ -72,7 +72,7 @@ class Addresses:
         if address is None:
             if len(self._topics) > _REMEMBERED:
                 self._topics.clear()
-            address = self._topics[topic] = self._found(topic)
+            address = self._topics[topic] = self._resolved(topic)
         return address
 
     def split(self, text: str) -> tuple[int, str]:
@@ -82,7 +82,7 @@ class Addresses:
             return self.sinks.index(name), rest
         return 0, text
 
-    def _found(self, text: str | None) -> Address:
+    def _resolved(self, text: str | None) -> Address:
         if text is None:
             problem = "a message needs a topic" if isinstance(self._endpoints[0], NatsSink | KafkaSink) else None
             return Address(0, None, problem)

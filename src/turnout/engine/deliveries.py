@@ -200,9 +200,9 @@ class OwnTopics:
         suffixes = [None if topic is None else self._suffixes[topic] for topic in topics]
         texts, sinks = topics, None
         if self._addresses.named:
-            found = [self._addresses.of_topic(topic) for topic in topics]
-            texts = [address.topic for address in found]
-            sinks = np.array([address.sink for address in found], np.int8)
+            addresses = [self._addresses.of_topic(topic) for topic in topics]
+            texts = [address.topic for address in addresses]
+            sinks = np.array([address.sink for address in addresses], np.int8)
         problems = {}
         if self._wrong:
             problems = {at: self._wrong[topic] for at, topic in enumerate(topics) if topic in self._wrong}

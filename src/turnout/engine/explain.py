@@ -39,9 +39,9 @@ class LeafReport:
     holds: bool
 
     @classmethod
-    def of(cls, seen: SeenLeaf) -> LeafReport:
+    def of(cls, checked: SeenLeaf) -> LeafReport:
         """The report of a leaf."""
-        return cls(format_condition(seen.leaf), seen.leaf.key, seen.value, seen.holds)
+        return cls(format_condition(checked.leaf), checked.leaf.key, checked.value, checked.holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Explanation:
     Attributes:
         record: as it was read.
         stages: each transform, in order; before them the decoding, where it failed.
-        mapped: what the mappings did; None where there are none, or the record did not come so far.
+        mapped: what the mappings did; None where there are none, or the record was dropped before.
         metadata: what conditions saw, as far as some condition looks at it.
         wanted: the subscriptions that want the record.
         asked: the subscription that was asked about, if any.
@@ -158,8 +158,8 @@ def explain(
         stages=tuple(watch.reports),
         mapped=watch.mapping(trace.topics[0]),
         metadata=watch.metadata,
-        wanted=tuple(_wanted(known[id_], watch.metadata) for id_ in watch.wanted),
-        asked=None if asked is None else _asked(known[asked], watch.metadata if watch.matched else None),
+        wanted=tuple(_subscriber(known[id_], watch.metadata) for id_ in watch.wanted),
+        asked=None if asked is None else _blame_report(known[asked], watch.metadata if watch.matched else None),
         outcome=trace.outcome(0).label,
         failure=trace.failures.get(0),
         messages=tuple(_messages(program, trace)),
@@ -224,12 +224,12 @@ def _keys_of(condition: Condition) -> set[str]:
     return {leaf.key for leaf in leaves(condition)}
 
 
-def _wanted(subscription: Subscription, metadata: Mapping[str, str]) -> Wanted:
-    seen = true_leaves(subscription.condition, metadata)
-    return Wanted(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, seen)))
+def _subscriber(subscription: Subscription, metadata: Mapping[str, str]) -> Wanted:
+    leaves = true_leaves(subscription.condition, metadata)
+    return Wanted(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
 
 
-def _asked(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:
+def _blame_report(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:
     text = format_condition(subscription.condition)
     if metadata is None:
         return Asked(subscription.id, text, None, None)
@@ -258,6 +258,6 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
 
 
 def _text(raw: bytes | None) -> str | None:
-    """Bytes as text; those that are none, with a mark in their place."""
+    """Bytes as text; bytes that are not UTF-8 become a replacement mark."""
     text = text_of(raw)
     return raw.decode("utf-8", "replace") if text is None and raw is not None else text

@@ -45,19 +45,20 @@ class Given:
     stream: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *, stream: str | None = None) -> Self:
+    def of(cls, document: Mapping[str, Any], *, stream: str | None = None) -> Self:
         """Read a record.
 
         Args:
-            given: the parts of `PARTS`. A key or a value that is text stands for its bytes, anything else for its JSON;
-                ``keyBase64`` and ``valueBase64`` are for bytes that are no text. Headers are a block of name → text, or
-                → a list of texts, or a list of [name, text]. A timestamp is ISO 8601 or milliseconds since 1970.
+            document: the parts of `PARTS`. A key or a value that is text stands for its bytes, anything else for its
+                JSON; ``keyBase64`` and ``valueBase64`` are for bytes that are not text. Headers are a block of
+                name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601
+                or milliseconds since 1970.
             stream: where it is from unless it says so itself.
 
         Raises:
             ConfigError: lists every mistake, by part.
         """
-        reader = _Reader(given)
+        reader = _Reader(document)
         record = cls(
             topic=reader.text("topic"),
             value=reader.content("value"),
@@ -66,7 +67,7 @@ class Given:
             partition=reader.number("partition"),
             offset=reader.number("offset"),
             timestamp=reader.timestamp(),
-            stream=reader.text("stream") if given.get("stream") is not None else stream,
+            stream=reader.text("stream") if document.get("stream") is not None else stream,
         )
         if reader.mistakes:
             raise ConfigError(reader.mistakes, what="bad record")
@@ -76,36 +77,36 @@ class Given:
 class _Reader:
     """Reads the parts of one record and collects what is wrong with them."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
         self.mistakes = [
             Mistake(str(name), f"is no part of a record{did_you_mean(str(name), PARTS)} (there are {', '.join(PARTS)})")
-            for name in given
+            for name in document
             if name not in PARTS
         ]
 
     def _wrong(self, part: str, expected: str) -> None:
-        self.mistakes.append(Mistake(part, f"expected {expected}, found {self._given.get(part)!r}"))
+        self.mistakes.append(Mistake(part, f"expected {expected}, found {self._document.get(part)!r}"))
 
     def text(self, part: str) -> str:
-        text = self._given.get(part)
+        text = self._document.get(part)
         if isinstance(text, str):
             return text
         self._wrong(part, "a text")
         return ""
 
     def number(self, part: str) -> int:
-        number = self._given.get(part, 0)
+        number = self._document.get(part, 0)
         if isinstance(number, int) and not isinstance(number, bool):
             return number
         self._wrong(part, "a whole number")
         return 0
 
     def content(self, part: str) -> bytes | None:
-        encoded = self._given.get(f"{part}Base64")
+        encoded = self._document.get(f"{part}Base64")
         if encoded is None:
-            return bytes_of(self._given.get(part))
-        if part in self._given:
+            return bytes_of(self._document.get(part))
+        if part in self._document:
             self._wrong(part, f"either {part} or {part}Base64")
         try:
             return base64.b64decode(encoded, validate=True)
@@ -114,7 +115,7 @@ class _Reader:
             return None
 
     def headers(self) -> tuple[Header, ...]:
-        headers = self._given.get("headers") or ()
+        headers = self._document.get("headers") or ()
         if isinstance(headers, Mapping):
             return tuple(_pairs(headers))
         if isinstance(headers, Sequence) and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in headers):
@@ -123,7 +124,7 @@ class _Reader:
         return ()
 
     def timestamp(self) -> int | None:
-        moment = self._given.get("timestamp")
+        moment = self._document.get("timestamp")
         if moment is None:
             return None
         if isinstance(moment, int) and not isinstance(moment, bool):

@@ -75,11 +75,11 @@ class HeaderRules:
 
     def without(self, headers: Any, bad: NDArray[np.bool_]) -> Any:
         """The headers of each record but for the bad ones."""
-        kept = np.flatnonzero(~bad)
-        owners = pc.list_parent_indices(headers).to_numpy()[kept]
+        valid = np.flatnonzero(~bad)
+        owners = pc.list_parent_indices(headers).to_numpy()[valid]
         offsets = np.zeros(len(headers) + 1, np.int32)
         np.cumsum(np.bincount(owners, minlength=len(headers)), out=offsets[1:])
-        pairs = pc.list_flatten(headers).take(pa.array(kept))
+        pairs = pc.list_flatten(headers).take(pa.array(valid))
         return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
 
     def left_out(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, str]:

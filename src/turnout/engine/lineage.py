@@ -38,7 +38,7 @@ class LineageHeaders:
     def __init__(self, route: Route) -> None:
         self._route = f"{route.name}@{route.digest}"
         self._sinks = np.array([bool(getattr(sink, "lineage", None)) for sink in route.sinks.values()], np.bool_)
-        self.wanted = bool(self._sinks.any())
+        self.enabled = bool(self._sinks.any())
 
     def added(
         self, messages: Messages, rows: NDArray[np.int64], letters: int, consumed: Consumed, revision: int | None

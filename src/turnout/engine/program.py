@@ -242,11 +242,8 @@ class Program:
             dead, unmatched = np.union1d(dead, unmatched), unmatched[:0]
         nowhere = {one.row for one in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
         ended, has_topic = len(dead) + len(nowhere), route.dead_letter is not None
-        messages = self._messages(consumed, deliveries, outgoing, dead if has_topic else dead[:0], records.failures)
-        if self.lineage.wanted:
-            letters = len(dead) if has_topic else 0
-            revision = None if index is None else index.revision
-            messages = self.lineage.added(messages, outgoing.rows, letters, consumed, revision)
+        letters = dead if has_topic else dead[:0]
+        messages = self._messages(consumed, deliveries, outgoing, letters, records.failures, index)
         if undelivered and has_topic:
             messages = messages.joined(dead_letters(route, self.addresses, self.header_rules, consumed, undelivered))
         counts = Counts(
@@ -272,6 +269,7 @@ class Program:
         outgoing: Outgoing,
         dead: Rows,
         failures: Mapping[int, Failure],
+        index: Index | None,
     ) -> Messages:
         """The messages of the deliveries, and a dead letter for each of the rows *dead*."""
         rows, topics, suffixes = deliveries.rows, deliveries.topics, deliveries.suffixes
@@ -291,7 +289,12 @@ class Program:
         ids = pc.binary_join_element_wise(origin, suffixes, "")
         carried_rows = self._records(consumed, outgoing, dead.tolist(), failures)
         messages = Messages(topics, ids, sinks, place[rows], carried_rows)
-        return messages if self.replay is None else self.replay.marked(messages)
+        if self.replay is not None:
+            messages = self.replay.marked(messages)
+        if self.lineage.enabled:
+            revision = None if index is None else index.revision
+            messages = self.lineage.added(messages, outgoing.rows, len(dead), consumed, revision)
+        return messages
 
     def _records(self, consumed: Consumed, outgoing: Outgoing, dead: list[int], failures: Mapping[int, Failure]) -> Any:
         """The columns that messages carry: of the delivered records, then of the dead letters, as they were read."""

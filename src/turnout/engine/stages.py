@@ -112,7 +112,9 @@ def _outcome(runner: StageRunner, answers: tuple[Answer, ...], records: Batch) -
 def _answer(guard: Guard, records: Batch) -> Answer:
     errors: Errors = {}
     holds = bool(np.asarray(guard.predicate.test(records, errors))[0])
-    return Answer(guard.alias, predicate_text(guard.predicate), guard.negate, holds, _seen_by(guard.predicate, records))
+    return Answer(
+        guard.alias, predicate_text(guard.predicate), guard.negate, holds, _operands(guard.predicate, records)
+    )
 
 
 def predicate_text(predicate: Predicate) -> str:
@@ -120,7 +122,7 @@ def predicate_text(predicate: Predicate) -> str:
     return f"Condition({format_condition(predicate.tree)})" if isinstance(predicate, Condition) else repr(predicate)
 
 
-def _seen_by(predicate: Predicate, records: Batch) -> dict[str, str | None]:
+def _operands(predicate: Predicate, records: Batch) -> dict[str, str | None]:
     """What a predicate looks at in the only record of a batch; the topic, of one that is not known here."""
     match predicate:
         case Condition():

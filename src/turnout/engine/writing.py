@@ -69,8 +69,8 @@ class Writer:
         values = _encoded(records, records.value, rows, self._value, "VALUE_CONVERTER")
         keys = _encoded(records, records.key, rows, self._key, "KEY_CONVERTER") if self._needs_keys else {}
         if records.failures:
-            kept = np.flatnonzero(~np.isin(rows, list(records.failures)))
-            rows, headers = rows[kept], headers.take(pa.array(kept))
+            written_places = np.flatnonzero(~np.isin(rows, list(records.failures)))
+            rows, headers = rows[written_places], headers.take(pa.array(written_places))
         if bad is None or not self._drops:
             return Outgoing(rows, values, keys, headers)
         bad = self._rules.unfit(headers)

@@ -17,7 +17,7 @@ from turnout.engine.lineage import REVISION
 from turnout.engine.trace import Trace
 from turnout.history.comparison import ABSENT, Difference, compared
 from turnout.history.ending import read_back
-from turnout.history.moves import Sent
+from turnout.history.moves import SentDeliveries
 from turnout.records.text import text_of
 
 __all__ = ["ENCODING", "Delivered", "header_changes", "value_changes"]
@@ -48,7 +48,7 @@ class Delivered:
     traces: tuple[Trace, Trace]
 
     @classmethod
-    def of(cls, traces: tuple[Trace, Trace], sent: tuple[Sent, Sent]) -> Delivered:
+    def of(cls, traces: tuple[Trace, Trace], sent: tuple[SentDeliveries, SentDeliveries]) -> Delivered:
         """Those of two traces of one batch."""
         old, new = (_outgoing(trace, some) for trace, some in zip(traces, sent, strict=True))
         rows = np.flatnonzero((old >= 0) & (new >= 0))
@@ -69,7 +69,7 @@ class Delivered:
         return np.flatnonzero(pc.or_(both, one).to_numpy(zero_copy_only=False))
 
 
-def _outgoing(trace: Trace, sent: Sent) -> Rows:
+def _outgoing(trace: Trace, sent: SentDeliveries) -> Rows:
     """By row the place of what is sent of it; -1 where nothing is."""
     places = np.full(len(trace), -1, np.int64)
     places[sent.rows] = trace.messages.rows[sent.places]

@@ -102,8 +102,8 @@ class CoverageWatch(Watch):
         for at, guard in enumerate(stage.stage.guards):
             errors: Errors = {}
             answer = np.asarray(guard.predicate.test(records, errors))
-            asked = np.setdiff1d(alive, list(errors))
-            self._answers |= {(stage.stage.name, at, bool(one)) for one in np.unique(answer[asked])}
+            decided = np.setdiff1d(alive, list(errors))
+            self._answers |= {(stage.stage.name, at, bool(one)) for one in np.unique(answer[decided])}
             holds &= ~answer if guard.negate else answer
             holds[list(errors)] = stage.stage.negate
         if (holds[alive] != stage.stage.negate).any():

@@ -15,9 +15,8 @@ from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.spark.history.ranges import place_of
 from turnout.wire import Connection, ConnectionOptions, PullReader, Range, streams_of
-from turnout.wire.places import Place, resolve, state_of
+from turnout.wire.places import Place, place_of, resolve, state_of
 
 __all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
 

@@ -20,7 +20,7 @@ from turnout.history.ended import Ends, EndWatch
 from turnout.history.ending import read_back
 from turnout.history.examples import Example, Examples, Places, text_of
 from turnout.history.matrix import Matrix
-from turnout.history.moves import Changed, Sent, changed, sink_labels
+from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
 from turnout.history.tally import Tally
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
@@ -139,7 +139,7 @@ class _Comparison:
     def differences(self) -> Differences:
         """What there is to tell."""
         old, new = self._old.trace, self._new.trace
-        sent = Sent.of(old, self._old.labels), Sent.of(new, self._new.labels)
+        sent = SentDeliveries.of(old, self._old.labels), SentDeliveries.of(new, self._new.labels)
         matrix = self._endings()
         gained, lost, moved = changed(*sent)
         for kind, some in (("gained", gained), ("lost", lost), ("moved", moved)):
@@ -196,10 +196,10 @@ class _Comparison:
     def _values(self, delivered: Delivered) -> tuple[int, Tally]:
         places = delivered.other("value")
         old, new = (side.take(places).to_pylist() for side in delivered.column("value"))
-        found = (
+        changes = (
             (at, value_changes(*pair)) for at, pair in zip(places.tolist(), zip(old, new, strict=True), strict=True)
         )
-        return self._changes("value", delivered.rows, found)
+        return self._changes("value", delivered.rows, changes)
 
     def _keys(self, delivered: Delivered) -> int:
         places = delivered.other("key")
@@ -211,12 +211,12 @@ class _Comparison:
             self._show("key", "", int(rows[at]), _content(old[place].as_py()), _content(new[place].as_py()))
         return len(places)
 
-    def _changes(self, kind: str, rows: Rows, found: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
+    def _changes(self, kind: str, rows: Rows, record_changes: Iterable[tuple[int, list[Change]]]) -> tuple[int, Tally]:
         """Note changes by name; how many records have some, and each name how often."""
         by_name: dict[str, list[tuple[int, Any, Any]]] = defaultdict(list)
         counts: dict[str, int] = defaultdict(int)
         number = 0
-        for at, changes in found:
+        for at, changes in record_changes:
             number += 1
             row = int(rows[at])
             self._changed[row] = True

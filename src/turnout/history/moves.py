@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from turnout.engine.trace import Outcome, Trace
 from turnout.routes import Route
 
-__all__ = ["Changed", "Sent", "changed", "sink_labels"]
+__all__ = ["Changed", "SentDeliveries", "changed", "sink_labels"]
 
 Rows = NDArray[np.int64]
 
@@ -31,8 +31,8 @@ def sink_labels(old: Route, new: Route) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The deliveries of a batch; dead letters are none, and neither is what a run would not come to send.
+class SentDeliveries:
+    """The deliveries of a batch, without dead letters and without messages that a run would not reach.
 
     Attributes:
         places: of the messages in the trace.
@@ -47,7 +47,7 @@ class Sent:
     addresses: Any
 
     @classmethod
-    def of(cls, trace: Trace, labels: Sequence[str]) -> Sent:
+    def of(cls, trace: Trace, labels: Sequence[str]) -> SentDeliveries:
         """Those of a trace."""
         count = len(trace.rows) - trace.letters
         places, rows = np.arange(count), trace.rows[:count]
@@ -84,7 +84,7 @@ class Changed:
         return len(self.rows)
 
 
-def changed(old: Sent, new: Sent) -> tuple[Changed, Changed, Changed]:
+def changed(old: SentDeliveries, new: SentDeliveries) -> tuple[Changed, Changed, Changed]:
     """The deliveries that are gained, lost and moved.
 
     A delivery has moved where the same subscription, or the same record under its own topic, has another address.
@@ -147,7 +147,7 @@ class _Texts:
         return _Texts([self.known[at] for at in order], ranks[self.codes])
 
 
-def _same(old: Sent, new: Sent, whose: _Texts, where: _Texts) -> bool:
+def _same(old: SentDeliveries, new: SentDeliveries, whose: _Texts, where: _Texts) -> bool:
     """Whether the versions make the same deliveries in the same order, which is what they mostly do."""
     count = len(old.rows)
     return (
@@ -165,7 +165,7 @@ class _Book:
     whose: _Texts
     where: _Texts
 
-    def keys(self, sent: Sent, first: int) -> Rows:
+    def keys(self, sent: SentDeliveries, first: int) -> Rows:
         """The numbers of a version's deliveries, which are the *first* and further ones of both."""
         some = slice(first, first + len(sent.rows))
         owners = sent.rows * len(self.whose.known) + self.whose.codes[some]

@@ -46,7 +46,7 @@ def _original(connection: Connection, record: Given) -> Given | None:
     at = message.schema.get_field_index("timestamp")
     row: dict[str, Any] = message.set_column(at, "timestamp", message.column(at).cast(pa.int64())).to_pylist()[0]
     if row["topic"] != record.topic:
-        # A stream of the same name, made anew.
+        # A stream of the same name, created again.
         return None
     headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
     return Given(

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from turnout.engine.trace import Outcome
 from turnout.history.differences import Differences
-from turnout.history.report import TITLES, Report, place_text
+from turnout.history.report import TITLES, DiffReport, place_text
 from turnout.history.tally import Tally
 
 __all__ = ["page"]
@@ -35,9 +35,9 @@ code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; white-space:
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(report: Report) -> str:
+def page(report: DiffReport) -> str:
     """The whole page. Every text in it is escaped by the library that writes it."""
-    found = report.differences
+    differences = report.differences
     root = ET.Element("html", lang="en")
     head = ET.SubElement(root, "head")
     ET.SubElement(head, "meta", charset="utf-8")
@@ -47,41 +47,56 @@ def page(report: Report) -> str:
     ET.SubElement(head, "style").text = _STYLE
     body = ET.SubElement(root, "body")
     _summary(body, report)
-    _outcomes(body, found)
-    _changes(body, found)
-    for title, names in _tallies(found):
+    _outcomes(body, differences)
+    _changes(body, differences)
+    for title, names in _tallies(differences):
         _bars(body, title, names)
-    _costs(body, found)
-    _examples(body, found)
+    _costs(body, differences)
+    _examples(body, differences)
     return "<!doctype html>\n" + ET.tostring(root, encoding="unicode", method="html") + "\n"
 
 
 def _sayable(text: str) -> str:
     """The text without what UTF-8 has no bytes for, and without control characters."""
-    said = text.encode("utf-8", "replace").decode()
-    return "".join(char if char >= " " or char in "\t\n" else "\ufffd" for char in said)
+    encoded = text.encode("utf-8", "replace").decode()
+    return "".join(char if char >= " " or char in "\t\n" else "\ufffd" for char in encoded)
 
 
 # Parts
 
 
-def _summary(body: ET.Element, report: Report) -> None:
-    found = report.differences
-    told = "No differences" if found.empty else f"{found.changed:,} of {found.records:,} records with differences"
-    ET.SubElement(body, "h1").text = told
-    rows = [("old", report.old), ("new", report.new), ("records", f"{found.records:,} ({report.range})")]
-    rows += [(TITLES[kind], f"{number:,}") for kind, number in _numbers(found) if number]
+def _summary(body: ET.Element, report: DiffReport) -> None:
+    differences = report.differences
+    headline = (
+        "No differences"
+        if differences.empty
+        else f"{differences.changed:,} of {differences.records:,} records with differences"
+    )
+    ET.SubElement(body, "h1").text = headline
+    rows = [("old", report.old), ("new", report.new), ("records", f"{differences.records:,} ({report.range})")]
+    rows += [(TITLES[kind], f"{number:,}") for kind, number in _numbers(differences) if number]
     _table(body, (), rows)
 
 
-def _numbers(found: Differences) -> list[tuple[str, int]]:
-    counts = (found.matrix.outcomes + found.matrix.stages, found.lost, found.gained, found.moved)
-    return list(zip(TITLES, (*counts, found.values, found.keys, found.headers, found.failures), strict=True))
+def _numbers(differences: Differences) -> list[tuple[str, int]]:
+    counts = (
+        differences.matrix.outcomes + differences.matrix.stages,
+        differences.lost,
+        differences.gained,
+        differences.moved,
+    )
+    return list(
+        zip(
+            TITLES,
+            (*counts, differences.values, differences.keys, differences.headers, differences.failures),
+            strict=True,
+        )
+    )
 
 
-def _outcomes(body: ET.Element, found: Differences) -> None:
+def _outcomes(body: ET.Element, differences: Differences) -> None:
     """How records ended with each version, as bars."""
-    totals = found.totals
+    totals = differences.totals
     labels = [outcome.label for outcome in Outcome if totals[f"old_{outcome.label}"] + totals[f"new_{outcome.label}"]]
     if not labels:
         return
@@ -90,11 +105,11 @@ def _outcomes(body: ET.Element, found: Differences) -> None:
     for label in labels:
         old, new = int(totals[f"old_{label}"]), int(totals[f"new_{label}"])
         row = _row(table, (label, f"{old:,}", f"{new:,}"), numbers=(1, 2))
-        _bar(row, [(old / found.records, "old"), (new / found.records, "new")])
+        _bar(row, [(old / differences.records, "old"), (new / differences.records, "new")])
 
 
-def _changes(body: ET.Element, found: Differences) -> None:
-    changes = found.matrix.changes
+def _changes(body: ET.Element, differences: Differences) -> None:
+    changes = differences.matrix.changes
     if not changes:
         return
     ET.SubElement(body, "h2").text = "From outcome to outcome"
@@ -104,13 +119,13 @@ def _changes(body: ET.Element, found: Differences) -> None:
         _bar(row, [(number / changes[0][2], "")])
 
 
-def _tallies(found: Differences) -> list[tuple[str, Tally]]:
+def _tallies(differences: Differences) -> list[tuple[str, Tally]]:
     return [
-        ("Fields of values that changed", found.fields),
-        ("Headers that changed", found.header_names),
-        ("Subscriptions that lose deliveries", found.losers),
-        ("Subscriptions that gain deliveries", found.gainers),
-        ("Subscriptions whose deliveries moved", found.movers),
+        ("Fields of values that changed", differences.fields),
+        ("Headers that changed", differences.header_names),
+        ("Subscriptions that lose deliveries", differences.losers),
+        ("Subscriptions that gain deliveries", differences.gainers),
+        ("Subscriptions whose deliveries moved", differences.movers),
     ]
 
 
@@ -125,16 +140,19 @@ def _bars(body: ET.Element, title: str, names: Tally) -> None:
         _bar(row, [(number / largest[0][1], "")])
 
 
-def _costs(body: ET.Element, found: Differences) -> None:
-    old, new = found.old_cost.per_record(found.records), found.new_cost.per_record(found.records)
+def _costs(body: ET.Element, differences: Differences) -> None:
+    old, new = (
+        differences.old_cost.per_record(differences.records),
+        differences.new_cost.per_record(differences.records),
+    )
     ET.SubElement(body, "h2").text = "Cost"
     table = _table(body, ("version", "processor µs for a record", ""), (), numbers=(1,))
     for name, cost in (("old", old), ("new", new)):
         _bar(_row(table, (name, f"{cost:.1f}"), numbers=(1,)), [(cost / (max(old, new) or 1), name)])
 
 
-def _examples(body: ET.Element, found: Differences) -> None:
-    by_kind = found.examples.by_kind
+def _examples(body: ET.Element, differences: Differences) -> None:
+    by_kind = differences.examples.by_kind
     if not by_kind:
         return
     ET.SubElement(body, "h2").text = "Examples, the first by sequence"

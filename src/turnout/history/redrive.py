@@ -25,7 +25,7 @@ from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 
-__all__ = ["DELIVERED", "FAILED", "Redriven", "Report", "redrive"]
+__all__ = ["DELIVERED", "FAILED", "RedriveReport", "Redriven", "redrive"]
 
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
@@ -54,7 +54,7 @@ class Redriven:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RedriveReport:
     """What a redrive did.
 
     Attributes:
@@ -111,7 +111,7 @@ def redrive(
     dry_run: bool = False,
     delete: bool = False,
     subscriptions: Sequence[Subscription] | None = None,
-) -> Report:
+) -> RedriveReport:
     """Put dead letters through the route as it is now, without Spark, and deliver what passes.
 
     Each record has its own place again, as its letter tells it, so that its messages have the ids that they would have
@@ -132,11 +132,11 @@ def redrive(
     """
     ordered = list(letters)
     if not ordered:
-        return Report(route.name, dry_run, ())
+        return RedriveReport(route.name, dry_run, ())
     work = _Redrive(look_ahead(route), _index(route, ordered, subscriptions), dry_run=dry_run, delete=delete)
     for some in _parts(ordered):
         work.add(some)
-    return Report(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)
+    return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)
 
 
 def _parts(letters: Sequence[DeadLetter]) -> Iterator[list[DeadLetter]]:
@@ -215,7 +215,7 @@ class _Redrive:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What is to be done for one letter: the places of the messages to send, or why there are none."""
+    """What is to be done for one letter: the places of the messages to send, or why nothing is sent."""
 
     outcome: str
     places: tuple[int, ...] = ()

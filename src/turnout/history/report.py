@@ -10,7 +10,7 @@ from turnout.history.differences import Differences
 from turnout.history.examples import Example, Place
 from turnout.history.tally import Tally
 
-__all__ = ["TITLES", "Report", "place_text", "report_json", "report_lines"]
+__all__ = ["TITLES", "DiffReport", "place_text", "report_json", "report_lines"]
 
 TITLES: Final = {
     "outcome": "end otherwise",
@@ -28,7 +28,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DiffReport:
     """A comparison with what is to be said of it.
 
     Attributes:
@@ -59,40 +59,43 @@ def place_text(place: Place) -> str:
 # Lines
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: DiffReport) -> Iterator[str]:
     """The report for a terminal."""
-    found = report.differences
+    differences = report.differences
     yield f"old  {report.old}"
     yield f"new  {report.new}"
-    yield f"{found.records:,} {'record' if found.records == 1 else 'records'} compared ({report.range})"
-    if found.empty:
+    yield f"{differences.records:,} {'record' if differences.records == 1 else 'records'} compared ({report.range})"
+    if differences.empty:
         yield "no differences"
     else:
-        yield f"{found.changed:,} of them with differences"
-        yield from _matrix(found)
-        yield from _numbers(found)
-        yield from _examples(found)
-    old, new = found.old_cost.per_record(found.records), found.new_cost.per_record(found.records)
+        yield f"{differences.changed:,} of them with differences"
+        yield from _matrix(differences)
+        yield from _numbers(differences)
+        yield from _examples(differences)
+    old, new = (
+        differences.old_cost.per_record(differences.records),
+        differences.new_cost.per_record(differences.records),
+    )
     yield f"cost: old {old:.1f} µs, new {new:.1f} µs of a processor's time for each record"
 
 
-def _matrix(found: Differences) -> Iterator[str]:
-    changes = found.matrix.changes
+def _matrix(differences: Differences) -> Iterator[str]:
+    changes = differences.matrix.changes
     for old, new, number in changes[:_SHOWN]:
         yield f"    {old} → {new}: {number:,}"
     if len(changes) > _SHOWN:
         yield f"    and {len(changes) - _SHOWN:,} more pairs; --json has them all"
 
 
-def _numbers(found: Differences) -> Iterator[str]:
+def _numbers(differences: Differences) -> Iterator[str]:
     numbers = (
-        ("lost", found.lost, found.losers),
-        ("gained", found.gained, found.gainers),
-        ("moved", found.moved, found.movers),
-        ("value", found.values, found.fields),
-        ("key", found.keys, Tally()),
-        ("header", found.headers, found.header_names),
-        ("failure", found.failures, Tally()),
+        ("lost", differences.lost, differences.losers),
+        ("gained", differences.gained, differences.gainers),
+        ("moved", differences.moved, differences.movers),
+        ("value", differences.values, differences.fields),
+        ("key", differences.keys, Tally()),
+        ("header", differences.headers, differences.header_names),
+        ("failure", differences.failures, Tally()),
     )
     for kind, number, names in numbers:
         if number:
@@ -103,12 +106,12 @@ def _named(names: Tally) -> str:
     largest = names.largest
     if not largest:
         return ""
-    told = ", ".join(f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN])
-    return f" ({told}{', …' if len(largest) > _SHOWN else ''})"
+    names_shown = ", ".join(f"{name or '(the whole)'} {number:,}" for name, number in largest[:_SHOWN])
+    return f" ({names_shown}{', …' if len(largest) > _SHOWN else ''})"
 
 
-def _examples(found: Differences) -> Iterator[str]:
-    by_kind = sorted(found.examples.by_kind.items(), key=_order)
+def _examples(differences: Differences) -> Iterator[str]:
+    by_kind = sorted(differences.examples.by_kind.items(), key=_order)
     if by_kind:
         yield "examples, the first by sequence:"
     for (kind, what), examples in by_kind[:_SHOWN]:
@@ -138,28 +141,28 @@ def _side(text: str | None) -> str:
 # JSON
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: DiffReport) -> dict[str, Any]:
     """The report as ``--json`` prints it."""
-    found = report.differences
+    differences = report.differences
     return {
         "old": report.old,
         "new": report.new,
         "range": report.range,
-        "totals": {name: round(number, 3) for name, number in found.totals.items()},
+        "totals": {name: round(number, 3) for name, number in differences.totals.items()},
         "matrix": [
             {"old": old._asdict(), "new": new._asdict(), "records": number}
-            for (old, new), number in sorted(found.matrix.counts.items())
+            for (old, new), number in sorted(differences.matrix.counts.items())
         ],
-        "fields": _counted(found.fields),
-        "headers": _counted(found.header_names),
+        "fields": _counted(differences.fields),
+        "headers": _counted(differences.header_names),
         "subscriptions": {
-            "lost": _counted(found.losers),
-            "gained": _counted(found.gainers),
-            "moved": _counted(found.movers),
+            "lost": _counted(differences.losers),
+            "gained": _counted(differences.gainers),
+            "moved": _counted(differences.movers),
         },
         "examples": [
             {"kind": kind, "what": what, **example.place._asdict(), "topic": example.topic, **_sides(example)}
-            for (kind, what), examples in sorted(found.examples.by_kind.items(), key=_order)
+            for (kind, what), examples in sorted(differences.examples.by_kind.items(), key=_order)
             for example in examples
         ],
         "seconds": round(report.seconds, 3),

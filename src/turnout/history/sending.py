@@ -16,10 +16,10 @@ from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.publishing import lines_of
 from turnout.wire import Connection, Published, Publisher
 
-__all__ = ["Sent", "Sinks"]
+__all__ = ["SendResult", "Sinks"]
 
 
-class Sent:
+class SendResult:
     """What became of messages: how many were stored or known, and the places of those that were refused, with why."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Sinks:
             SinkOptions.from_mapping(sink.options()) if isinstance(sink, NatsSink) else None for _, sink in self._sinks
         ]
 
-    def send(self, messages: Messages, places: Sequence[int]) -> Sent:
+    def send(self, messages: Messages, places: Sequence[int]) -> SendResult:
         """Publish the messages at some places, and wait until each is stored or refused.
 
         Raises:
@@ -51,13 +51,13 @@ class Sinks:
             StreamError: a server takes no messages at all.
             ConnectionLostError: a server does not come back in time.
         """
-        sent = Sent()
+        sent = SendResult()
         chosen = np.array(sorted(places), np.int64)
         for sink in np.unique(messages.sinks[chosen]).tolist():
             self._send_to(sink, messages, chosen[messages.sinks[chosen] == sink], sent)
         return sent
 
-    def _send_to(self, sink: int, messages: Messages, places: NDArray[np.int64], sent: Sent) -> None:
+    def _send_to(self, sink: int, messages: Messages, places: NDArray[np.int64], sent: SendResult) -> None:
         options = self._options[sink]
         name, endpoint = self._sinks[sink]
         if options is None:
@@ -72,5 +72,5 @@ class Sinks:
             sent.published += publisher.flush()
 
 
-def _refuse(sent: Sent, places: Sequence[int], at: int, reason: StreamError) -> None:
+def _refuse(sent: SendResult, places: Sequence[int], at: int, reason: StreamError) -> None:
     sent.refused[places[at]] = str(reason)

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from turnout.routes import Route
 from turnout.spark.formats.nats.waiting import wait_for_more
-from turnout.spark.history.ranges import nats_source, place_of
 from turnout.subjects import matches
 from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
-from turnout.wire.places import Place, resolve, state_of
+from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.rows import with_stream
 
 __all__ = ["Part", "parts"]
@@ -75,7 +74,7 @@ def parts(route: Route, start: Place | None, end: Place | None, stop: threading.
         StreamError: a stream does not exist, or cannot be read beside its consumers.
         ConnectionLostError: the server cannot be reached.
     """
-    source = nats_source(route)
+    source = route.nats_source()
     first = place_of("start", "latest" if start is None else start)
     last = None if end is None else place_of("end", end)
     options = ConnectionOptions.from_mapping(source.options())

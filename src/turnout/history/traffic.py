@@ -12,10 +12,10 @@ from turnout.engine import Program
 from turnout.engine.metadata import texts_of
 from turnout.engine.trace import Watch
 from turnout.records import Batch
-from turnout.subscriptions.analysis import AnchorTraffic, Loss, Traffic
+from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Loss, Traffic
 from turnout.subscriptions.index import Column, Index, Matches
 
-__all__ = ["traffic_of"]
+__all__ = ["TrafficWatch", "traffic_from", "traffic_of"]
 
 
 def traffic_of(
@@ -30,29 +30,57 @@ def traffic_of(
         ids: of all of them.
         anchors: is told what was looked up, and what of it matched.
     """
-    watch = _Matched(program, index, anchors)
+    watch = TrafficWatch(program, index, anchors)
     for batch in batches:
         program.trace(batch, index, watch)
-    never = sorted(id_ for id_ in ids if id_ not in watch.fired)
-    return Traffic(watch.records, sum(watch.fired.values()), tuple(never), watch.losses())
+    return traffic_from(watch.records, watch.fired, watch.deliveries, watch.only, ids)
 
 
-class _Matched(Watch):
+def traffic_from(
+    records: int,
+    fired: Mapping[str, int],
+    deliveries: Mapping[tuple[str, str], int],
+    only: Mapping[tuple[str, str], int],
+    ids: Iterable[str],
+) -> Traffic:
+    """What was counted, as the report has it.
+
+    Args:
+        records: how many were matched.
+        fired: subscription → the records that it wanted.
+        deliveries: subscription and destination → how many deliveries it causes there.
+        only: likewise, those that no other causes; what is 0 is left out.
+        ids: of all subscriptions.
+    """
+    never = sorted(id_ for id_ in ids if id_ not in fired)
+    losses = (Loss(*whose, count, deliveries[whose]) for whose, count in only.items() if count)
+    ordered = sorted(losses, key=lambda one: (-one.only, one.id, one.destination))
+    return Traffic(records, sum(fired.values()), tuple(never), tuple(ordered))
+
+
+class TrafficWatch(Watch):
     """Counts matches and deliveries of each batch.
+
+    Args:
+        program: the route's.
+        index: the subscriptions.
+        anchors: is told what is looked up, and what of it matches.
 
     Attributes:
         records: how many were matched.
         fired: subscription → the records that it wanted.
+        deliveries: subscription and destination → how many deliveries it causes there.
+        only: likewise, those that no other causes.
     """
 
-    def __init__(self, program: Program, index: Index, anchors: AnchorTraffic) -> None:
+    def __init__(self, program: Program, index: Index, anchors: AnchorCounter) -> None:
         self._program = program
         self._index = index
         self._anchors = anchors
         self.records = 0
         self.fired: Counter[str] = Counter()
-        self._only: Counter[tuple[str, str]] = Counter()
-        self._deliveries: Counter[tuple[str, str]] = Counter()
+        self.only: Counter[tuple[str, str]] = Counter()
+        self.deliveries: Counter[tuple[str, str]] = Counter()
 
     def mapped(self, records: Batch) -> None:
         """Match what is about to be matched, and count who wants it."""
@@ -84,15 +112,9 @@ class _Matched(Watch):
         causes = sorted(set(zip(sent.rows.tolist(), where, whose, strict=True)))
         shared = Counter((row, destination) for row, destination, _ in causes)
         for row, destination, id_ in causes:
-            self._deliveries[id_, destination] += 1
+            self.deliveries[id_, destination] += 1
             if shared[row, destination] == 1:
-                self._only[id_, destination] += 1
-
-    def losses(self) -> tuple[Loss, ...]:
-        """Who would lose what, the most first."""
-        counted = ((id_, destination, only, self._deliveries[id_, destination])
-                   for (id_, destination), only in self._only.items())  # fmt: skip
-        return tuple(Loss(*one) for one in sorted(counted, key=lambda one: (-one[2], one[0], one[1])))
+                self.only[id_, destination] += 1
 
 
 def _texts(column: Column) -> Sequence[str | None]:

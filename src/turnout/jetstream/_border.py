@@ -48,7 +48,7 @@ def _not_jetstream(failure: BaseException) -> TurnoutError:
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription)\D*?to\s+"([^"]+)"', re.IGNORECASE)
 
 
-def _said_by_server(failure: BaseException) -> TurnoutError:
+def _server_error(failure: BaseException) -> TurnoutError:
     """nats-py raises its base class with the text of the server's ``-ERR`` line, in lower case."""
     match = _PERMISSION.search(str(failure))
     return PermissionDeniedError(match[1], match[2]) if match else ConnectionLostError(_words(failure))
@@ -84,7 +84,7 @@ _TABLE: Mapping[type[BaseException], Callable[[BaseException], TurnoutError]] = 
     nats.errors.SlowConsumerError: _refused,
     nats.errors.StaleConnectionError: _lost,
     nats.errors.TimeoutError: _timed_out,
-    nats.errors.Error: _said_by_server,
+    nats.errors.Error: _server_error,
     asyncio.TimeoutError: _timed_out,
     OSError: _lost,
 }

@@ -34,8 +34,8 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, client: Any, handlers: dict[bytes, Handler]) -> None:
         self._handlers = handlers
-        self._kept: list[bytes] = []
-        self._kept_size = 0
+        self._partial: list[bytes] = []
+        self._partial_size = 0
         self._needed = 0
         self._generation = 0
         super().__init__(client)
@@ -43,25 +43,25 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
     def reset(self) -> None:
         """Forget a half-read frame: a new connection begins."""
         super().reset()
-        self._kept.clear()
-        self._kept_size = 0
+        self._partial.clear()
+        self._partial_size = 0
         self._needed = 0
         self._generation += 1
 
     async def parse(self, data: bytes = b"") -> None:
         """Take what came off the socket and hand on every whole frame in it."""
-        if self._kept:
-            self._kept.append(data)
-            self._kept_size += len(data)
-            if self._kept_size < self._needed:
+        if self._partial:
+            self._partial.append(data)
+            self._partial_size += len(data)
+            if self._partial_size < self._needed:
                 return
-            data = b"".join(self._kept)
-            self._kept.clear()
+            data = b"".join(self._partial)
+            self._partial.clear()
         generation = self._generation
         position, needed = await self._frames(data)
         if generation == self._generation and position < len(data):
-            self._kept.append(data[position:])
-            self._kept_size = len(data) - position
+            self._partial.append(data[position:])
+            self._partial_size = len(data) - position
             self._needed = needed
 
     async def _frames(self, data: bytes) -> tuple[int, int]:
@@ -72,8 +72,7 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
             while position < size:
                 end = data.find(b"\r\n", position)
                 if end < 0:
-                    if size - position > _MAX_LINE:
-                        raise ProtocolError("nats: a protocol line without an end")
+                    _check_rest(size - position)
                     break
                 header_size = 0
                 if data.startswith(b"MSG ", position):
@@ -82,13 +81,12 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
                     fields = data[position + 5 : end].split()
                     header_size = int(fields.pop(-2))
                 else:
-                    generation = self._generation
-                    await super().parse(data[position : end + 2])
-                    position = end + 2
-                    if generation != self._generation:
+                    if await self._reconnected_by(data[position : end + 2]):
                         return size, 0
+                    position = end + 2
                     continue
                 begin = end + 2
+                split = begin + header_size
                 stop = begin + int(fields[-1])
                 if stop + 2 > size:
                     needed = stop + 2 - position
@@ -96,20 +94,14 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
                 position = stop + 2
                 received += 1
                 received_bytes += stop - begin
-                subject, sid, reply = (
-                    (fields[0], fields[1], b"") if len(fields) == 3 else (fields[0], fields[1], fields[2])
-                )
+                subject, sid, reply = fields[0], fields[1], b"" if len(fields) == 3 else fields[2]
                 handler = handlers.get(sid)
                 if handler is None:
-                    headers = data[begin : begin + header_size] or None
-                    await self.nc._process_msg(int(sid), subject, reply, data[begin + header_size : stop], headers)  # noqa: SLF001
+                    headers = data[begin:split] or None
+                    await self.nc._process_msg(int(sid), subject, reply, data[split:stop], headers)  # noqa: SLF001
                     continue
                 try:
-                    if header_size:
-                        split = begin + header_size
-                        handler(subject, reply, data[begin:split], data[split:stop])
-                    else:
-                        handler(subject, reply, b"", data[begin:stop])
+                    handler(subject, reply, data[begin:split] if header_size else b"", data[split:stop])
                 except Exception:  # noqa: BLE001 - see below
                     # Whatever a handler does, the connection's read loop must live: nats-py would end it in silence.
                     _log.exception("a frame of %r could not be handled", subject)
@@ -119,3 +111,19 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
             self.nc.stats["in_msgs"] += received
             self.nc.stats["in_bytes"] += received_bytes
         return position, needed
+
+    async def _reconnected_by(self, line: bytes) -> bool:
+        """Give nats-py's parser a line of another kind; whether that made it begin a new connection."""
+        generation = self._generation
+        await super().parse(line)
+        return generation != self._generation
+
+
+def _check_rest(size: int) -> None:
+    """Refuse bytes without a line's end that are more than any line.
+
+    Raises:
+        ProtocolError: they are.
+    """
+    if size > _MAX_LINE:
+        raise ProtocolError("nats: a protocol line without an end")

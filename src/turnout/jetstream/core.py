@@ -194,7 +194,7 @@ class JetStreamCore:
         if callback is not None:
             handling = replace(handling, callback=callback)
         subscription = await establish_push(self.api, request, handling)
-        return self._kept(subscription)
+        return self._tracked(subscription)
 
     async def pull_subscribe(
         self,
@@ -227,7 +227,7 @@ class JetStreamCore:
         )
         name, consumer_name, info, owned = await establish_pull(self.api, request)
         subscription = PullSubscription(self.api, name, consumer_name, info, owned=owned)
-        return self._kept(subscription)
+        return self._tracked(subscription)
 
     async def ordered(
         self,
@@ -269,9 +269,9 @@ class JetStreamCore:
             flow_control=flow_control,
             on_reset=on_reset,
         )
-        return self._kept(subscription)
+        return self._tracked(subscription)
 
-    def _kept(self, subscription: Subscription) -> Subscription:
+    def _tracked(self, subscription: Subscription) -> Subscription:
         """A new subscription, which ends with this object unless it ends before."""
         self._open.add(subscription)
         subscription.on_end(self._open.discard)

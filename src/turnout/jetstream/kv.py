@@ -96,11 +96,11 @@ class KeyValue:
         """
         try:
             return await self.update(key, value, 0, ttl=ttl)
-        except WrongLastSequenceError as taken:
+        except WrongLastSequenceError as failure:
             # A deleted key leaves a marker, over which it can be created.
             there = await self._last(key)
             if there is None or there.operation is Operation.PUT:
-                raise _exists(self.bucket, key, taken) from taken
+                raise _exists(self.bucket, key, failure) from failure
             try:
                 return await self.update(key, value, there.revision, ttl=ttl)
             except WrongLastSequenceError as again:
@@ -241,8 +241,8 @@ def _bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _exists(bucket: str, key: str, taken: WrongLastSequenceError) -> KeyExistsError:
-    return KeyExistsError(f"the bucket {bucket!r} has the key {key!r}", code=taken.code, err_code=taken.err_code)
+def _exists(bucket: str, key: str, failure: WrongLastSequenceError) -> KeyExistsError:
+    return KeyExistsError(f"the bucket {bucket!r} has the key {key!r}", code=failure.code, err_code=failure.err_code)
 
 
 async def key_value(js: JetStreamCore, bucket: str) -> KeyValue:

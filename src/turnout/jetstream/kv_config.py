@@ -26,7 +26,7 @@ _WINDOW = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueConfig:
-    """A bucket's configuration; durations are in seconds, limits that are None are none.
+    """A bucket's configuration; durations are in seconds, a limit of None means no limit.
 
     Attributes:
         bucket: its name.

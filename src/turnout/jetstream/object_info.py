@@ -68,7 +68,7 @@ def object_stream(bucket: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStoreConfig:
-    """An object store's configuration; durations are in seconds, limits that are None are none."""
+    """An object store's configuration; durations are in seconds, a limit of None means no limit."""
 
     bucket: str
     description: str | None = None

@@ -62,14 +62,14 @@ async def _pieces(content: Content, size: int) -> AsyncIterator[bytes]:
             while piece := await asyncio.to_thread(file.read, size):
                 yield piece
         return
-    kept = bytearray()
+    buffer = bytearray()
     async for piece in _sources(content, size):
-        kept += piece
-        while len(kept) >= size:
-            yield bytes(kept[:size])
-            del kept[:size]
-    if kept:
-        yield bytes(kept)
+        buffer += piece
+        while len(buffer) >= size:
+            yield bytes(buffer[:size])
+            del buffer[:size]
+    if buffer:
+        yield bytes(buffer)
 
 
 async def _sources(content: BinaryIO | Iterable[bytes] | AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:
@@ -189,7 +189,7 @@ class ObjectStore:
             StreamError: another object has the new name.
         """
         info = await self.info(name)
-        if meta.name != name and (taken := await self._there(meta.name)) is not None and not taken.deleted:
+        if meta.name != name and (existing := await self._there(meta.name)) is not None and not existing.deleted:
             raise StreamError(f"the store {self.bucket!r} has an object {meta.name!r}", code=400)
         headers = {k: [v] if isinstance(v, str) else list(v) for k, v in meta.headers.items()} if meta.headers else None
         changed = replace(

@@ -183,9 +183,9 @@ class OrderedSubscription(PushSubscription):
         if consumer_seq != expected:
             self._gap(expected, consumer_seq)
             return
-        held = len(self._mailbox)
+        queued = len(self._mailbox)
         super()._accept(subject, reply, headers, data, stream_seq, consumer_seq)
-        if len(self._mailbox) == held and self._dropped:
+        if len(self._mailbox) == queued and self._dropped:
             # No room: it was not taken, so it must come again once there is.
             self._stream_seq = stream_seq - 1
             self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=0, resume_from=stream_seq))

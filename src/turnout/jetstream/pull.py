@@ -156,10 +156,10 @@ class PullMessages:
 
     def _refill(self) -> None:
         """Ask for what is missing, once enough is."""
-        held = self._outstanding + len(self._mailbox)
-        if self._ended or self._mailbox.closing or held > self._threshold:
+        outstanding = self._outstanding + len(self._mailbox)
+        if self._ended or self._mailbox.closing or outstanding > self._threshold:
             return
-        count = self._options.max_messages - held
+        count = self._options.max_messages - outstanding
         options = self._options
         body = request_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
         try:

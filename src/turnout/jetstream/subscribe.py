@@ -180,7 +180,7 @@ def check_request(request: SubscriptionRequest) -> None:
 
 
 def check_existing(info: ConsumerInfo, request: SubscriptionRequest) -> None:
-    """Check a consumer that exists against what is asked for (ADR-15, "Push Consumer active information").
+    """Check an existing consumer against the requested configuration (ADR-15, "Push Consumer active information").
 
     Raises:
         ConsumerMismatchError: the first thing that does not fit; the subclass tells which.

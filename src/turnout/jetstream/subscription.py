@@ -85,7 +85,7 @@ class PushSubscription:
         self._checks_gaps = not queue and delivery.on_status is None
         self._consumer_seq = 0
         self._stream_seq = 0
-        self._told_gap: tuple[int, int] | None = None
+        self._reported_gap: tuple[int, int] | None = None
         self._answered = b""
         self._stalls = 0
         self._dropped = 0
@@ -261,8 +261,8 @@ class PushSubscription:
 
     def _gap(self, expected: int, got: int) -> None:
         """Report missing consumer sequences, once for what is the same finding."""
-        if self._told_gap != (expected, got):
-            self._told_gap = (expected, got)
+        if self._reported_gap != (expected, got):
+            self._reported_gap = (expected, got)
             resume = self._stream_seq + 1
             self._connection.report(
                 SequenceGapError(self.consumer_name, expected=expected, got=got, resume_from=resume)

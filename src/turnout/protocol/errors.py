@@ -103,7 +103,7 @@ class JetStreamUnavailableError(StreamError):
 
 
 class NoMatchingStreamError(StreamError, LookupError):
-    """Raised when the streams that take a subject are none, or more than one (ADR-15, "Stream name")."""
+    """Raised when no stream takes a subject, or more than one does (ADR-15, "Stream name")."""
 
 
 class NoRespondersError(StreamError):

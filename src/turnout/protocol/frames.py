@@ -18,8 +18,8 @@ __all__ = [
     "LARGEST_MESSAGE",
     "LONGEST_LINE",
     "LONGEST_SIZE",
+    "ErrorLine",
     "MessageLine",
-    "ServerError",
     "largest_message",
     "read_info",
 ]
@@ -105,7 +105,7 @@ def _size(word: bytes, text: bytes, line: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerError:
+class ErrorLine:
     """What ``-ERR`` says.
 
     Attributes:
@@ -118,7 +118,7 @@ class ServerError:
     closes: bool
 
     @classmethod
-    def parse(cls, raw: bytes) -> ServerError:
+    def parse(cls, raw: bytes) -> ErrorLine:
         """Read what stands behind ``-ERR``."""
         text = raw.strip(b"' ").decode("utf-8", "replace")
         passing = text.startswith(("Stale Connection", "Slow Consumer", "Secure Connection"))

@@ -71,8 +71,8 @@ class ErrorsPart(Part):
 
     def policy(self, base: ErrorPolicy) -> ErrorPolicy:
         """The policy of a connector's own properties, with what the route says put over it."""
-        said = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
-        return replace(base, **said)
+        overrides = {_POLICYS.get(name, name): getattr(self, name) for name in self.model_fields_set}
+        return replace(base, **overrides)
 
 
 class TriggerPart(Part):

@@ -314,9 +314,9 @@ class FileSink(_Files, _Sink):
 FORMATS = ("nats", "kafka", "json", "parquet", "csv")
 
 
-def kind_of(given: Any) -> str | None:
+def kind_of(endpoint: Any) -> str | None:
     """Which family a block belongs to, for pydantic to choose the model."""
-    name = given.get("format") if isinstance(given, dict) else getattr(given, "format", None)
+    name = endpoint.get("format") if isinstance(endpoint, dict) else getattr(endpoint, "format", None)
     return {"json": "files", "parquet": "files", "csv": "files"}.get(name, name) if isinstance(name, str) else None
 
 

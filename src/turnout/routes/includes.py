@@ -16,23 +16,23 @@ __all__ = ["mappings_of", "transforms_of"]
 _OF_FILE = ("file", "account")
 
 
-def transforms_of(given: Any, folder: Path) -> list[Any] | Connector:
+def transforms_of(value: Any, folder: Path) -> list[Any] | Connector:
     """The ``transforms`` of a route: a list, Connect properties in place, or the name of a connector's file.
 
     Raises:
         ConfigError: when it is none of these, or the file has no transforms.
         OSError: when the file cannot be read.
     """
-    if isinstance(given, list):
-        return given
-    if isinstance(given, dict):
-        return Connector.in_place(given)
-    if isinstance(given, str):
-        return Connector.read(folder / given)
-    raise ConfigError([Mistake("", f"found {given!r}, expected a list, a block or the name of a connector's file")])
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return Connector.in_place(value)
+    if isinstance(value, str):
+        return Connector.read(folder / value)
+    raise ConfigError([Mistake("", f"found {value!r}, expected a list, a block or the name of a connector's file")])
 
 
-def mappings_of(given: Any, folder: Path) -> Any:
+def mappings_of(value: Any, folder: Path) -> Any:
     """The ``mappings`` of a route: in place, or those of a nats-server configuration file.
 
     A file is named as a text, or as ``{file: nats-server.conf, account: ORDERS}`` for the mappings of one account.
@@ -42,27 +42,27 @@ def mappings_of(given: Any, folder: Path) -> Any:
         ConfigSyntaxError: when it is not a nats-server configuration.
         ConfigError: when it has no mappings, or no such account.
     """
-    if isinstance(given, str):
-        return mappings_from_file(folder / given)
-    if not _names_a_file(given, folder):
-        return given
-    wrong = [mistake for name, value in given.items() if (mistake := _wrong(str(name), value))]
-    if "file" not in given:
+    if isinstance(value, str):
+        return mappings_from_file(folder / value)
+    if not _names_a_file(value, folder):
+        return value
+    wrong = [mistake for name, part in value.items() if (mistake := _wrong(str(name), part))]
+    if "file" not in value:
         wrong.append(Mistake("file", "is required and missing"))
     if wrong:
         raise ConfigError(wrong)
-    return mappings_from_file(folder / given["file"], given.get("account"))
+    return mappings_from_file(folder / value["file"], value.get("account"))
 
 
-def _names_a_file(given: Any, folder: Path) -> bool:
+def _names_a_file(block: Any, folder: Path) -> bool:
     """Whether a block is ``{file: …, account: …}`` and no mappings of subjects of these names.
 
     Two entries at most, and one of them is the name of a file that is there, or both names are as they should be.
     """
-    if not isinstance(given, Mapping) or not 1 <= len(given) <= len(_OF_FILE):
+    if not isinstance(block, Mapping) or not 1 <= len(block) <= len(_OF_FILE):
         return False
-    files = [value for value in given.values() if isinstance(value, str) and (folder / value).is_file()]
-    return bool(files) or set(given) == set(_OF_FILE)
+    files = [value for value in block.values() if isinstance(value, str) and (folder / value).is_file()]
+    return bool(files) or set(block) == set(_OF_FILE)
 
 
 def _wrong(name: str, value: object) -> Mistake | None:

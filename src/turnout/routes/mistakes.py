@@ -54,10 +54,10 @@ def _together(problems: Sequence[str]) -> Iterator[str]:
     """What was found and each of the types that it could have had, as one problem."""
     expected: dict[str, list[str]] = {}
     for problem in problems:
-        found, cut, type_ = problem.partition(", expected ")
-        expected.setdefault(found, []).extend([type_] if cut else [])
-    for found, types in expected.items():
-        yield f"{found}, expected {' or '.join(types)}" if types else found
+        start, cut, type_ = problem.partition(", expected ")
+        expected.setdefault(start, []).extend([type_] if cut else [])
+    for start, types in expected.items():
+        yield f"{start}, expected {' or '.join(types)}" if types else start
 
 
 def _parts(path: Path, problem: str, document: object) -> Iterator[tuple[Path, str]]:
@@ -89,49 +89,49 @@ _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[st
 
 
 def _problem(error: ErrorDetails, path: Path, document: object, model: type[BaseModel]) -> str:
-    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         known = _names_at(path[:-1], document, model)
         return f"unknown name{did_you_mean(str(path[-1]), known)} (known here: {', '.join(known)})"
     if kind == "missing":
         return "is required and missing"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_format(given)
+        return _wrong_format(value)
     if kind == "value_error":
         return str(context["error"])
     if kind == "invalid_key":
         return f"found {path[-1]!r}, expected a name: put it in quotes"
-    found = f"found {shown(given, path)}, expected "
+    prefix = f"found {shown(value, path)}, expected "
     if kind == "literal_error":
-        return found + str(context["expected"]) + _near_literal(given, str(context["expected"]))
+        return prefix + str(context["expected"]) + _near_literal(value, str(context["expected"]))
     if kind in _EXPECTED:
-        return found + _EXPECTED[kind]
+        return prefix + _EXPECTED[kind]
     message = error["msg"].removeprefix("Input should be ")
-    return found + message[0].lower() + message[1:]
+    return prefix + message[0].lower() + message[1:]
 
 
-def _wrong_format(given: object) -> str:
-    name = given.get("format") if isinstance(given, dict) else None
+def _wrong_format(value: object) -> str:
+    name = value.get("format") if isinstance(value, dict) else None
     expected = ", ".join(FORMATS)
-    if not isinstance(given, dict):
-        return f"found {masked_url(repr(given))}, expected a block with a format"
+    if not isinstance(value, dict):
+        return f"found {masked_url(repr(value))}, expected a block with a format"
     if name is None:
-        near = next((key for key in map(str, given) if nearest(key, ["format"], 0.7)), None)
+        near = next((key for key in map(str, value) if nearest(key, ["format"], 0.7)), None)
         guess = f'; found {near!r}, did you mean "format"?' if near else ""
         return f"format is required and missing, one of {expected}{guess}"
     return f"format: found {name!r}, expected one of {expected}{did_you_mean(str(name), FORMATS)}"
 
 
-def _near_literal(given: object, expected: str) -> str:
+def _near_literal(value: object, expected: str) -> str:
     known = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
-    return did_you_mean(given, known) if isinstance(given, str) else ""
+    return did_you_mean(value, known) if isinstance(value, str) else ""
 
 
-def shown(given: object, path: Path) -> str:
+def shown(value: object, path: Path) -> str:
     """A value for an error: short, without passwords; not at all where its place has the name of a secret."""
     if any(str(step) in SECRETS or is_secret(str(step)) for step in path):
         return "a value that is not shown"
-    text = masked_url(repr(given))
+    text = masked_url(repr(value))
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -154,10 +154,10 @@ def _field(model: type[BaseModel], key: str | int) -> Any:
 
 def _model_of(annotation: Any, block: Any) -> Any:
     """The model that reads *block*: through Optional, dict values and the choice by format."""
-    wanted = block.get("format") if isinstance(block, dict) else None
+    format_name = block.get("format") if isinstance(block, dict) else None
     for model in _models_in(annotation):
         field = model.model_fields.get("format")
-        if field is None or wanted in get_args(field.annotation):
+        if field is None or format_name in get_args(field.annotation):
             return model
     return annotation
 

@@ -19,19 +19,19 @@ class _Document(Part):
     sink: Sink
 
 
-def with_sink(route: Route, given: str | Endpoint) -> Route:
+def with_sink(route: Route, sink_or_name: str | Endpoint) -> Route:
     """The route with everything going to one sink, whichever of its own a destination names.
 
     Args:
         route: the route.
-        given: a sink, the name of one of the route's, or the text of a block as in a route file:
+        sink_or_name: a sink, the name of one of the route's, or the text of a block as in a route file:
             ``{format: json, path: replayed}``.
 
     Raises:
         ConfigError: lists every mistake in the block.
     """
-    sink = route.sinks.get(given) if isinstance(given, str) else given
-    return replace(route, sinks=dict.fromkeys(route.sinks, sink or _parsed(str(given), route)))
+    sink = route.sinks.get(sink_or_name) if isinstance(sink_or_name, str) else sink_or_name
+    return replace(route, sinks=dict.fromkeys(route.sinks, sink or _parsed(str(sink_or_name), route)))
 
 
 def _parsed(text: str, route: Route) -> Endpoint:

@@ -54,6 +54,6 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    letter = found[1]
+def _escaped(escape: re.Match[str]) -> str:
+    letter = escape[1]
     return chr(int(letter[1:], 16)) if len(letter) > 1 else _CONTROLS.get(letter, letter)

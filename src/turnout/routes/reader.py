@@ -187,8 +187,8 @@ class RouteReader:
             exact = (*exact, int(source[2]))
         if exact[:2] in self.lines:
             return line_of(self.lines, exact)
-        wanted = _under(key, inner)
-        near = [path for path in self.lines if wanted.startswith(dotted(path))]
+        full_name = _under(key, inner)
+        near = [path for path in self.lines if full_name.startswith(dotted(path))]
         return self.lines[max(near, key=lambda path: len(dotted(path)))] if near else None
 
 
@@ -196,8 +196,8 @@ def _connectors_dead_letter(policy: ErrorPolicy) -> DeadLetterPart | None:
     """The dead letter that a connector's own properties ask for."""
     if not policy.dead_letter_topic:
         return None
-    wanted = {"topic": policy.dead_letter_topic, "contextHeaders": policy.dead_letter_headers}
-    return DeadLetterPart.model_validate(wanted)
+    properties = {"topic": policy.dead_letter_topic, "contextHeaders": policy.dead_letter_headers}
+    return DeadLetterPart.model_validate(properties)
 
 
 def _under(key: str, inner: str) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path as FilePath
 from typing import Self
 
 from turnout.codecs import Format
-from turnout.errors import Mistake, RouteError
+from turnout.errors import ConfigError, Mistake, RouteError
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
-from turnout.routes.endpoints import Endpoint
+from turnout.routes.endpoints import Endpoint, NatsSource
 from turnout.routes.reader import DEFAULT_SINK, RouteReader
 from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import YamlText, decoded
@@ -103,8 +103,8 @@ class Route:
         what = f"{file or 'the route'} cannot be used"
         written = YamlText.parse(text, what=what)
         if not isinstance(written.value, dict):
-            found = type(written.value).__name__
-            raise RouteError([Mistake("", f"found {found}, expected a block of names and values")], what=what)
+            type_name = type(written.value).__name__
+            raise RouteError([Mistake("", f"found {type_name}, expected a block of names and values")], what=what)
         folder = (file or FilePath()).parent
         values = Variables(os.environ if variables is None else variables, folder)
         reader = RouteReader(values.fill_in(written.value), written.lines, folder)
@@ -116,6 +116,20 @@ class Route:
             mistakes = [replace(one, problem=values.masked(masked_url(one.problem))) for one in reader.mistakes]
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=what)
         return replace(route, file=file, digest=digest_of(text))
+
+    def nats_source(self, option: str = "source") -> NatsSource:
+        """The source, of which history can be read.
+
+        Args:
+            option: what asks for it, to be named in the error.
+
+        Raises:
+            ConfigError: the source is not NATS.
+        """
+        if isinstance(self.source, NatsSource):
+            return self.source
+        problem = f"expected format nats, whose history is kept, found {self.source.format}"
+        raise ConfigError([Mistake(option, problem)])
 
     def summary(self) -> str:
         """What the route does, in a line."""

@@ -67,7 +67,7 @@ def _each(check: Callable[[str], None]) -> Callable[[Any], Any]:
     return checked
 
 
-def _given(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
+def _if_set(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
     def checked(text: str | None) -> str | None:
         if text is not None:
             check(text)
@@ -176,15 +176,15 @@ def _kafka_start(start: str | dict[str, Any]) -> str | dict[str, Any]:
 
 NatsServers = Annotated[Names, AfterValidator(_each(_nats_server))]
 Brokers = Annotated[Names, AfterValidator(_each(_broker))]
-StreamName = Annotated[str | None, AfterValidator(_given(_stream))]
+StreamName = Annotated[str | None, AfterValidator(_if_set(_stream))]
 StreamNames = Annotated[Names, AfterValidator(_each(_stream))]
 StreamStart = Annotated[str | int | dict[str, int], AfterValidator(_stream_start)]
 Filters = Annotated[Names | None, AfterValidator(_each(_filter))]
-Prefix = Annotated[str | None, AfterValidator(_given(_prefix))]
+Prefix = Annotated[str | None, AfterValidator(_if_set(_prefix))]
 KafkaTopics = Annotated[Names | None, AfterValidator(_each(_topic))]
 KafkaStart = Annotated[str | dict[str, Any], AfterValidator(_kafka_start)]
-JavaPattern = Annotated[str | None, AfterValidator(_given(_pattern))]
-StoreUrl = Annotated[str, AfterValidator(_given(_store))]
+JavaPattern = Annotated[str | None, AfterValidator(_if_set(_pattern))]
+StoreUrl = Annotated[str, AfterValidator(_if_set(_store))]
 
 
 # --- Spark's intervals ------------------------------------------------------------------------------------------------
@@ -202,15 +202,15 @@ def interval(text: str) -> str:
     """An interval of Spark as a trigger takes it: ``1 second``, ``500 milliseconds``, ``1 minute 30 seconds``.
 
     What Spark's ``SparkIntervalUtils.stringToInterval`` reads: a number, space and a unit, several of them one behind
-    the other; only seconds have fractions. Months and years are none of it, as a trigger refuses them.
+    the other; only seconds have fractions. Months and years are not accepted, because a trigger refuses them.
 
     Raises:
         ValueError: it is none.
     """
     if not _INTERVAL.fullmatch(text.strip()):
         unit = re.sub(r"[\d.\s+-]", "", text).lower()
-        meant = _SHORT.get(unit) or nearest(unit, [f"{one}s" for one in _UNITS])
+        unit_name = _SHORT.get(unit) or nearest(unit, [f"{one}s" for one in _UNITS])
         amount = re.search(r"[\d.]+", text)
-        guess = f'; did you mean "{amount[0]} {meant}"?' if meant and amount else ""
+        guess = f'; did you mean "{amount[0]} {unit_name}"?' if unit_name and amount else ""
         raise ValueError(f'found {text!r}, expected an interval like "1 second" or "500 milliseconds"{guess}')
     return text

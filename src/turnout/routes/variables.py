@@ -124,10 +124,10 @@ class Variables:
 def _closing(text: str, begin: int) -> int:
     """The place behind the brace that closes the ``${`` at *begin*; a default may hold variables of its own."""
     depth = 0
-    for found in re.compile(r"\$\{|\}").finditer(text, begin):
-        depth += 1 if found[0] == "${" else -1
+    for brace in re.compile(r"\$\{|\}").finditer(text, begin):
+        depth += 1 if brace[0] == "${" else -1
         if not depth:
-            return found.end()
+            return brace.end()
     raise _UnusableError(f"the {_head(text[begin + 2 :])!r} is never closed")
 
 

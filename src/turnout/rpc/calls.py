@@ -60,14 +60,14 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
         """See ``grpc.ServerInterceptor``."""
         # What is known is not wrapped again; what does not exist is not kept, for there is no end of names.
-        found = self._handlers.get(call.method)
-        if found is None:
+        wrapped = self._handlers.get(call.method)
+        if wrapped is None:
             handler = continuation(call)
             if handler is None:
                 return None
             _, service, method = call.method.split("/", 2)
-            found = self._handlers[call.method] = _wrapped(handler, partial(_Ending, self, service, method))
-        return found
+            wrapped = self._handlers[call.method] = _wrapped(handler, partial(_Ending, self, service, method))
+        return wrapped
 
     def caller(self, service: str, method: str, metadata: Any) -> Caller:
         """Who calls, by the metadata of the call.
@@ -196,9 +196,9 @@ def check_message(request: Any) -> None:
 def _wrapped(handler: Any, end: Callable[[Any, Any], _Ending]) -> Any:
     """The same handler with every call inside an `_Ending`."""
     behaviour = next(
-        found
-        for found in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
-        if found is not None
+        method
+        for method in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
+        if method is not None
     )
 
     def single(request: Any, context: Any) -> Any:

@@ -210,11 +210,11 @@ class RemoteStore(StoreBase):
         )
         with translated():
             response = self._service.SearchByCondition(request, **self._options.call())
-        found = (
+        matches = (
             ConditionMatch(match.subscriptionId, match.conditionId, data_from(match, match.subscriptionId))
             for match in response.page
         )
-        return Page(tuple(found), response.cursor)
+        return Page(tuple(matches), response.cursor)
 
     def search_by_metadata(
         self, metadata: Mapping[str, str], *, limit: int = 100, cursor: str = ""
@@ -240,13 +240,13 @@ class RemoteStore(StoreBase):
 
     def snapshot(self) -> Snapshot:
         """See `Store.snapshot`."""
-        found: list[Subscription] = []
+        subscriptions: list[Subscription] = []
         revision = 0
         with translated():
             for part in self._storage.GetSnapshot(matching_pb2.SnapshotRequest(), **self._options.call()):
                 revision = part.revision
-                found += map(subscription_from, part.subscriptions)
-        return Snapshot(tuple(found), revision)
+                subscriptions += map(subscription_from, part.subscriptions)
+        return Snapshot(tuple(subscriptions), revision)
 
     def as_of(self, moment: Moment) -> PastStore:
         """See `Store.as_of`. A service that offers no past, because it is an older one, remembers nothing."""

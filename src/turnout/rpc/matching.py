@@ -18,7 +18,7 @@ from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1.matching_pb2_grpc import MatchingServicer as _Servicer
-from turnout.subscriptions import Match as Wanted
+from turnout.subscriptions import Match as SubscriptionMatch
 
 __all__ = ["MatchingServicer"]
 
@@ -73,7 +73,7 @@ class MatchingServicer(_Servicer):
         return response
 
     def _explain(
-        self, response: pb.MatchResponse, matches: list[Wanted], metadata: dict[str, str], context: Call
+        self, response: pb.MatchResponse, matches: list[SubscriptionMatch], metadata: dict[str, str], context: Call
     ) -> None:
         """Add to each match why it is one."""
         if len(matches) > MAX_EXPLAINED:
@@ -125,11 +125,11 @@ def _explanation(condition: Condition, metadata: dict[str, str]) -> pb.Explanati
     return _message(explain(condition, metadata))
 
 
-def _message(told: Explanation) -> pb.Explanation:
+def _message(explanation: Explanation) -> pb.Explanation:
     return pb.Explanation(
-        condition_id=told.condition.id,
-        text=format_condition(told.condition),
-        holds=told.holds,
-        reason=told.reason,
-        children=map(_message, told.children),
+        condition_id=explanation.condition.id,
+        text=format_condition(explanation.condition),
+        holds=explanation.holds,
+        reason=explanation.reason,
+        children=map(_message, explanation.children),
     )

@@ -42,10 +42,10 @@ class Metrics:
 
     def _of(self, metric: Any, *labels: str) -> Any:
         """The metric's counter for these labels; the library would check and lock for each call."""
-        found = self._labelled.get((metric, *labels))
-        if found is None:
-            found = self._labelled[metric, *labels] = metric.labels(*labels)
-        return found
+        counter = self._labelled.get((metric, *labels))
+        if counter is None:
+            counter = self._labelled[metric, *labels] = metric.labels(*labels)
+        return counter
 
     def watch(self, name: str, doc: str, read: Callable[[], float]) -> None:
         """Offer a number that is read when Prometheus asks."""

@@ -64,8 +64,8 @@ def status_of(failure: TurnoutError) -> grpc.StatusCode:
 
 def id_of(failure: TurnoutError) -> str | None:
     """The id that an error is about, if it is about one."""
-    found = getattr(failure, "id", None)
-    return found if isinstance(found, str) else None
+    id_ = getattr(failure, "id", None)
+    return id_ if isinstance(id_, str) else None
 
 
 def error_of(failure: grpc.RpcError) -> SubscriptionError:

@@ -24,8 +24,6 @@ __all__ = ["EVERY_TENANT", "Token", "Tokens", "entry_of", "new_token", "read_tok
 EVERY_TENANT = "*"
 """In place of a tenant: the whole store."""
 
-_SHORTEST = 16
-
 
 @dataclass(frozen=True, slots=True)
 class Token:

@@ -239,24 +239,24 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """What the original service's variables say, by the names that they have here."""
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     store = store_url(environment, str(document.get("store") or ""))
     if store:
-        said["store"] = store
+        settings["store"] = store
     if environment.get("LOG_LEVEL"):
-        said["logLevel"] = environment["LOG_LEVEL"].lower()
+        settings["logLevel"] = environment["LOG_LEVEL"].lower()
     if environment.get("API_TOKENS_FILE"):
-        said["tokens"] = environment["API_TOKENS_FILE"]
+        settings["tokens"] = environment["API_TOKENS_FILE"]
     tls = {part: environment.get(name) for part, name in _TLS.items()}
     if any(tls.values()):
-        said["tls"] = {part: name for part, name in tls.items() if name}
+        settings["tls"] = {part: name for part, name in tls.items() if name}
     host, port = environment.get("API_HOST"), environment.get("API_PORT")
     if host or port:
         grpc = document.get("grpc") if isinstance(document.get("grpc"), dict) else {}
         before = Address((grpc or {}).get("listen") or GrpcPart().listen)
         written = host or before.host
-        said["grpc"] = {"listen": f"{f'[{written}]' if ':' in written else written}:{port or before.port}"}
-    return said
+        settings["grpc"] = {"listen": f"{f'[{written}]' if ':' in written else written}:{port or before.port}"}
+    return settings
 
 
 _TLS = {"cert": "API_TLS_CERT", "key": "API_TLS_KEY", "clientCa": "API_TLS_CLIENT_CA"}

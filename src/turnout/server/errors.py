@@ -13,11 +13,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from turnout.errors import TurnoutError
+from turnout.guesses import did_you_mean
 
 if TYPE_CHECKING:
     from turnout.server.compatibility import Change
@@ -41,8 +41,7 @@ class RouteNotFoundError(ServerError, LookupError):
     """Raised when no route has the name asked for."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
-        near = difflib.get_close_matches(name, list(known), n=1)
-        super().__init__(f"no route is named {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        super().__init__(f"no route is named {name!r}{did_you_mean(name, known)}")
         self.name = name
 
 

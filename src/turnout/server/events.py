@@ -47,7 +47,7 @@ class Events:
         self._state = state
         self._lock = threading.Lock()
         self._listeners: set[_Listener] = set()
-        self._told_progress: dict[str, float] = {}
+        self._progress_sent_at: dict[str, float] = {}
         self._closed = False
 
     def tell(self, kind: str, route: str, detail: dict[str, Any]) -> None:
@@ -57,8 +57,8 @@ class Events:
     def progress(self, route: str, detail: dict[str, Any]) -> None:
         """Hand it to those who listen now, at most once a second for each route."""
         now = time.monotonic()
-        if now - self._told_progress.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:
-            self._told_progress[route] = now
+        if now - self._progress_sent_at.get(route, -_PROGRESS_SECONDS) >= _PROGRESS_SECONDS:
+            self._progress_sent_at[route] = now
             self._hand_on(Event("route.progress", route, time.time(), detail))
 
     def _hand_on(self, event: Event) -> None:

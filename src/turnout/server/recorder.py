@@ -52,8 +52,8 @@ class Recorder:
     def phase_changed(self, name: str, status: Status) -> None:
         """On the log and as an event."""
         worse = status.phase in (Phase.FAILED, Phase.WAITING)
-        said = f": {status.reason}" if status.reason else ""
-        _log.log(logging.WARNING if worse else logging.INFO, "route %s is %s%s", name, status.phase, said)
+        reason = f": {status.reason}" if status.reason else ""
+        _log.log(logging.WARNING if worse else logging.INFO, "route %s is %s%s", name, status.phase, reason)
         detail = {"state": str(status.phase), "reason": status.reason, "retry_at": status.retry_at}
         self._events.tell("route.state", name, detail)
 

@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 _SECONDS = 3.0
-_NATS_PORT = 4222
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,6 +256,14 @@ class State:
             db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
             db.execute("DELETE FROM counts WHERE minute < ?", (self._clock() - self._retention.counts,))
 
+    def set_aside(self, since: float) -> dict[str, int]:
+        """How many dead letters and undeliverable messages each route had since then; no row without any."""
+        query = (
+            "SELECT route, SUM(counts ->> '$.dead_lettered') + SUM(counts ->> '$.undeliverable') AS letters"
+            " FROM counts WHERE minute >= ? GROUP BY route HAVING letters > 0"
+        )
+        return {str(route): int(letters) for route, letters in self._rows(query, since)}
+
     def counts(self, route: str, since: float = 0.0) -> list[MinuteCounts]:
         """The counts of each minute in which something was done, the oldest first."""
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? ORDER BY minute"

@@ -124,7 +124,7 @@ class Supervisor:
         self._after = after
         self._changed = threading.Condition()
         self._version: Version | None = None
-        self._wanted = False
+        self._should_run = False
         self._paused = ""
         self._not_before = 0.0
         self._closed = False
@@ -142,7 +142,7 @@ class Supervisor:
     def idle(self) -> bool:
         """Whether no run is under way, and none will begin unless it is told to."""
         with self._changed:
-            return self._stop is None and not self._wanted
+            return self._stop is None and not self._should_run
 
     # Commands
 
@@ -159,7 +159,7 @@ class Supervisor:
         """Stop after the micro-batch that is under way, and stay so."""
         with self._changed:
             self._paused = who
-            self._wanted = False
+            self._should_run = False
             self._interrupt(Phase.PAUSED, f"paused by {who}")
 
     def resume(self) -> None:
@@ -172,7 +172,7 @@ class Supervisor:
         """Start, or stop after the micro-batch that is under way and start again; earlier failures are forgotten."""
         with self._changed:
             self._paused = ""
-            self._wanted = True
+            self._should_run = True
             self._not_before = 0.0
             self._restarts.forget()
             self._interrupt(Phase.STARTING, "")
@@ -181,7 +181,7 @@ class Supervisor:
         """Stop after the micro-batch that is under way, for good."""
         with self._changed:
             self._closed = True
-            self._wanted = False
+            self._should_run = False
             self._interrupt(Phase.PAUSED, "the server ends")
 
     def join(self, seconds: float | None = None) -> bool:
@@ -208,7 +208,7 @@ class Supervisor:
     def _next(self) -> tuple[Version, threading.Event] | None:
         with self._changed:
             while not self._closed:
-                wait = self._not_before - time.monotonic() if self._wanted else None
+                wait = self._not_before - time.monotonic() if self._should_run else None
                 if self._version is not None and wait is not None and wait <= 0:
                     self._stop = threading.Event()
                     self._say(Phase.STARTING)
@@ -254,9 +254,9 @@ class Supervisor:
             if stop.is_set():
                 if failure is not None:
                     _log.warning("route %s failed while it stopped: %s", self.name, _sentence(failure))
-                self._say(Phase.STARTING if self._wanted else Phase.PAUSED, self._status.reason)
+                self._say(Phase.STARTING if self._should_run else Phase.PAUSED, self._status.reason)
             elif failure is None:
-                self._wanted = False
+                self._should_run = False
                 self._say(Phase.DONE, "")
             else:
                 self._failed(failure)
@@ -269,7 +269,7 @@ class Supervisor:
         outage = isinstance(failure, ConnectionLostError)
         pause = self._restarts.after_outage() if outage else self._restarts.after_failure()
         if pause is None:
-            self._wanted = False
+            self._should_run = False
             self._say(Phase.FAILED, reason)
             return
         self._not_before = time.monotonic() + pause

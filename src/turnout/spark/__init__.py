@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
     from turnout.spark.history.diff import DiffResult, diff
+    from turnout.spark.history.lineage import lineage
+    from turnout.spark.history.redrive import RedriveResult, redrive
     from turnout.spark.history.replay import replay
+    from turnout.spark.history.tap import tap
     from turnout.spark.running.job import Progress, RunResult, run
     from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
@@ -23,18 +26,22 @@ __all__ = [
     "Counts",
     "DiffResult",
     "Progress",
+    "RedriveResult",
     "RunResult",
     "apply_chain",
     "build_session",
     "diff",
+    "lineage",
     "map_subject",
     "map_subjects",
     "match",
+    "redrive",
     "register",
     "replay",
     "run",
     "subject_matches",
     "subscriptions_table",
+    "tap",
     "transform_subject",
 ]
 
@@ -42,7 +49,10 @@ _HOMES = {
     "turnout.engine.counts": ("Counts",),
     "turnout.spark.frames": ("Applied", "apply_chain", "match", "subscriptions_table"),
     "turnout.spark.history.diff": ("DiffResult", "diff"),
+    "turnout.spark.history.lineage": ("lineage",),
+    "turnout.spark.history.redrive": ("RedriveResult", "redrive"),
     "turnout.spark.history.replay": ("replay",),
+    "turnout.spark.history.tap": ("tap",),
     "turnout.spark.running.job": ("Progress", "RunResult", "run"),
     "turnout.spark.session.build": ("build_session",),
     "turnout.spark.formats.nats.source": ("register",),

@@ -47,7 +47,7 @@ def percent(draw: float) -> int:
 def random_below(draw: float | None, place: int, number: int) -> int:
     """What ``random(number)`` gives at token *place* of a destination; 0 where *number* is 0.
 
-    A negative number counts as its absolute value, as in the server. Without a draw every call draws anew.
+    A negative number counts as its absolute value, as in the server. Without a draw every call makes a draw of its own.
     """
     if number == 0:
         return 0

@@ -53,16 +53,16 @@ class Explanation:
 
 def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Explanation:
     """What *table* does with *subject* in *cluster*, and why."""
-    taken = table.find(subject)
+    chosen = table.find(subject)
     others = tuple(
         (mapping.source, why_not(mapping.source, subject) or "it matches too, but stands later")
         for mapping in table.mappings
-        if mapping is not taken
+        if mapping is not chosen
     )
-    if taken is None:
+    if chosen is None:
         return Explanation(subject, None, None, (Outcome(subject, subject, 100),), (), others)
     tokens = subject.split(".")
-    shares = taken.group(cluster)
+    shares = chosen.group(cluster)
     outcomes = [
         Outcome(share.transform.destination, share.transform.apply_tokens(tokens), share.weight, share.completed)
         for share in shares
@@ -70,16 +70,16 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ex
     lost = 100 - sum(share.weight for share in shares)
     if lost:
         outcomes.append(Outcome("", None, lost))
-    group = cluster if cluster and cluster in taken.groups else ""
+    group = cluster if cluster and cluster in chosen.groups else ""
     skipped = tuple(
         (
             destination.destination,
             f"it is for the cluster {destination.cluster!r}" if destination.cluster else _ONLY_DEFAULT,
         )
-        for destination in taken.destinations
+        for destination in chosen.destinations
         if destination.cluster != group
     )
-    return Explanation(subject, taken, group, tuple(outcomes), skipped, others)
+    return Explanation(subject, chosen, group, tuple(outcomes), skipped, others)
 
 
 def why_not(source: str, subject: str) -> str:

@@ -42,7 +42,7 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
 
 
 def _elsewhere(config: Mapping[str, Any], account: str | None) -> str:
-    """Where mappings were looked for in vain, and where there are some."""
+    """Which places were searched for mappings without success, and which have some."""
     holders = [name for name in accounts_with_mappings(config) if name != GLOBAL]
     if not holders:
         return "in it" if account is None else f"in the account {account!r}, nor in any other"

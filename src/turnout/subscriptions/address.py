@@ -36,9 +36,9 @@ def store_url(environment: Mapping[str, str], default: str) -> str:
 def url_problem(url: str) -> str | None:
     """What is wrong with a store's URL, as far as it can be said without the store; None if nothing."""
     schemes = sorted({entry.name for entry in entry_points(group="turnout.stores")})
-    scheme, found, _ = url.partition("://")
+    scheme, separator, _ = url.partition("://")
     # What follows a plus sign, as in mongodb+srv, is the driver's business.
-    if not found or scheme.partition("+")[0] not in schemes:
+    if not separator or scheme.partition("+")[0] not in schemes:
         known = ", ".join(f"{name}://" for name in schemes)
         guess = did_you_mean(scheme.partition(":")[0], schemes)
         return f"no store is named {masked_url(url)!r}; expected one of {known}{guess}"

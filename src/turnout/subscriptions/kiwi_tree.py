@@ -112,8 +112,8 @@ class KiwiTree:
     def delete(self, key: str, pattern: str) -> None:
         """See `PatternRegistry.delete`."""
         with self._alone():
-            found = self._pairs.execute("DELETE FROM pair WHERE (key, pattern) = (?, ?)", (key, pattern))
-            if not found.rowcount:
+            deleted = self._pairs.execute("DELETE FROM pair WHERE (key, pattern) = (?, ?)", (key, pattern))
+            if not deleted.rowcount:
                 raise PairNotFoundError(f"the pair {key!r}, {pattern!r} is not registered")
 
     def pairs(self) -> list[tuple[str, str]]:

@@ -117,16 +117,16 @@ def import_lines(
         SubscriptionInvalidError: a line cannot be read. The lines before its batch are stored.
         SubscriptionExistsError: an id is taken, and *existing* is ``fail``. The same holds.
     """
-    done = Imported()
-    found = _read(lines)
+    imported = Imported()
+    subscriptions = _read(lines)
     while True:
         with no_collection():
-            some = list(islice(found, batch))
+            some = list(islice(subscriptions, batch))
             if not some:
-                return done
+                return imported
             created = _store(store, some, existing)
-        done = Imported(done.created + created, done.skipped + len(some) - created)
-        progress(done)
+        imported = Imported(imported.created + created, imported.skipped + len(some) - created)
+        progress(imported)
 
 
 def _read(lines: Iterable[str | bytes]) -> Iterator[Subscription]:

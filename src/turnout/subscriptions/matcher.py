@@ -11,8 +11,8 @@ from turnout.subscriptions.index.answers import Answer, Answers, Match, answer_o
 from turnout.subscriptions.index.books import Column
 from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.index import Index, Layer, Shelf
-from turnout.subscriptions.index.layers import Asked, Stratum
-from turnout.subscriptions.index.merging import Background
+from turnout.subscriptions.index.layers import Stratum, UseCounts
+from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.single import Single
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.matches import MatchBatch
@@ -81,7 +81,7 @@ class Matcher:
         self._shelf = Shelf()
         self._patience = _PATIENCE
         self._index: tuple[tuple[_Layer, ...], Index] = ((), Index((), 0))
-        self._merging: Background[None] | None = None
+        self._merging: BackgroundTask[None] | None = None
         self._busy: tuple[_Layer, ...] = ()
         self._start(subscriptions, revision)
 
@@ -209,7 +209,7 @@ class Matcher:
             self._merge()
 
     def _costs_beside(self, layers: Sequence[_Layer]) -> Costs:
-        return self._costs.with_background(Asked(layers[0].stratum.segment)) if layers else self._costs
+        return self._costs.with_background(UseCounts(layers[0].stratum.segment)) if layers else self._costs
 
     def _merge(self) -> None:
         """Merge layers from the smallest on, as long as the next is not much larger than all before it."""
@@ -230,7 +230,7 @@ class Matcher:
             self._replace(parts)
         elif self._merging is None:
             self._busy = parts
-            self._merging = Background(lambda: self._replace(parts))
+            self._merging = BackgroundTask(lambda: self._replace(parts))
 
     def _replace(self, parts: tuple[_Layer, ...]) -> None:
         """Put one layer in the place of several. Meanwhile others may come, and subscriptions go."""

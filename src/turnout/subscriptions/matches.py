@@ -81,7 +81,7 @@ class MatchBatch(Sequence["MatchList"]):
         return self._by_message(_destinations_of, attrgetter("destinations"))
 
     def of(self, row: int) -> list[Match]:
-        """The matches of one message as objects, made anew."""
+        """The matches of one message as objects, new ones for each call."""
         message = self._messages[row]
         return [answer.match or answer.of(message) for answer in self.answers(row)]
 

@@ -71,9 +71,9 @@ class Page(Generic[T]):
     cursor: str = ""
 
     @classmethod
-    def of(cls, found: Iterable[T], limit: int, key: Callable[[T], str]) -> Page[T]:
+    def of(cls, matches: Iterable[T], limit: int, key: Callable[[T], str]) -> Page[T]:
         """The first *limit* of what was found; give it one more, if there is one, and there is a next page."""
-        items = tuple(found)
+        items = tuple(matches)
         return cls(items[:limit], key(items[limit - 1]) if len(items) > limit else "")
 
 

@@ -106,13 +106,13 @@ class Span(NamedTuple):
             HistoryForgottenError: names what is remembered.
         """
         if isinstance(moment, int):
-            inside, asked = self.first <= moment <= self.last, f"revision {moment}"
+            inside, moment_text = self.first <= moment <= self.last, f"revision {moment}"
         else:
-            inside, asked = microseconds(moment) >= self.since, moment.isoformat()
+            inside, moment_text = microseconds(moment) >= self.since, moment.isoformat()
         if not inside:
             since = f" (since {datetime.fromtimestamp(self.since / 1_000_000, UTC).isoformat()})" if self.since else ""
             raise HistoryForgottenError(
-                f"the store does not know what it held at {asked}: it remembers revisions "
+                f"the store does not know what it held at {moment_text}: it remembers revisions "
                 f"{self.first}{since} to {self.last}"
             )
 

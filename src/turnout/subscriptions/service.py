@@ -179,10 +179,10 @@ def _insist(registry: PatternRegistry, leaf: Kiwi) -> None:
 
 def _tree_leaves(subscriptions: Iterable[Subscription]) -> list[Kiwi]:
     """The kiwi tree leaves, each pair once."""
-    found = {
+    by_pair = {
         (leaf.key, leaf.pattern, leaf.partial): leaf
         for subscription in subscriptions
         for leaf in leaves(subscription.condition)
         if isinstance(leaf, Kiwi) and leaf.tree
     }
-    return list(found.values())
+    return list(by_pair.values())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ChainRunner", "StageRunner"]
 
 _PLANS = 10_000
-"""How many shapes a stage remembers its plans of; beyond them it forgets all and begins anew."""
+"""How many shapes a stage remembers its plans of; beyond them it forgets all of them and starts again."""
 
 
 class ChainRunner:

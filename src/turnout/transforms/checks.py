@@ -52,8 +52,8 @@ class OneOf:
     def __call__(self, value: str | None) -> str | None:
         """What is wrong with a value."""
         known = [word.lower() for word in self.words] if self.any_case else self.words
-        given = value.lower() if self.any_case and value is not None else value
-        return None if given in known else f"expected one of {', '.join(self.words)}"
+        compared = value.lower() if self.any_case and value is not None else value
+        return None if compared in known else f"expected one of {', '.join(self.words)}"
 
 
 def one_of(*words: str, any_case: bool = False) -> OneOf:

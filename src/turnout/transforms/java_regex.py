@@ -16,7 +16,7 @@ import regex
 from turnout.errors import RecordError
 from turnout.transforms.java_regex_reader import JavaRegexError, JavaRegexReader
 
-__all__ = ["LONGEST", "SECONDS", "JavaRegex", "JavaRegexError", "check_java_regex", "groups_of"]
+__all__ = ["LONGEST", "SECONDS", "JavaRegex", "JavaRegexError", "check_java_regex"]
 
 SECONDS = 1.0
 """How long one text is matched at most; a pattern that needs longer fails the record."""
@@ -35,12 +35,6 @@ def check_java_regex(pattern: str) -> None:
         JavaRegexError: when it cannot.
     """
     JavaRegex.of(pattern)
-
-
-def groups_of(pattern: str) -> tuple[int, dict[str, int]]:
-    """How many capturing groups *pattern* has, and the numbers of those that have a name."""
-    compiled = JavaRegex.of(pattern)
-    return compiled.groups, compiled.names
 
 
 class JavaRegex:

@@ -221,13 +221,6 @@ def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
 
 
 _SHORT_GROUPS = {"all": "And", "any": "Or", "xor": "Xor"}
-_SHORT_LEAVES = {
-    "pattern": "kiwiCondition",
-    "equals": "kiwiCondition",
-    "exists": "existsCondition",
-    "cidr": "cidrCondition",
-    "op": "compareCondition",
-}
 _OPERATORS = ("<", "<=", "=", ">=", ">")
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
-from turnout.guesses import did_you_mean
+from turnout.guesses import did_you_mean, nearest
 from turnout.transforms.base import Predicate, Side, Transform
 from turnout.transforms.cast import Cast
 from turnout.transforms.drop_headers import DropHeaders
@@ -186,6 +185,6 @@ def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
 
 def _unknown(what: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
     names = sorted(known)
-    near = get_close_matches(name.removeprefix(PACKAGE), names, n=1) or get_close_matches(simple, names, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name.removeprefix(PACKAGE), names) or nearest(simple, names)
+    hint = f" (did you mean {near}?)" if near else ""
     return f"no {what} is named {name!r}{hint}; there are {', '.join(names)}"

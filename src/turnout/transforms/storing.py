@@ -23,7 +23,7 @@ SCHEMA_BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
 """What Connect throws for a schema that cannot be built."""
 
 _MEMO = 20_000
-"""How many values a memo holds of each type; beyond them it forgets all and begins anew."""
+"""How many values a memo holds of each type; beyond them it forgets all of them and starts again."""
 
 _PATIENCE = 3
 """How often it may have forgotten before it gives up."""

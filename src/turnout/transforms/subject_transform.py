@@ -12,7 +12,7 @@ from turnout.errors import SubjectError
 from turnout.records import Batch, Positions
 from turnout.subjects.draw_hash import SEED
 from turnout.subjects.draws import BITS
-from turnout.subjects.transform import SubjectTransform as Mapping
+from turnout.subjects.transform import SubjectTransform as TokenTransform
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.topics import ByTopic, route
@@ -31,7 +31,7 @@ class SubjectTransform(Transform):
         Option("destination", "STRING", "What the topic becomes.", valid="a NATS mapping destination"),
     )
 
-    mapping: Mapping | None = None
+    mapping: TokenTransform | None = None
     _mapped: ByTopic[str | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class SubjectTransform(Transform):
     def from_options(cls, options: Options, side: Side) -> Self:
         """Parse the mapping."""
         try:
-            return cls(side, Mapping.parse(options["source"] or "", options["destination"] or ""))
+            return cls(side, TokenTransform.parse(options["source"] or "", options["destination"] or ""))
         except SubjectError as error:
             raise OptionError("destination", f"expected a subject transform: {error}") from None
 

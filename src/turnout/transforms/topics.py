@@ -14,7 +14,7 @@ __all__ = ["ByTopic", "route"]
 T = TypeVar("T")
 
 _TOPICS = 50_000
-"""How many topics are remembered; beyond them all are forgotten and it begins anew."""
+"""How many topics are remembered; beyond them all are forgotten and it starts again."""
 
 
 class ByTopic(Generic[T]):

@@ -177,7 +177,7 @@ class Numbered:
         self.refused = 0
         self.delivery = Histogram()
         self._first = first
-        self._done = np.zeros(count, dtype=np.bool_)
+        self._acknowledged = np.zeros(count, dtype=np.bool_)
         data, self._edges = messages.frames(numbered(lead, first, count))
         self._data = memoryview(data)
         self.size = int(self._edges[-1] - self._edges[0])
@@ -185,15 +185,15 @@ class Numbered:
     def holds(self, number: int) -> bool:
         """Whether the number is one of this chunk's that have no acknowledgement."""
         place = number - self._first
-        return 0 <= place < len(self._done) and not self._done[place]
+        return 0 <= place < len(self._acknowledged) and not self._acknowledged[place]
 
     def acknowledge(self, numbers: Numbers, known: Flags) -> int:
         """Mark the answered messages; an answer that comes twice counts once."""
         places = numbers - self._first
-        mine = (places >= 0) & (places < len(self._done))
+        mine = (places >= 0) & (places < len(self._acknowledged))
         places, first = np.unique(places[mine], return_index=True)
-        fresh = ~self._done[places]
-        self._done[places] = True
+        fresh = ~self._acknowledged[places]
+        self._acknowledged[places] = True
         count = int(np.count_nonzero(fresh))
         self.left -= count
         self.duplicates += int(np.count_nonzero(known[mine][first] & fresh))
@@ -207,14 +207,14 @@ class Numbered:
         """
         place = number - self._first
         self.messages.refuse(place, reason)
-        self._done[place] = True
+        self._acknowledged[place] = True
         self.left -= 1
         self.refused += 1
 
     def waiting_on(self, subject: str) -> list[int]:
         """The numbers of the messages on a subject that wait for an answer."""
         same = pc.equal(self.messages.subjects, subject).to_numpy(zero_copy_only=False)
-        return (np.flatnonzero(same & ~self._done) + self._first).tolist()
+        return (np.flatnonzero(same & ~self._acknowledged) + self._first).tolist()
 
     def subject(self, number: int) -> str:
         """The subject of one message."""
@@ -228,4 +228,4 @@ class Numbered:
 
     def waiting(self) -> bytes:
         """The frames without acknowledgement."""
-        return b"".join(self.frame(int(place) + self._first) for place in np.flatnonzero(~self._done))
+        return b"".join(self.frame(int(place) + self._first) for place in np.flatnonzero(~self._acknowledged))

@@ -13,7 +13,7 @@ from typing import Any
 from turnout._version import __version__
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.protocol.errors import BrokenFrameError, RequestTimeoutError
-from turnout.protocol.frames import LONGEST_LINE, ServerError, largest_message, read_info
+from turnout.protocol.frames import LONGEST_LINE, ErrorLine, largest_message, read_info
 from turnout.protocol.options import ConnectionOptions
 from turnout.protocol.servers import Server
 from turnout.protocol.tls import Tls, begins_tls
@@ -148,6 +148,10 @@ class Link:
             raise self._lost(None)
         return count
 
+    def give_back(self, data: memoryview) -> None:
+        """Take bytes that `receive_into` gave: the next call that reads begins with them."""
+        self._buffer[:0] = data
+
     def _lost(self, failure: OSError | None) -> ConnectionLostError:
         server = self.server
         self.close()
@@ -203,12 +207,12 @@ class Link:
             with self.reading():
                 self.info = {**self.info, **read_info(rest)}
         elif word == b"-ERR":
-            self._refuse(ServerError.parse(rest))
+            self._refuse(ErrorLine.parse(rest))
         elif word not in (b"PONG", b"+OK"):
             with self.reading():
                 raise BrokenFrameError("control", "it is no NATS protocol", line)
 
-    def _refuse(self, error: ServerError) -> None:
+    def _refuse(self, error: ErrorLine) -> None:
         server = self.server
         if error.closes:
             self.close()

@@ -143,7 +143,7 @@ class Refusals:
         if subject in self.subjects:
             return self.subjects[subject]
         if ask:
-            if self._taken(subject):
+            if self._is_taken(subject):
                 return None
         else:
             # A stream that is just starting, or changing its leader, does not listen for a moment.
@@ -156,7 +156,7 @@ class Refusals:
         self.give_up(subject, reason)
         return reason
 
-    def _taken(self, subject: str) -> bool:
+    def _is_taken(self, subject: str) -> bool:
         """Whether a stream takes a subject, with or without a leader."""
         if time.monotonic() < self._has_stream.get(subject, 0.0):
             return True

@@ -45,7 +45,7 @@ class Window:
     def renew(self) -> list[bytes | memoryview]:
         """The frames without acknowledgement, for a new connection.
 
-        Answers to the lost connection may still come: what is counted is counted anew under a new number.
+        Answers to the lost connection may still come: messages are counted again under a new number.
         """
         self._chunks = [
             self._counted(chunk.messages) if isinstance(chunk, Counted) else chunk for chunk in self._chunks
@@ -67,7 +67,7 @@ class Window:
         """The same for one chunk, which notes how long its messages took."""
         count = chunk.acknowledge(numbers, known)
         if count:
-            # One that is renewed counts all of its messages anew, so that each counts once in the end.
+            # One that is renewed counts all of its messages again, so that each is counted once in the end.
             chunk.delivery += Histogram.of(time.monotonic() - chunk.messages.since, count)
         return count
 

@@ -161,13 +161,13 @@ def _follow(memory: bytearray, filled: int, largest: int, likely: Frames) -> Fra
             raise BrokenFrameError("message", "its line is too short", bytes(memory[at:line_end]))
         lines.append(bytes(memory[at:line_end]))
         at = line_end + 2
-    kept: Any = runs[0] if len(runs) == 1 else np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
+    selected: Any = runs[0] if len(runs) == 1 else np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
     return Frames(
-        start[kept],
-        likely.line_end[kept],
-        likely.end[kept],
-        likely.size_start[kept],
-        likely.with_headers[kept],
+        start[selected],
+        likely.line_end[selected],
+        likely.end[selected],
+        likely.size_start[selected],
+        likely.with_headers[selected],
         at,
         lines,
     )

@@ -91,8 +91,12 @@ def header_lines(headers: Any, without: Callable[[str], bool] | None = None) -> 
     distinct = pc.unique(texts).to_pylist()
     excluded = [name for name in distinct if name is None or (without is not None and without(name))]
     if excluded:
-        kept = pc.invert(pc.is_in(texts, value_set=pa.array(excluded, pa.string())))
-        texts, values, parents = texts.filter(kept), values.filter(kept), parents[kept.to_numpy(zero_copy_only=False)]
+        allowed = pc.invert(pc.is_in(texts, value_set=pa.array(excluded, pa.string())))
+        texts, values, parents = (
+            texts.filter(allowed),
+            values.filter(allowed),
+            parents[allowed.to_numpy(zero_copy_only=False)],
+        )
     _check(texts, values, set(distinct).difference(excluded))
     lines = _join([texts.cast(pa.binary()), b": ", values, b"\r\n"])
     offsets = np.zeros(len(headers) + 1, dtype=np.int32)

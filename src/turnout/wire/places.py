@@ -15,7 +15,7 @@ from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StreamState", "count_between", "parse_place", "pending_from", "resolve", "state_of"]
+__all__ = ["Place", "StreamState", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
 
@@ -100,16 +100,6 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     return sequence
 
 
-def count_between(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str] = ()) -> int:
-    """How many messages the stream holds from *start* up to, not including, *end*, on the subjects *filters*, if any.
-
-    A consumer that begins at a place says how many are behind it: two questions, however many messages there are.
-    """
-    if end <= start:
-        return 0
-    return pending_from(connection, stream, start, filters) - pending_from(connection, stream, end, filters)
-
-
 def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
     """How many messages the stream holds from *start* on, on the subjects *filters*, if any, at this moment."""
     config: dict[str, Any] = {
@@ -130,7 +120,7 @@ def parse_place(text: str) -> Place | None:
     """What a text names as a place in a stream; None if it names nothing."""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     if text.startswith("{"):
         try:
@@ -144,3 +134,25 @@ def parse_place(text: str) -> Place | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def place_of(option: str, given: Place) -> Place:
+    """A place that may be given as text.
+
+    Args:
+        option: where it was given, to be named in the error.
+        given: the place, or the text that names it.
+
+    Raises:
+        ConfigError: the text names none.
+    """
+    if isinstance(given, datetime) and given.tzinfo is None:
+        # What has no zone is UTC, as everywhere in turnout.
+        return given.replace(tzinfo=UTC)
+    if not isinstance(given, str):
+        return given
+    place = parse_place(given.strip())
+    if place is None:
+        expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
+        raise ConfigError([Mistake(option, f"expected {expected}, found {given!r}")])
+    return place

@@ -14,7 +14,7 @@ class Published:
     """What became of the messages since the last flush.
 
     Attributes:
-        stored: messages that were stored anew.
+        stored: messages that were new to the stream, and stored.
         duplicates: those that the stream knew already.
         delivery: how long each of both took, from the moment it was first handed to the connection, with others, until
             its acknowledgement was read. It is no part of what makes two of these equal.

@@ -63,7 +63,7 @@ class Publisher:
         self._refusals = Refusals(connection.options)
         self._memory = bytearray(1 << 20)
         self._filled = 0
-        self._done = Published()
+        self._published = Published()
         self._trouble: float | None = None
         self._heard = 0.0
         self._subscribe()
@@ -132,8 +132,8 @@ class Publisher:
         self._publish_rows()
         self._drain(0, 0)
         self._settle(0)
-        done, self._done = self._done, Published()
-        return done
+        published, self._published = self._published, Published()
+        return published
 
     # -- sending
 
@@ -295,7 +295,7 @@ class Publisher:
             self._trouble = None
         for chunk in self._window.let_go():
             stored = len(chunk.messages) - chunk.duplicates - chunk.refused
-            self._done += Published(stored, chunk.duplicates, chunk.delivery)
+            self._published += Published(stored, chunk.duplicates, chunk.delivery)
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """The same one by one, where something was refused."""

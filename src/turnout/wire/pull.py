@@ -32,6 +32,9 @@ _NANOSECONDS = 1_000_000_000
 _REQUESTS = 2
 _MESSAGES = 50_000
 _BYTES = 8 << 20
+# How far an estimate of how many messages a filter has may be below the truth without another round trip.
+_MARGIN = 1.1
+_SPARE = 64
 _EXPIRES = 5.0
 _BUFFER = 2 << 20
 # Decoding costs some 800 us for a buffer, however little is in it: where much is to come, it waits for more.
@@ -78,13 +81,27 @@ class _Progress:
 class PullReader:
     """Reads one `Range`, once.
 
+    Args:
+        connection: what to read over.
+        range_: what to read.
+        partition: what the column of that name says.
+        stream_end: the sequence behind the stream's last, if known: it tells how many messages a filter has in the
+            range.
+        begun: whether the server has answered before, so that one that does not now is waited for.
+
     Attributes:
         hole: the lowest sequence that the last record batch steps over, None where it steps over none.
         messages: how many messages came.
         bytes: how many bytes they were on the wire.
     """
 
-    def __init__(self, connection: Connection, range_: Range, partition: int = 0) -> None:
+    def __init__(
+        self, connection: Connection, range_: Range, partition: int = 0, *, stream_end: int = 0, begun: bool = False
+    ) -> None:
+        self._begun = begun
+        self._stream_end = stream_end
+        self._density = 1.0
+        self._subscription = 0
         self._connection = connection
         self._range = range_
         self._partition = partition
@@ -119,7 +136,7 @@ class PullReader:
                     deadline = 0.0
                     yield batch
             except (ConnectionLostError, StreamError) as failure:
-                if isinstance(failure, StreamError) and not (self._consumer and failure.code in _PASSING):
+                if isinstance(failure, StreamError) and not (self._begun and failure.code in _PASSING):
                     raise
                 now = time.monotonic()
                 deadline = deadline or now + self._connection.options.reconnect_timeout
@@ -145,34 +162,47 @@ class PullReader:
             "inactive_threshold": _INACTIVE * _NANOSECONDS,
             "max_waiting": 8,
         }
-        filters = self._range.filters
+        range_ = self._range
+        filters = range_.filters
         if len(filters) == 1:
             config["filter_subject"] = filters[0]
         elif filters:
             config["filter_subjects"] = list(filters)
-        info = create_consumer(connection, self._range.stream, config)
+        info = create_consumer(connection, range_.stream, config)
         self._consumer = info["name"]
+        self._begun = True
         at.consumer_sequence = 0
         at.requests.clear()
         at.barren = 0
-        at.done = info.get("num_pending", 1) == 0
+        pending = info.get("num_pending", 1)
+        at.done = pending == 0
+        if filters and range_.end < self._stream_end:
+            self._density = min(1.0, pending / max(1, self._stream_end - at.next))
         self._filled = 0
         self._inbox = connection.new_inbox()
-        connection.subscribe(f"{self._inbox}.*")
+        self._subscription = connection.subscribe(f"{self._inbox}.*")
 
     def _end(self) -> None:
         """Remove the consumer. One that cannot be reached removes itself later."""
         if self._consumer and self._connection.is_open:
             with contextlib.suppress(StreamError, ConnectionLostError):
+                # What came behind the range ends within a message, and the answer comes behind that.
+                self._connection.give_back(memoryview(self._memory)[: self._filled])
+                self._filled = 0
+                self._connection.unsubscribe(self._subscription)
                 delete_consumer(self._connection, self._range.stream, self._consumer)
 
     def _ask(self) -> None:
         """Keep two requests under way, but for no more than the range can hold."""
         at, range_ = self._at, self._range
         frames = []
+        left = range_.end - at.next
+        if self._density < 1:
+            # A filter may have few messages in the range: more requests than these would bring what lies behind it.
+            left = min(left, int(left * self._density * _MARGIN) + _SPARE)
         while len(at.requests) < _REQUESTS:
             outstanding = sum(request.left for request in at.requests)
-            count = min(_MESSAGES, range_.end - at.next - outstanding)
+            count = min(_MESSAGES, left - outstanding)
             if count <= 0:
                 break
             self._requested += 1

@@ -149,16 +149,16 @@ def _statuses(
         return [], None
     # "NATS/1.0" is eight bytes; a blank behind it means that a code follows.
     rows = rows[(payload[rows] == frames.end[rows]) & (payload[rows] - body[rows] > 9)]
-    said = rows[octets[body[rows] + 8] == 32]
-    if not said.size:
+    status_rows = rows[octets[body[rows] + 8] == 32]
+    if not status_rows.size:
         return [], None
     statuses = []
-    for count, row in enumerate(said):
+    for count, row in enumerate(status_rows):
         line = bytes(memory[frames.start[row] : frames.line_end[row]])
         block = bytes(memory[body[row] : payload[row]])
         statuses.append((int(row) - count, line.split(b" ", 2)[1].decode("utf-8", "replace"), block))
     keep = np.ones(len(frames), dtype=np.bool_)
-    keep[said] = False
+    keep[status_rows] = False
     return statuses, np.flatnonzero(keep)
 
 

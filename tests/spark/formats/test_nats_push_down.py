@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,19 @@ from pyspark.sql.types import StructType
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.engine.subject_filters import SubjectFilters
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, StreamError
 from turnout.routes import Route
 from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.packed import not_read_in, unpack
+from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream
 from turnout.wire.range_count import count_exactly
+from turnout.wire.ways import TOGETHER, WHOLE, Way
 
 pytestmark = pytest.mark.jetstream
 
@@ -38,6 +41,7 @@ subscriptions: {{store: "sqlite:///{store}", metadata: {{n: value.n}}}}
 sink: {{format: nats, servers: "nats://127.0.0.1"}}
 mappings: {mappings}
 """
+WAYS = [None, TOGETHER, WHOLE, Way("apart", (), 10_000, 3031), Way("apart", (), 400)]
 Make = Callable[..., NatsStreamReader]
 Publish = Callable[..., None]
 
@@ -107,9 +111,12 @@ def want(store: Store, condition: str, id_: str = "") -> None:
     store.create(Subscription(["out"], parse(condition), id=id_))
 
 
-def read(reader: NatsStreamReader, start: Any, end: Any) -> tuple[list[str], int]:
-    """The last tokens of what a micro-batch reads, and how many it says are not read."""
+def read(reader: NatsStreamReader, start: Any, end: Any, way: Way | None = None) -> tuple[list[str], int]:
+    """The last tokens of what a micro-batch reads, in the way that it chooses or another, and how many are not read."""
     parts = reader.partitions(start, end)
+    for part in parts:
+        assert isinstance(part, Split)
+        part.way = way or part.way
     copy = pickle.loads(pickle.dumps(reader))
     rows = [row for part in parts for row in copy.read(part)]
     topics = [topic[-1] for row in rows for batch, _ in unpack(row) for topic in batch.column("topic").to_pylist()]
@@ -225,6 +232,75 @@ def test_counts_while_messages_arrive(
     assert set(counts) <= {90, None}
     assert count_exactly(connection, stream, 31, 301, [f"{stream}.x.a"]) == 90
     assert count_exactly(connection, stream, 31, 301) == 270
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_several_filters_in_order(make: Make, stream: str, publish: Publish, store: Store, way: Way | None) -> None:
+    """However they are read: in the order of the stream, what is not read counted, and deleted messages in neither."""
+    publish(3000)
+    want(store, f"topic:{stream}.x.a")
+    want(store, f"topic:{stream}.x.c")
+    want(store, f"topic:{stream}.y.d")
+    reader = make()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    with Connection.open(reader._options.connection) as other:
+        for sequence in (2, 3, 1000, 1500, 2999, 3000):
+            other.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    publish(30)
+
+    topics, not_read = read(reader, start, end, way)
+
+    gone = {2, 3, 1000, 1500, 2999, 3000}
+    expected = ["abc"[(n - 1) % 3] for n in range(1, 3001) if n not in gone]
+    assert topics == [one for one in expected if one != "b"]
+    assert not_read == expected.count("b")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_lost_is_told(make: Make, stream: str, publish: Publish, store: Store, way: Way | None) -> None:
+    """What is removed from the stream's beginning behind the planning stops the read, whichever way it takes."""
+    publish(3000)
+    want(store, f"topic:{stream}.x.a")
+    want(store, f"topic:{stream}.x.c")
+    reader = make()
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    with Connection.open(reader._options.connection) as other:
+        purge_stream(other, stream, seq=1001)
+
+    (part,) = parts
+    assert isinstance(part, Split)
+    part.way = way or part.way
+    with pytest.raises(StreamError, match="no longer has the sequences 1 to 1,000"):
+        list(reader.read(part))
+
+
+def test_few_questions_while_reading(
+    make: Make, stream: str, store: Store, connection: Connection, nats_server: NatsServer
+) -> None:
+    """A filter makes holes everywhere; the stream's state is asked for once for all that is read within a second."""
+    with Publisher(connection) as publisher:
+        for n in range(3000):
+            publisher.publish(f"{stream}.x.{'abc'[n % 3]}", b"." * 10_000)
+    want(store, f"topic:{stream}.x.a")
+    reader = make()
+    start = reader.initialOffset()
+    (part,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+
+    with Connection.open(nats_server.url) as other:
+        other.subscribe(f"$JS.API.STREAM.INFO.{stream}")
+        other.subscribe(f"end.{stream}")
+        assert other.ping()
+        begun = time.monotonic()
+        batches = sum(1 for _ in reader.read(part))
+        seconds = time.monotonic() - begun
+        other.publish(f"end.{stream}")
+        subjects = iter(message.subject for message in other.messages(time.monotonic() + 30))
+        questions = sum(1 for _ in iter(subjects.__next__, f"end.{stream}"))
+
+    assert batches > 3
+    assert 1 <= questions <= 1 + seconds
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_no_id_where_none_is_wanted(
         ("value", {}, "topic: the column is missing"),
         ("topic, struct(value) value", {}, r"the column is struct<value:string>, not binary or string: use to_json"),
         ("topic, value", {"messageId": "offset"}, "messageId: 'offset' needs the columns 'stream' and 'offset'"),
-        ("topic, value", {"windwo": "1"}, "windwo: is no option of the format 'nats'; did you mean 'window'"),
+        ("topic, value", {"windwo": "1"}, 'windwo: is no option of the format \'nats\'; did you mean "window"'),
         ("topic, value", {"window": "0"}, "window: is a number from 1 to 10000, not '0'"),
         ("null topic, value", {}, "topic: the column is void, not string"),
         ("cast(null as string) topic, value", {}, "a row has no topic"),

@@ -159,7 +159,7 @@ def test_an_empty_stream(load: Callable[..., DataFrame], run: Callable[..., Any]
     [
         ({"stream": "NO_SUCH"}, "there is no stream 'NO_SUCH'"),
         ({"stream": ""}, "stream: is missing"),
-        ({"stream": "A", "startingOffset": "1"}, "did you mean 'startingOffsets'"),
+        ({"stream": "A", "startingOffset": "1"}, 'did you mean "startingOffsets"'),
         ({"stream": "A", "start": "soon"}, "start: is earliest, latest, a sequence"),
         ({"stream": "A,B"}, "includeStream: must be true for several streams"),
         (

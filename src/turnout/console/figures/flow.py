@@ -14,6 +14,10 @@ __all__ = ["Branch", "Step", "flow"]
 _STEP, _BOX = 168, 96
 _TOP, _THICK, _THIN = 40, 56, 1.5
 _DOWN = 214
+_HEIGHT, _HEIGHT_BARE = 290, 150
+"""Of a picture, and of one that nothing leaves on the way."""
+_READABLE = 760
+"""A picture that is wider is not made narrower than this, but scrolled."""
 _LABEL = 15
 _APART = 80
 
@@ -71,9 +75,11 @@ def flow(steps: Sequence[Step], read: int, title: str) -> Markup:
                 parts.extend(_branch(x + _BOX, order, left, branch, read))
             parts.extend(_trunk(x + _BOX, step.onward, step.rate, read))
         parts.extend(_box(x, step))
-    size = Markup('viewBox="0 0 {w} 290" width="{w}" height="290"').format(w=width)
-    return Markup('<svg class="flow" {} role="img" aria-label="{}">{}</svg>').format(
-        size, title, Markup("").join(parts)
+    height = _HEIGHT if any(step.branches for step in steps) else _HEIGHT_BARE
+    size = Markup('viewBox="0 0 {w} {h}" width="{w}" height="{h}"').format(w=width, h=height)
+    kind = "flow long" if width > _READABLE else "flow"
+    return Markup('<svg class="{}" {} role="img" aria-label="{}">{}</svg>').format(
+        kind, size, title, Markup("").join(parts)
     )
 
 

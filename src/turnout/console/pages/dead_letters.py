@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from markupsafe import Markup
 
 from turnout.console.dead_letters import Group, grouped, reason_of, shown
 from turnout.console.figures import bars, counted
-from turnout.console.flow_counts import HOUR, traffic_of
+from turnout.console.flow_counts import HOUR
 from turnout.console.render import page, page_router
 from turnout.console.words import moment
 from turnout.history.dead_letters import DeadLetter
@@ -20,7 +21,7 @@ from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.letters import REACH, letter_at, newest
 from turnout.server.rest.models import Form
-from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
+from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]
@@ -28,6 +29,7 @@ __all__ = ["router"]
 router = page_router()
 
 _ON_PAGE = 25
+_ROUTES_ON_PAGE = 50
 
 
 class RedriveForm(Form):
@@ -40,19 +42,23 @@ class RedriveForm(Form):
 
 
 @router.get("/dead-letters")
-def overview(request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
-    """The routes that keep dead letters."""
-    entries = [entry for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
-    rows = [
-        (entry.name, *(_set_aside(parts, entry.name, seconds) for seconds in (HOUR, 24 * HOUR))) for entry in entries
-    ]
-    return page(request, "dead_letters.html", rows=sorted(rows, key=lambda row: (-row[1], -row[2], row[0])))
+def overview(
+    request: Request, parts: TheParts, _: Reads, number: Annotated[int, Query(alias="page", ge=1)] = 1
+) -> HTMLResponse:
+    """The routes that keep dead letters, those with the most of them first."""
+    names = [entry.name for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
+    now = time.time()
+    hour, day = (parts.state.set_aside(now - seconds) for seconds in (HOUR, 24 * HOUR))
+    rows = sorted(((name, hour.get(name, 0), day.get(name, 0)) for name in names), key=_most_first)
+    pages = max(1, -(-len(rows) // _ROUTES_ON_PAGE))
+    number = min(number, pages)
+    shown = rows[(number - 1) * _ROUTES_ON_PAGE : number * _ROUTES_ON_PAGE]
+    return page(request, "dead_letters.html", rows=shown, number=number, pages=pages)
 
 
-def _set_aside(parts: Parts, name: str, seconds: float) -> int:
-    """So many letters of the last seconds."""
-    total = traffic_of(parts.state, name, seconds).total
-    return total.dead_lettered + total.undeliverable
+def _most_first(row: tuple[str, int, int]) -> tuple[int, int, str]:
+    name, hour, day = row
+    return (-hour, -day, name)
 
 
 @router.get("/dead-letters/{name}")

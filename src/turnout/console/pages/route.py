@@ -11,6 +11,7 @@ from pydantic import Field
 
 from turnout.console.attention import needs
 from turnout.console.beginning import meaning_of
+from turnout.console.controls import controls_of
 from turnout.console.differences import difference
 from turnout.console.figures import Point, plot
 from turnout.console.flow_counts import HOUR, traffic_of
@@ -56,6 +57,7 @@ def route(name: str, request: Request, parts: TheParts, principal: Reads, over: 
         **_state(entry, parts),
         **_pictures(entry, parts, over),
         lines=_lines(entry, principal),
+        controls=controls_of(entry, parts.state.paused(name)),
         offsets=parts.routes.offsets(name),
         waiting=_waiting(entry, principal),
         revisions=_revisions(entry, parts, principal),
@@ -65,6 +67,16 @@ def route(name: str, request: Request, parts: TheParts, principal: Reads, over: 
 @router.get("/fragments/routes/{name}/state")
 def state(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
     return page(request, "_route_state.html", **_state(parts.routes.entry(name), parts))
+
+
+@router.get("/fragments/routes/{name}/control")
+def control(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    return page(request, "_route_control.html", **_control(parts.routes.entry(name), parts))
+
+
+@router.get("/fragments/routes/{name}/reset")
+def reset(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+    return page(request, "_route_reset.html", **_control(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/pictures")
@@ -119,6 +131,11 @@ def _state(entry: Entry, parts: Parts) -> dict[str, Any]:
         "traffic": traffic_of(parts.state, entry.name),
         "events": parts.state.recent_events(entry.name, _EVENTS),
     }
+
+
+def _control(entry: Entry, parts: Parts) -> dict[str, Any]:
+    controls = controls_of(entry, parts.state.paused(entry.name))
+    return {"entry": entry, "controls": controls, "offsets": parts.routes.offsets(entry.name)}
 
 
 def _read(text: str, entry: Entry, parts: Parts) -> Route:

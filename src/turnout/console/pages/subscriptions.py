@@ -110,8 +110,8 @@ def trial(form: TrialForm, request: Request, parts: TheParts, _: Reads) -> HTMLR
 
 def _by(anchor: Anchor) -> str:
     """What an anchor looks for, in words."""
-    said = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
-    return f"a word {said}" if anchor.kind.lexeme else said
+    text = _KINDS.get(anchor.kind.op, f"{anchor.kind} {{}}").format(anchor.text)
+    return f"a word {text}" if anchor.kind.lexeme else text
 
 
 def _read(text: str) -> Condition:
@@ -151,6 +151,7 @@ def _search(subscriptions: Subscriptions, asked: dict[str, str], cursor: str) ->
 
 
 def _matching_routes(parts: Parts) -> list[str]:
-    """Routes whose records a condition can be tried on."""
-    versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
-    return [name for name, version in versions if version is not None and version.route.source.format == "nats"]
+    """Routes whose records a condition can be tried on: first those that match subscriptions."""
+    routes = [entry.version.route for entry in parts.routes.entries() if entry.version is not None]
+    readable = [route for route in routes if route.source.format == "nats"]
+    return [route.name for route in sorted(readable, key=lambda route: (route.subscriptions is None, route.name))]

@@ -5,8 +5,13 @@ const TOGETHER = 400;
 
 const headers = { "Content-Type": "application/json", Accept: "text/html, application/json" };
 
+const drawn = new WeakMap();
+
 /** Put HTML of this server into an element, and leave open what was open and the focus where it was. */
 function show(element, html) {
+  // What is the same stays, with what somebody reads or selects in it.
+  if (drawn.get(element) === html) return;
+  drawn.set(element, html);
   const open = [...element.querySelectorAll("details[open][id]")].map((one) => one.id);
   const closed = [...element.querySelectorAll("details:not([open])[id]")].map((one) => one.id);
   const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
@@ -80,11 +85,10 @@ async function problemOf(response) {
   }
 }
 
-async function send(form) {
+async function send(form, button) {
   const output = form.querySelector("output");
-  const button = form.querySelector("button");
   if (output) output.textContent = "";
-  button.disabled = true;
+  if (button) button.disabled = true;
   try {
     const seen = form.dataset.ifMatch ? { "If-Match": `"${form.dataset.ifMatch}"` } : {};
     const response = await fetch(form.getAttribute("action"), { method: form.dataset.json, headers: { ...headers, ...seen, Accept: "application/json" }, body: JSON.stringify(body(form)) });
@@ -96,7 +100,7 @@ async function send(form) {
   } catch {
     if (output) output.textContent = "The server does not answer.";
   } finally {
-    button.disabled = false;
+    if (button) button.disabled = false;
   }
 }
 
@@ -175,7 +179,7 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) return;
   if (form.dataset.tap) watch(form);
-  else if (form.dataset.json) send(form);
+  else if (form.dataset.json) send(form, event.submitter ?? form.querySelector("button"));
   else ask(form);
 });
 

@@ -171,7 +171,7 @@ class _Drafter:
 
     def _rest(self) -> None:
         """A line for every block and option that nothing of a route stands for."""
-        said = {item.name for item in self.taken} | {item.name for item in self.left}
+        reported = {item.name for item in self.taken} | {item.name for item in self.left}
         for name in self.config:
-            if name not in said and name not in ("mappings", "maps"):
+            if name not in reported and name not in ("mappings", "maps"):
                 self.left.append(Left(name, _REASONS.get(name, "an option of the server")))

@@ -52,10 +52,10 @@ def _options_of_predicate(type_: str) -> Sequence[Option]:
         return ()
 
 
-def _typed(given: Mapping[str, str | None], options: Sequence[Option]) -> dict[str, Any]:
+def _typed(texts: Mapping[str, str | None], options: Sequence[Option]) -> dict[str, Any]:
     """Switches and numbers as YAML has them; all other options as the texts that they are."""
     kinds = {option.name: option for option in options if option.kind not in ("STRING", "LIST")}
-    return {name: _value(kinds.get(name), text) for name, text in given.items() if name != "type"}
+    return {name: _value(kinds.get(name), text) for name, text in texts.items() if name != "type"}
 
 
 def _value(option: Option | None, text: str | None) -> Any:

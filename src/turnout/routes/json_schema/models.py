@@ -58,14 +58,14 @@ class _Generator(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """A block: its docstring, and what that says of the fields that have no description of their own."""
         kind: type[BaseModel] = schema["cls"]
-        made = super().model_schema(schema)
-        made["description"] = first_sentence(kind)
+        definition = super().model_schema(schema)
+        definition["description"] = first_sentence(kind)
         texts = attribute_texts(kind)
         for name, field in kind.model_fields.items():
             text = field.description or texts.get(name)
             if text:
-                made["properties"][field.alias or name]["description"] = text
-        return made
+                definition["properties"][field.alias or name]["description"] = text
+        return definition
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         """A source or a sink: the format says what else may stand there."""

@@ -85,16 +85,16 @@ def _class_path(maven: str, coordinates: Sequence[str], without: Sequence[str]) 
     exclusions = "".join(_EXCLUSION.format(group) for group in without)
     dependencies = "".join(_DEPENDENCY.format(*one.split(":"), exclusions) for one in coordinates)
     with scratch_folder("maven") as folder:
-        pom, told = folder / "pom.xml", folder / "classpath"
+        pom, class_path = folder / "pom.xml", folder / "classpath"
         pom.write_text(_POM.format(dependencies), encoding="utf-8")
-        command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={told}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode != 0 or not told.exists():
+        command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={class_path}"]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if process.returncode != 0 or not class_path.exists():
             # The first error names the artifact; what follows it is advice about Maven's switches.
-            errors = [line for line in (done.stdout + done.stderr).splitlines() if "[ERROR]" in line]
+            errors = [line for line in (process.stdout + process.stderr).splitlines() if "[ERROR]" in line]
             reason = errors[0].split("[ERROR]", 1)[1].strip() if errors else "it said nothing"
             raise TurnoutError(f"Maven could not fetch {', '.join(coordinates)}: {reason}")
-        return told.read_text(encoding="utf-8").strip()
+        return class_path.read_text(encoding="utf-8").strip()
 
 
 def _paths(text: str) -> list[Path]:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.history.differences import Differences
-from turnout.history.report import Report
+from turnout.history.report import DiffReport
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
@@ -57,7 +57,7 @@ class DiffResult:
         spark: makes the frames.
     """
 
-    def __init__(self, report: Report, spark: SparkSession) -> None:
+    def __init__(self, report: DiffReport, spark: SparkSession) -> None:
         self.report = report
         self._spark = spark
 
@@ -132,8 +132,8 @@ def diff(
         except PySparkException as failure:
             raise run_error(f"the versions of {new.name} could not be compared", failure) from failure
     decoder = msgspec.msgpack.Decoder(Differences)
-    found = sum((decoder.decode(row[0]) for row in rows), Differences())
-    return DiffResult(Report(*names, str(span), found, time.monotonic() - begun), spark)
+    differences = sum((decoder.decode(row[0]) for row in rows), Differences())
+    return DiffResult(DiffReport(*names, str(span), differences, time.monotonic() - begun), spark)
 
 
 def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
@@ -215,14 +215,14 @@ class _Stage:
         """What is not the same with a task's records."""
         from turnout.engine import pieces
 
-        found = Differences()
+        differences = Differences()
         with without_collections():
             versions = self._diff()
             old, new = (None if one is None else one.place.open(one.revision) for one in self.indexes)
             for batch in self._records(batches):
                 for piece in pieces(batch):
-                    found += versions.of(piece, old, new)
-        yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(found)], pa.binary())], schema=_PART)
+                    differences += versions.of(piece, old, new)
+        yield pa.RecordBatch.from_arrays([pa.array([msgspec.msgpack.encode(differences)], pa.binary())], schema=_PART)
 
     def _records(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

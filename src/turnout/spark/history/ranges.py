@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
 from turnout.wire import Connection, ConnectionOptions
-from turnout.wire.places import Place, count_between, parse_place, resolve, state_of
+from turnout.wire.places import Place, place_of, resolve, state_of
+from turnout.wire.range_count import count_about, count_exactly
 
-__all__ = ["StreamRange", "nats_source", "place_of", "ranges_of"]
+__all__ = ["StreamRange", "ranges_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +29,6 @@ class StreamRange:
     records: int
 
 
-def nats_source(route: Route) -> NatsSource:
-    """The route's source.
-
-    Raises:
-        ConfigError: it is no stream of NATS, and history is not read of others.
-    """
-    if isinstance(route.source, NatsSource):
-        return route.source
-    raise ConfigError([Mistake("source", f"expected format nats, whose history is kept, found {route.source.format}")])
-
-
-def place_of(option: str, given: Place) -> Place:
-    """A place that may be given as text.
-
-    Raises:
-        ConfigError: the text names none.
-    """
-    if isinstance(given, datetime) and given.tzinfo is None:
-        # What has no zone is UTC, as everywhere in turnout.
-        return given.replace(tzinfo=UTC)
-    if not isinstance(given, str):
-        return given
-    place = parse_place(given.strip())
-    if place is None:
-        expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-        raise ConfigError([Mistake(option, f"expected {expected}, found {given!r}")])
-    return place
-
-
 def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = ()) -> tuple[StreamRange, ...]:
     """What the route's streams hold from one place up to, not including, another.
 
@@ -68,7 +37,7 @@ def ranges_of(route: Route, start: Place, end: Place, filters: Sequence[str] = (
         StreamError: a stream does not exist.
         ConnectionLostError: the server cannot be reached.
     """
-    source = nats_source(route)
+    source = route.nats_source()
     places = place_of("start", start), place_of("end", end)
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
         return tuple(_ranges(connection, source.streams, *places, filters))
@@ -81,4 +50,8 @@ def _ranges(
         state = state_of(connection, stream)
         first = min(max(state.first, resolve(connection, stream, start)), state.next)
         last = max(first, min(state.next, resolve(connection, stream, end)))
-        yield StreamRange(stream, first, last, count_between(connection, stream, first, last, filters))
+        records = count_exactly(connection, stream, first, last, filters)
+        if records is None:
+            # So much arrives or goes at this moment that there is no exact number; it is shown, and nothing more.
+            records = count_about(connection, stream, first, last, filters)
+        yield StreamRange(stream, first, last, records)

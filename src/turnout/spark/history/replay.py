@@ -20,7 +20,6 @@ from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.source import register
-from turnout.spark.history.ranges import nats_source
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
 from turnout.spark.history.replay_plan import ReplayPlan, plan_replay
 from turnout.spark.history.replay_state import ReplayState, claimed
@@ -162,7 +161,7 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
     """A part of a stream, each row a record batch."""
     left_out = _STREAMING | _FILTERS
-    options = {name: text for name, text in nats_source(plan.route).options().items() if name not in left_out}
+    options = {name: text for name, text in plan.route.nats_source().options().items() if name not in left_out}
     options |= {"stream": stream, "startingOffsets": str(start), "endingOffsets": str(end), "packed": "true"}
     if plan.filters:
         options["filterSubjects"] = ",".join(plan.filters)

@@ -17,7 +17,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.other_sinks import with_sink
-from turnout.spark.history.ranges import StreamRange, nats_source, ranges_of
+from turnout.spark.history.ranges import StreamRange, ranges_of
 from turnout.spark.history.replay_state import ReplayState
 from turnout.spark.reads import look_ahead
 from turnout.spark.running.checkpoint import checkpoint_of, local_folder
@@ -118,14 +118,15 @@ def plan_replay(
         folder: where progress is kept; ``replays`` in the route's checkpoint if not given.
 
     Raises:
-        ConfigError: what is asked for cannot be.
+        ConfigError: what is asked for cannot be; one of this id is not finished, and was asked for something else or
+            begun with another version of the route.
         ConditionError: *where* cannot be read.
         SubscriptionNotFoundError: there is none of an id.
         HistoryForgottenError: the store does not remember so far back.
         StreamError: a stream does not exist.
         ConnectionLostError: a server cannot be reached.
     """
-    source = nats_source(route)
+    source = route.nats_source()
     condition = parse(where) if isinstance(where, str) else where
     asked = {
         "route": route.name,
@@ -139,7 +140,7 @@ def plan_replay(
         asked["subscriptionsAsOf"] = str(subscriptions_as_of)
     name = _name(asked, id)
     place = (Path(folder) if folder is not None else _beside(route)) / name
-    begun = ReplayState.unfinished(place, asked)
+    begun = ReplayState.unfinished(place, asked, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
     conditions = [] if chosen is None else [one.condition for one in chosen]
     if condition is not None:

@@ -34,6 +34,7 @@ class ReplayState:
         next: stream → the sequence that comes next.
         revision: of the subscriptions that it delivers to; None for a route without.
         counts: of what is done: of every record below *next*, and of no other.
+        digest: of the route's file; "" for a route that was made in Python, which is not known again.
     """
 
     asked: dict[str, Any]
@@ -41,6 +42,7 @@ class ReplayState:
     next: dict[str, int]
     revision: int | None = None
     counts: Counts = field(default_factory=Counts)
+    digest: str = ""
 
     @property
     def done(self) -> bool:
@@ -69,38 +71,49 @@ class ReplayState:
         """Where a replay goes on: at the beginning, unless one of this id was interrupted.
 
         Raises:
-            ConfigError: one of this id was interrupted that was asked for something else.
+            ConfigError: one of this id was interrupted that was asked for something else, or the route has changed.
         """
-        state = cls.unfinished(plan.folder, plan.asked)
+        state = cls.unfinished(plan.folder, plan.asked, plan.route.digest)
         if state is not None:
             return state
         revision = None if plan.subscriptions is None else plan.subscriptions.revision
-        return cls(plan.asked, plan.ranges, {one.stream: one.start for one in plan.ranges}, revision)
+        places = {one.stream: one.start for one in plan.ranges}
+        return cls(plan.asked, plan.ranges, places, revision, digest=plan.route.digest)
 
     @classmethod
-    def unfinished(cls, folder: Path, asked: Mapping[str, Any]) -> Self | None:
+    def unfinished(cls, folder: Path, asked: Mapping[str, Any], digest: str) -> Self | None:
         """The state of a replay that was interrupted; None if the folder has none, or one that is done.
 
         Args:
             folder: of the replay.
             asked: what is asked for now.
+            digest: of the route's file as it is now; "" where there is none.
 
         Raises:
-            ConfigError: it was begun with something else asked for.
+            ConfigError: it was begun with something else asked for, or with another version of the route.
         """
         try:
             written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         ranges = tuple(StreamRange(**one) for one in written["ranges"])
-        # A replay that an older turnout began has no revision in its state.
-        state = cls(written["asked"], ranges, written["next"], written.get("revision"), Counts.of(written["counts"]))
+        # A replay that an older turnout began has no revision and no digest in its state.
+        revision, begun_with = written.get("revision"), written.get("digest", "")
+        state = cls(written["asked"], ranges, written["next"], revision, Counts.of(written["counts"]), begun_with)
         if state.done:
             return None
         if state.asked != asked:
             names = sorted(name for name in {*state.asked, *asked} if state.asked.get(name) != asked.get(name))
             problem = f"the replay {folder.name} is not finished and was asked for another {', '.join(names)}"
             raise ConfigError([Mistake("id", f"{problem}: finish it as it was begun, or give this one another id")])
+        if state.digest and digest and state.digest != digest:
+            # What is left would be delivered otherwise than what is done, and under the same message ids.
+            problem = (
+                f"the replay {folder.name} is not finished, and the route {asked['route']} has changed since it was"
+                f" begun (digest {state.digest[:12]} then, {digest[:12]} now)"
+            )
+            remedy = "finish it with the route as it was, or give this one another id"
+            raise ConfigError([Mistake("id", f"{problem}: {remedy}")])
         return state
 
     def write(self, folder: Path) -> None:
@@ -114,6 +127,7 @@ class ReplayState:
                 ],
                 "next": self.next,
                 "revision": self.revision,
+                "digest": self.digest,
                 "counts": self.counts.as_dict(),
             }
         )
@@ -133,8 +147,8 @@ def claimed(folder: Path) -> Iterator[None]:
         ConfigError: another process carries out this replay.
     """
     # A checkpoint that a run has not made yet is for its owner only as well.
-    for made in (folder.parent.parent, folder.parent, folder):
-        private_folder(made)
+    for directory in (folder.parent.parent, folder.parent, folder):
+        private_folder(directory)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:

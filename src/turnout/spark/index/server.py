@@ -81,11 +81,11 @@ class IndexServer:
         self._thread.join()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        asked = self._find
+        find = self._find
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                _answer(self, asked(self.path))
+                _answer(self, find(self.path))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
                 """Say nothing: the path holds the token."""

@@ -46,7 +46,7 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
         full = _full_disk(failure, checkpoint)
         if full is not None:
             raise RunError(f"{what}: {full}; make room and {_AGAIN}") from failure
-        if _said_in(failure, _DEAD_WORKER) is not None:
+        if _cause_matching(failure, _DEAD_WORKER) is not None:
             raise RunError(f"{what}: a Python worker died, killed or short of memory; {_AGAIN}") from failure
         if isinstance(failure, TurnoutError):
             raise
@@ -60,17 +60,17 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
 
 def _full_disk(failure: BaseException, checkpoint: Path | None) -> str | None:
     """Which disk is full, if the failure or one that it came from says that one is."""
-    told = _said_in(failure, _FULL)
-    if told is None:
+    cause = _cause_matching(failure, _FULL)
+    if cause is None:
         return None
     for folder, kind in ((checkpoint, "the checkpoint"), (Path(tempfile.gettempdir()), "temporary files")):
         with suppress(OSError):
             if folder is not None and shutil.disk_usage(folder).free < _HARDLY_ANY:
                 return f"the disk of {kind}, {folder}, is full"
-    return f"a disk is full ({in_one_line(told)})"
+    return f"a disk is full ({in_one_line(cause)})"
 
 
-def _said_in(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
+def _cause_matching(failure: BaseException | None, pattern: re.Pattern[str]) -> BaseException | None:
     """The failure, or the first of those that it came from, that says this."""
     while failure is not None and not pattern.search(str(failure)):
         failure = failure.__cause__

@@ -238,8 +238,10 @@ class _Run:
         """Whether the run was to stop, and has lost its JVM meanwhile: what it has counted stands."""
         ended = how_jvm_ended(self.spark, failure) if self.stop.is_set() else None
         if ended is not None:
-            said = "route %s: Spark's JVM ended %s before the run did; what was under way is done again by the next run"
-            _log.warning(said, self.route.name, ended)
+            warning = (
+                "route %s: Spark's JVM ended %s before the run did; what was under way is done again by the next run"
+            )
+            _log.warning(warning, self.route.name, ended)
         return ended is not None
 
     def _start(self, *, once: bool) -> StreamingQuery:

@@ -54,8 +54,8 @@ def mend(route: Route, folder: Path | None) -> None:
     # Kafka's offset -1 is the latest, too.
     notes = mended(folder, from_the_beginning="latest" not in start and "-1" not in start)
     if notes:
-        said = "route %s: the checkpoint %s was torn, as by a power cut: removed %s; the rest is done again"
-        _log.warning(said, route.name, folder, ", ".join(notes))
+        warning = "route %s: the checkpoint %s was torn, as by a power cut: removed %s; the rest is done again"
+        _log.warning(warning, route.name, folder, ", ".join(notes))
 
 
 def mended(folder: Path, *, from_the_beginning: bool) -> list[str]:
@@ -180,9 +180,9 @@ def _mend_sources(folder: Path, offsets: _Log, commits: _Log, *, from_the_beginn
                 f"{log.entries[lost]} is torn, as after a power cut, and no other file of the checkpoint says the"
                 " same: remove the checkpoint's folder, and the run begins where its source says"
             )
-        made_of_it = [number for number in offsets.whole if _file_log_offset(offsets.entries[number]) >= lost]
+        dependants = [number for number in offsets.whole if _file_log_offset(offsets.entries[number]) >= lost]
         notes += [f"sources/{note}" for note in log.drop(number for number in log.entries if number >= lost)]
-        notes += offsets.drop(made_of_it) + commits.drop(commits.entries.keys() & set(made_of_it))
+        notes += offsets.drop(dependants) + commits.drop(commits.entries.keys() & set(dependants))
     return notes
 
 

@@ -202,13 +202,13 @@ def missing_properties(spark: SparkSession, route: Route) -> dict[str, str]:
 
     What merely makes micro-batches shorter is not missed.
     """
-    asked = dict(route.spark)
+    required = dict(route.spark)
     settings = spark.sparkContext.getConf()
     if _uses_kafka(route) and not brings_connector({**dict(settings.getAll()), **route.spark}):
-        asked["spark.jars.packages"] = CONNECTOR
+        required["spark.jars.packages"] = CONNECTOR
     return {
         name: value
-        for name, value in asked.items()
+        for name, value in required.items()
         if not spark.conf.isModifiable(name) and settings.get(name) != value
     }
 

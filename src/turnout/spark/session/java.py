@@ -56,11 +56,11 @@ class Java:
 def _major(java: Path) -> int:
     """The major version of the program *java*, 0 if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
         return 0
-    found = _MAJOR.search(told.stderr + told.stdout)
-    return int(found.group(1)) if found else 0
+    version = _MAJOR.search(process.stderr + process.stdout)
+    return int(version.group(1)) if version else 0
 
 
 def _bundled() -> Path | None:

@@ -12,7 +12,7 @@ from turnout.spark.subjects.draws import draw_bits, percent, random_below
 from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.lookup import constant, number_of
 from turnout.spark.subjects.partition import fnv1a, hash_by_loop
-from turnout.spark.subjects.program import KEPT, LOST, Form, Program
+from turnout.spark.subjects.program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
 from turnout.subjects.index import FIXED, STAR, Shape
@@ -35,7 +35,7 @@ def map_subjects(
     One row out for each row in, no shuffle, no join: it may stand in a streaming query. The other columns stay.
     Each part is a column of its own on the way, so that Spark computes it once however often it is used.
     """
-    program = Program.build(table, cluster)
+    program = MappingProgram.build(table, cluster)
     subject = F.col(column)
     if program.is_empty:
         return df.withColumn(into, subject)
@@ -76,7 +76,7 @@ def map_subject(
         NotCompilableError: when a source or a destination has bytes that are not UTF-8.
     """
     subject = F.col(column) if isinstance(column, str) else column
-    program = Program.build(table, cluster)
+    program = MappingProgram.build(table, cluster)
     if program.is_empty:
         return subject
 
@@ -92,11 +92,11 @@ def map_subject(
     return let(split_tokens(subject), lambda tokens: let(_bits(program, seed), lambda bits: mapped(tokens, bits)))
 
 
-def _bits(program: Program, seed: Sequence[Column | str]) -> Column:
+def _bits(program: MappingProgram, seed: Sequence[Column | str]) -> Column:
     return draw_bits(seed, what="this table of mappings") if program.draws else F.lit(0).cast("long")
 
 
-def _target(program: Program, subject: Column, tokens: Column, bits: Column) -> Column:
+def _target(program: MappingProgram, subject: Column, tokens: Column, bits: Column) -> Column:
     """The destination that is chosen for a row, as a struct; null for a null subject."""
     targets = constant(
         [{"f": t.form, "t": list(t.texts), "n": list(t.numbers)} for t in program.targets],
@@ -106,7 +106,7 @@ def _target(program: Program, subject: Column, tokens: Column, bits: Column) -> 
 
 
 def _result(
-    program: Program, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
+    program: MappingProgram, target: Column, subject: Column, tokens: Column, bits: Column, hashes: Sequence[Column]
 ) -> Column:
     """What the chosen destination gives, one branch for each form."""
     nothing = target["f"].isNull()
@@ -121,7 +121,7 @@ def _result(
     return result
 
 
-def _keys(program: Program, target: Column, subject: Column, tokens: Column) -> list[Column]:
+def _keys(program: MappingProgram, target: Column, subject: Column, tokens: Column) -> list[Column]:
     """What the first, second … ``partition`` of the chosen destination hashes, whatever its form; else null."""
     keys: list[Column | None] = []
     for number, form in enumerate(program.forms):
@@ -133,7 +133,7 @@ def _keys(program: Program, target: Column, subject: Column, tokens: Column) -> 
     return [key for key in keys if key is not None]
 
 
-def _chosen(program: Program, rule: Column, bits: Column) -> Column:
+def _chosen(program: MappingProgram, rule: Column, bits: Column) -> Column:
     """The number of the target that a rule chooses for a draw."""
     if all(len(slots) == 1 for slots in program.rules):
         return F.get(constant([slots[0] for slots in program.rules], "array<int>"), rule)
@@ -141,7 +141,7 @@ def _chosen(program: Program, rule: Column, bits: Column) -> Column:
     return F.get(slots, F.floor(percent(bits) * F.size(slots) / F.lit(100)).cast("int"))
 
 
-def _rule(program: Program, subject: Column, tokens: Column) -> Column:
+def _rule(program: MappingProgram, subject: Column, tokens: Column) -> Column:
     """The number of the first rule that matches; 0 where none does."""
     rules = [number_of(subject, program.literals)] if program.literals else []
     rules += [_rule_of(shape, numbers, tokens) for shape, numbers in program.shapes.items()]
@@ -182,7 +182,7 @@ def _rule_of(shape: Shape, numbers: dict[str, int], tokens: Column) -> Column:
 class _Branch:
     """The value of every destination of one form."""
 
-    form: Form
+    form: TargetForm
     target: Column
     subject: Column
     tokens: Column

@@ -17,13 +17,13 @@ from turnout.subjects.plan import Step
 from turnout.subjects.tokens import has_wildcard
 from turnout.subjects.transform import SubjectTransform
 
-__all__ = ["KEPT", "LOST", "Form", "Program", "Target"]
+__all__ = ["KEPT", "LOST", "MappingProgram", "Target", "TargetForm"]
 
 _WHOLE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TargetForm:
     """What the destinations of one branch of the expression have in common.
 
     Attributes:
@@ -35,10 +35,10 @@ class Form:
     tail: bool
 
 
-KEPT = Form((("kept", 0),), tail=False)
+KEPT = TargetForm((("kept", 0),), tail=False)
 """The subject stays what it is."""
 
-LOST = Form((("lost", 0),), tail=False)
+LOST = TargetForm((("lost", 0),), tail=False)
 """The weights mean loss."""
 
 
@@ -59,7 +59,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Program:
+class MappingProgram:
     """Everything the expression looks up.
 
     Attributes:
@@ -75,12 +75,12 @@ class Program:
     shapes: dict[Shape, dict[str, int]] = field(default_factory=dict)
     rules: list[tuple[int, ...]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
-    forms: list[Form] = field(default_factory=list)
+    forms: list[TargetForm] = field(default_factory=list)
     draws: bool = False
     _numbers: dict[Target, int] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, table: MappingTable, cluster: str | None) -> Program:
+    def build(cls, table: MappingTable, cluster: str | None) -> MappingProgram:
         """The program of *table* for messages that are published in *cluster*."""
         program = cls()
         program.rules.append((program._target(program._bare(KEPT)),))
@@ -123,11 +123,11 @@ class Program:
             return self._constant(transform.apply_tokens(mapping.source.split(".")))
         return self._templated(transform)
 
-    def _bare(self, form: Form) -> Target:
+    def _bare(self, form: TargetForm) -> Target:
         return Target(self._form(form))
 
     def _constant(self, text: str) -> Target:
-        return Target(self._form(Form((), tail=False)), (text,))
+        return Target(self._form(TargetForm((), tail=False)), (text,))
 
     def _templated(self, transform: SubjectTransform) -> Target:
         functions: list[tuple[str, int]] = []
@@ -157,10 +157,10 @@ class Program:
         if transform.tail is not None:
             texts[-1] += "." if transform.steps else ""
             numbers.append(transform.tail)
-        form = Form(tuple(functions), tail=transform.tail is not None)
+        form = TargetForm(tuple(functions), tail=transform.tail is not None)
         return Target(self._form(form), tuple(texts + delimiters), tuple(numbers))
 
-    def _form(self, form: Form) -> int:
+    def _form(self, form: TargetForm) -> int:
         if form not in self.forms:
             self.forms.append(form)
         return self.forms.index(form)

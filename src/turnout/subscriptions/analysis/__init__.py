@@ -1,7 +1,7 @@
 """What subscriptions mean beside each other: equivalent ones, subsumed ones, contradictions, and what they cost."""
 
 from turnout.subscriptions.analysis.canonical import Form, form_of
-from turnout.subscriptions.analysis.cost import AnchorTraffic
+from turnout.subscriptions.analysis.cost import AnchorCounter, AnchorTraffic
 from turnout.subscriptions.analysis.findings import Access, Analysis, Equal, Loss, Subsumed, Traffic
 from turnout.subscriptions.analysis.report import Catalogue, analysis_of
 from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
@@ -9,6 +9,7 @@ from turnout.subscriptions.analysis.subsumption import Verdict, subsumed
 __all__ = [
     "Access",
     "Analysis",
+    "AnchorCounter",
     "AnchorTraffic",
     "Catalogue",
     "Equal",

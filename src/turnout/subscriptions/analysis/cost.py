@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nsmallest
 
 from turnout.conditions import evaluate
@@ -11,25 +11,30 @@ from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
 from turnout.conditions.terms import Term
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 
-__all__ = ["AnchorTraffic", "Terms", "access_of"]
+__all__ = ["AnchorCounter", "AnchorTraffic", "Terms", "access_of"]
 
 Terms = Mapping[str, Sequence[Term]]
 """Subscription → its disjoint terms."""
 
 
-class AnchorTraffic:
-    """Counts, over the messages of a range, how often an anchor was there and how often that led to a match.
+class AnchorCounter:
+    """Counts, over some messages, how often anchors were there, and which of several terms led to a match.
 
     Args:
-        terms: of all subscriptions.
+        anchors: that messages are looked up by.
+        several: the terms of the subscriptions that have more than one.
     """
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, anchors: Collection[Anchor], several: Terms) -> None:
+        self._anchors = anchors
+        self._several = several
         self._slots: defaultdict[str, set[Kind]] = defaultdict(set)
-        self.size = Counter(term.access for own in terms.values() for term in own)
-        for anchor in self.size:
+        for anchor in anchors:
             self._slots[anchor.key].add(anchor.kind)
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from 0 on."""
         self.messages: Counter[Anchor] = Counter()
         self.matched: Counter[Anchor] = Counter()
 
@@ -52,19 +57,62 @@ class AnchorTraffic:
         for kind in slots:
             for text in prober(kind)(value):
                 anchor = Anchor(key, kind, text)
-                if anchor in self.size:
+                if anchor in self._anchors:
                     self.messages[anchor] += times
 
     def match(self, subscription: str, message: Mapping[str, str]) -> None:
-        """Count a match: exactly one of the subscription's terms is true."""
-        terms = self._terms[subscription]
-        if len(terms) == 1:
-            self.matched[terms[0].access] += 1
-            return
-        for term in terms:
+        """Count a match of a subscription with several terms, of which exactly one is true; not of others."""
+        for term in self._several.get(subscription, ()):
             if _is_true(term, message):
                 self.matched[term.access] += 1
                 return
+
+
+class AnchorTraffic(AnchorCounter):
+    """Counts, over the messages of a range, how often an anchor was there and how often that led to a match.
+
+    Args:
+        terms: of all subscriptions.
+
+    Attributes:
+        size: how many terms are under each anchor.
+        several: the terms of the subscriptions that have more than one.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.size = Counter(term.access for own in terms.values() for term in own)
+        self.several = {id_: own for id_, own in terms.items() if len(own) > 1}
+        self._single = {id_: own[0].access for id_, own in terms.items() if len(own) == 1}
+        super().__init__(self.size, self.several)
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """What others count by its place, see `counted`."""
+        return tuple(self.size)
+
+    def match(self, subscription: str, message: Mapping[str, str]) -> None:
+        """Count a match: exactly one of the subscription's terms is true."""
+        anchor = self._single.get(subscription)
+        if anchor is None:
+            super().match(subscription, message)
+        else:
+            self.matched[anchor] += 1
+
+    def counted(self, messages: Mapping[int, int], matched: Mapping[int, int], fired: Mapping[str, int]) -> None:
+        """Add what counters elsewhere have counted of some messages.
+
+        Args:
+            messages: place among the `anchors` → how many messages had it.
+            matched: likewise → how often it led to a match of a subscription with several terms.
+            fired: subscription → how often it matched.
+        """
+        anchors = self.anchors
+        for places, counts in ((messages, self.messages), (matched, self.matched)):
+            counts.update({anchors[place]: count for place, count in places.items()})
+        for id_, count in fired.items():
+            anchor = self._single.get(id_)
+            if anchor is not None:
+                self.matched[anchor] += count
 
     def in_vain(self, anchor: Anchor) -> int:
         """How many verifications under an anchor came out false."""

@@ -90,10 +90,10 @@ class Diagrams:
         """The diagram of literals that are sorted, and all different."""
         root = TRUE
         for atom, holds in reversed(literals):
-            root = self._made(atom, root, FALSE) if holds else self._made(atom, FALSE, root)
+            root = self._node_of(atom, root, FALSE) if holds else self._node_of(atom, FALSE, root)
         return root
 
-    def _made(self, atom: Atom, high: Root, low: Root) -> Root:
+    def _node_of(self, atom: Atom, high: Root, low: Root) -> Root:
         if high == low:
             return high
         node = Node(atom, high, low)
@@ -118,14 +118,14 @@ class Diagrams:
             return high
         if (high, low) == (TRUE, FALSE):
             return question
-        asked = (question, high, low)
-        root = self._chosen.get(asked)
+        roots = (question, high, low)
+        root = self._chosen.get(roots)
         if root is None:
             self._step()
-            atom = min(self.node(one).atom for one in asked if one > 1)
-            of_high = self.choose(*(self._follow(one, atom, True) for one in asked))
-            of_low = self.choose(*(self._follow(one, atom, False) for one in asked))
-            root = self._chosen[asked] = self._made(atom, of_high, of_low)
+            atom = min(self.node(one).atom for one in roots if one > 1)
+            of_high = self.choose(*(self._follow(one, atom, True) for one in roots))
+            of_low = self.choose(*(self._follow(one, atom, False) for one in roots))
+            root = self._chosen[roots] = self._node_of(atom, of_high, of_low)
         return root
 
     def _follow(self, root: Root, atom: Atom, holds: bool) -> Root:
@@ -146,8 +146,8 @@ class Diagrams:
         if known and known[0][0].key != atom.key:
             # Keys come one after the other: nothing below asks for those before.
             known = ()
-        asked = (root, known)
-        simpler = self._reduced.get(asked)
+        case = (root, known)
+        simpler = self._reduced.get(case)
         if simpler is None:
             self._step()
             truth = _decided(known, atom)
@@ -155,7 +155,7 @@ class Diagrams:
                 simpler = self._split(atom, high, low, known)
             else:
                 simpler = self.reduced(high if truth else low, known)
-            self._reduced[asked] = simpler
+            self._reduced[case] = simpler
         return simpler
 
     def _split(self, atom: Atom, high: Root, low: Root, known: _Context) -> Root:
@@ -165,7 +165,7 @@ class Diagrams:
             return low
         if self.reduced(high, if_false) == low:
             return high
-        return self._made(atom, high, low)
+        return self._node_of(atom, high, low)
 
     def _step(self) -> None:
         self._steps += 1

@@ -54,23 +54,23 @@ class Answer:
         self._varies = varying[0].key if len(varying) == 1 and isinstance(varying[0], _OneOf) else ""
         self._by_text: dict[str, Match] = {}
         if not varying:
-            self.match = self._made({})
+            self.match = self._match_of({})
 
     def of(self, metadata: Mapping[str, str]) -> Match:
         """The match for a message of which the condition is true."""
         if self.match is not None:
             return self.match
         if not self._varies:
-            return self._made(metadata)
+            return self._match_of(metadata)
         text = metadata.get(self._varies, "")
         match = self._by_text.get(text)
         if match is None:
-            match = self._made(metadata)
+            match = self._match_of(metadata)
             if len(self._by_text) < _MOST_TEXTS:
                 self._by_text[text] = match
         return match
 
-    def _made(self, metadata: Mapping[str, str]) -> Match:
+    def _match_of(self, metadata: Mapping[str, str]) -> Match:
         ids: tuple[str, ...] = ()
         for part in self._parts:
             ids += part.true_ids(metadata)

@@ -83,7 +83,7 @@ class Book:
         self.full = False
         self._lock = threading.Lock()
         self._codes = _Codes(self)
-        self._made: dict[Any, _Made] = {}
+        self._codes_by_maker: dict[Any, _Made] = {}
         self._characters = 0
         self._hashes: dict[Kind, NDArray[np.uint64]] = {}
 
@@ -118,13 +118,13 @@ class Book:
             self.full = len(self.texts) > MOST_VALUES or self._characters > MOST_CHARACTERS
 
     def _codes_of(self, text: Callable[[Any], str | None]) -> _Made:
-        made = self._made.get(text)
-        if made is None or len(made) > MOST_VALUES:
-            if len(self._made) >= _MOST_MAKERS:
-                # Functions that are made anew for each batch are not worth remembering.
-                self._made.clear()
-            made = self._made[text] = _Made(self._codes, text)
-        return made
+        codes = self._codes_by_maker.get(text)
+        if codes is None or len(codes) > MOST_VALUES:
+            if len(self._codes_by_maker) >= _MOST_MAKERS:
+                # Functions that are created for each batch are not worth remembering.
+                self._codes_by_maker.clear()
+            codes = self._codes_by_maker[text] = _Made(self._codes, text)
+        return codes
 
     def hashes(self, kind: Kind, upto: int) -> NDArray[np.uint64]:
         """The hashes that a single fact of this kind gives for the first *upto* codes."""

@@ -74,7 +74,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
             placed.paired,
         ),
         _arrays(people, clauses, literals, placed),
-        literals.asked(prices),
+        literals.uses(prices),
     )
 
 
@@ -141,15 +141,15 @@ class _Ways:
         of_rows = np.where(entries.rows & 1, inf, cost.take(entries.rows >> 1))
         # Entries of one subscription share rows, and each leaves out its own: so a copy of the rows for each of them.
         some = np.flatnonzero(entries.count)
-        found = np.full(len(entries.count), NOTHING, np.int64)
+        second = np.full(len(entries.count), NOTHING, np.int64)
         if len(some) == 0:
-            return found
+            return second
         count = entries.count.take(some)
         owner, places = expanded(entries.first.take(some), count)
         own = np.where(places == entries.skip.take(some).take(owner), inf, of_rows.take(places))
         best = cheapest(own, np.cumsum(count) - count, count)
-        found[some] = np.where(best == NOTHING, NOTHING, places.take(best))
-        return found
+        second[some] = np.where(best == NOTHING, NOTHING, places.take(best))
+        return second
 
     @staticmethod
     def _worthwhile(literal: Places, row: Places, rows: Places, clauses: Clauses) -> Places:
@@ -157,11 +157,11 @@ class _Ways:
         usable = np.flatnonzero(row != NOTHING)
         fact = np.array(clauses.a, np.int64).take(rows.take(row.take(usable)) >> 1)
         ways, which, counts = np.unique((literal.take(usable) << 32) | fact, return_inverse=True, return_counts=True)
-        kept = np.full(len(row), NOTHING, np.int64)
+        selected = np.full(len(row), NOTHING, np.int64)
         if len(ways):
             enough = usable[counts.take(which) >= _LEAST_WAY]
-            kept[enough] = row[enough]
-        return kept
+            selected[enough] = row[enough]
+        return selected
 
     def _write_sets_out(self, prices: Prices, clause: Places) -> None:
         sets = prices.members_of(clause)
@@ -192,22 +192,22 @@ class _Numbered:
         for number, fact in enumerate(clauses.literals.facts):
             mine = np.flatnonzero(used & (self._fact == number))
             hashes[mine] = hashes_of([raws[place] for place in mine.tolist()], salt_of(fact))
-        kept = np.flatnonzero(used)
-        order, self.start = arranged(hashes.take(kept))
-        kept = kept.take(order)
-        self._kept = kept
-        self.hash = hashes.take(kept)
-        self.fact = self._fact.take(kept).astype(np.int32)
-        self.text = Texts.of([raws[place] for place in kept.tolist()])
+        selected = np.flatnonzero(used)
+        order, self.start = arranged(hashes.take(selected))
+        selected = selected.take(order)
+        self._selected = selected
+        self.hash = hashes.take(selected)
+        self.fact = self._fact.take(selected).astype(np.int32)
+        self.text = Texts.of([raws[place] for place in selected.tolist()])
         self._number = np.zeros(len(raws), np.int64)
-        self._number[kept] = np.arange(1, len(kept) + 1)
+        self._number[selected] = np.arange(1, len(selected) + 1)
 
     def __len__(self) -> int:
         return len(self.hash)
 
-    def asked(self, prices: Prices) -> Ints:
+    def uses(self, prices: Prices) -> Ints:
         """How often each literal is asked for, beginning with literal 1."""
-        return prices.asked.take(self._kept).astype(np.int32)
+        return prices.uses.take(self._selected).astype(np.int32)
 
     def fact_of(self, literals: Places) -> Places:
         """The fact of each literal, by the clauses' numbers."""
@@ -223,8 +223,8 @@ def _placed(ways: _Ways, literals: _Numbered) -> _Placed:
     number = np.where(single.literal == NOTHING, np.iinfo(np.int64).max, literals.of(np.maximum(single.literal, 0)))
     order = np.argsort(number, kind="stable")
     single, number = single.take(order), number.take(order)
-    found_by = literals.of(ways.double.literal)
-    all_ways, which = np.unique((found_by << 32) | ways.fact, return_inverse=True)
+    by_literal = literals.of(ways.double.literal)
+    all_ways, which = np.unique((by_literal << 32) | ways.fact, return_inverse=True)
     pair_key = (which.astype(np.int64) << 32) | literals.of(ways.second)
     pair_order, pair_start = arranged(mixed(pair_key))
     always = int(np.searchsorted(number, np.iinfo(np.int64).max))
@@ -240,7 +240,7 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
     set_key, set_start, set_bits = _sets(clauses, literals)
     limits = np.array(list(clauses.limits), np.float64).reshape(-1, 2)
     numbers, counts, names = people.destinations()
-    found_by = literals.of(placed.entries.literal[: placed.always])
+    literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
     return Arrays(
@@ -248,7 +248,7 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
         literal_fact=literals.fact,
         literal_start=literals.start,
         literal_text=literals.text,
-        entries_at=_starts(found_by, len(literals)),
+        entries_at=_starts(literal_of_entry, len(literals)),
         ways_at=_starts(placed.ways >> 32, len(literals) if len(placed.ways) else -2),
         way_fact=(placed.ways & 0xFFFFFFFF).astype(np.int32),
         pair_key=placed.pair_key,
@@ -306,11 +306,11 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     order = np.lexsort((rows, (owner << 5) | (rank << 1) | (rows & 1)))
     owner, rows = owner.take(order), rows.take(order)
     starts = _starts(owner, len(entries.first) - 1).astype(np.int64)
-    program, kept = _shared(rows, starts)
-    first = starts.take(kept)
-    count = starts.take(kept + 1) - first
+    program, selected = _shared(rows, starts)
+    first = starts.take(selected)
+    count = starts.take(selected + 1) - first
     _, places = expanded(first, count)
-    checks_at = np.zeros(len(kept) + 1, np.int32)
+    checks_at = np.zeros(len(selected) + 1, np.int32)
     np.cumsum(count, out=checks_at[1:])
     return program.astype(np.int32), checks_at, rows.take(places)
 
@@ -322,15 +322,15 @@ def _shared(rows: Places, starts: Places) -> tuple[Places, Places]:
     sums = np.zeros(len(rows) + 1, np.uint64)
     np.cumsum(mixed((rows << 20) + place + 1), out=sums[1:])
     marks = sums.take(starts[1:]) - sums.take(first) + count.astype(np.uint64)
-    _, kept, program = np.unique(marks, return_index=True, return_inverse=True)
+    _, selected, program = np.unique(marks, return_index=True, return_inverse=True)
     # Equal marks do not make equal checks: where they differ, nothing is shared.
-    like = kept.take(program)
+    like = selected.take(program)
     same = np.array_equal(count.take(like), count)
     if same:
         which, places = expanded(first, count)
         same = np.array_equal(rows.take(first.take(like).take(which) + place), rows.take(places))
     everyone = np.arange(len(first))
-    return (program, kept) if same else (everyone, everyone)
+    return (program, selected) if same else (everyone, everyone)
 
 
 def _starts(owner: Places, last: int) -> Ints:

@@ -209,16 +209,16 @@ class Clauses:
         """The clause of alternatives that exclude each other, as texts of one fact do; None if it is none."""
         if group.logic is Logic.AND:
             return None
-        found: list[int] = []
+        clauses: list[int] = []
         for child in group.children:
             if isinstance(child, Group) or child.negated:
                 return None
             clause = self.leaf(child) >> 1
-            if self.op[clause] != EQUAL or self.a[clause] != self.a[found[0] if found else clause]:
+            if self.op[clause] != EQUAL or self.a[clause] != self.a[clauses[0] if clauses else clause]:
                 return None
-            found.append(clause)
-        members = tuple(dict.fromkeys(found))
-        if group.logic is Logic.XOR and len(members) < len(found):
+            clauses.append(clause)
+        members = tuple(dict.fromkeys(clauses))
+        if group.logic is Logic.XOR and len(members) < len(clauses):
             return None
         if len(members) == 1:
             return members[0] * 2 + group.negated

@@ -19,7 +19,7 @@ __all__ = ["Background", "Costs"]
 class Background(Protocol):
     """How often subscriptions that are indexed elsewhere ask for a text."""
 
-    def wanted(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
+    def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
         """For each text of the fact."""
         ...
 
@@ -34,29 +34,31 @@ class Costs:
 
     def __init__(self, sample: Collection[Mapping[str, str]] = (), background: Background | None = None) -> None:
         self._sample = tuple(sample)
-        self._seen: dict[Fact, Counter[str]] = {}
+        self._frequencies: dict[Fact, Counter[str]] = {}
         self._background = background
 
     def with_background(self, background: Background) -> Costs:
         """The same for a few subscriptions more, beside those in the background."""
         other = Costs((), background)
-        other._sample, other._seen = self._sample, self._seen
+        other._sample, other._frequencies = self._sample, self._frequencies
         return other
 
-    def of(self, fact: Fact, texts: Sequence[str], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The cost of each text of a fact, of which *wanted* says how many subscriptions ask for it."""
+    def of(self, fact: Fact, texts: Sequence[str], use_counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The cost of each text of a fact, of which *use_counts* says how many subscriptions ask for it."""
         if self._background is not None:
-            wanted = wanted + self._background.wanted(fact, texts)
-        guess = np.maximum(wanted, 1) * weight(Anchor(fact[0], fact[1], ""))
+            use_counts = use_counts + self._background.use_counts(fact, texts)
+        guess = np.maximum(use_counts, 1) * weight(Anchor(fact[0], fact[1], ""))
         if not self._sample:
             return guess
         # The guess only decides between texts that the sample shows alike.
-        return np.fromiter(map(self.seen(fact).get, texts, repeat(0)), np.float64, len(texts)) + guess / (guess + 1)
+        return np.fromiter(map(self.frequencies(fact).get, texts, repeat(0)), np.float64, len(texts)) + guess / (
+            guess + 1
+        )
 
-    def seen(self, fact: Fact) -> Counter[str]:
+    def frequencies(self, fact: Fact) -> Counter[str]:
         """How many of the sample's messages have each text."""
-        if fact not in self._seen:
+        if fact not in self._frequencies:
             key, probes = fact[0], probes_of(fact[1])
             values = (message[key] for message in self._sample if key in message)
-            self._seen[fact] = Counter(text for value in values for text in probes(value))
-        return self._seen[fact]
+            self._frequencies[fact] = Counter(text for value in values for text in probes(value))
+        return self._frequencies[fact]

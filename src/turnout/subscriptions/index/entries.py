@@ -116,21 +116,21 @@ class Entries:
         )
 
 
-def entries_of(given: Drawn, costs: Costs) -> tuple[Entries, Prices]:
+def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
     """The entries of all subscriptions, and what the literals cost."""
-    clauses = given.clauses
-    rows = np.array(given.rows, np.int64)
-    by_others = [clauses.leaf(leaf) for one in given.others.values() for leaf in leaves(one)]
-    by_alternatives = [np.array(few, np.int64) for few, _ in given.alternatives.values()]
+    clauses = drawn.clauses
+    rows = np.array(drawn.rows, np.int64)
+    by_others = [clauses.leaf(leaf) for one in drawn.others.values() for leaf in leaves(one)]
+    by_alternatives = [np.array(few, np.int64) for few, _ in drawn.alternatives.values()]
     all_rows = np.concatenate([rows, np.array(by_others, np.int64), *by_alternatives])
-    asked = np.bincount(all_rows >> 1, minlength=len(clauses.op))
-    prices = Prices(clauses, asked, costs)
-    rows, counts = _with_forerunners(rows, np.array(given.counts, np.int64), prices.forerunners())
+    clause_uses = np.bincount(all_rows >> 1, minlength=len(clauses.op))
+    prices = Prices(clauses, clause_uses, costs)
+    rows, counts = _with_forerunners(rows, np.array(drawn.counts, np.int64), prices.forerunners())
     entries = _of_rows(rows, counts, prices)
-    for (logic, size), (few, whose) in given.alternatives.items():
+    for (logic, size), (few, whose) in drawn.alternatives.items():
         own = np.array(few, np.int64).reshape(-1, size)
         entries = _with_alternatives(entries, own, np.array(whose), prices, exactly_one=logic is Logic.XOR)
-    return (_with_others(entries, given, prices) if given.others else entries), prices
+    return (_with_others(entries, drawn, prices) if drawn.others else entries), prices
 
 
 def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
@@ -155,8 +155,8 @@ def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
         return Entries(empty, empty, empty, empty, empty, rows)
     row = cheapest(np.where(rows & 1, inf, prices.clause.take(rows >> 1)), first, count)
     clause = np.where(row == NOTHING, 0, rows.take(row) >> 1)
-    literal = np.where(row == NOTHING, NOTHING, prices.found_by.take(clause))
-    skip = np.where((row != NOTHING) & prices.told.take(clause), row, NOTHING)
+    literal = np.where(row == NOTHING, NOTHING, prices.access.take(clause))
+    skip = np.where((row != NOTHING) & prices.decided.take(clause), row, NOTHING)
     entries = Entries(subscription, literal, first, count, skip, rows)
     sets = prices.members_of(clause)
     return with_members(entries, np.where(row == NOTHING, NOTHING, sets), prices)
@@ -169,10 +169,10 @@ def with_members(entries: Entries, sets: Places, prices: Prices) -> Entries:
         return entries
     which, literal = prices.written_out(sets.take(by_set))
     left = np.flatnonzero(sets == NOTHING)
-    return joined(entries.take(left), _found_by(entries.take(by_set.take(which)), literal))
+    return joined(entries.take(left), _with_access(entries.take(by_set.take(which)), literal))
 
 
-def _found_by(entries: Entries, literal: Places) -> Entries:
+def _with_access(entries: Entries, literal: Places) -> Entries:
     return Entries(entries.subscription, literal, entries.first, entries.count, entries.skip, entries.rows)
 
 
@@ -200,34 +200,34 @@ def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Pr
         clause = rows[:, own] >> 1
         more = Entries(
             whose,
-            prices.found_by.take(clause),
+            prices.access.take(clause),
             first,
             np.full(len(whose), checked.shape[1]),
-            np.where(prices.told.take(clause), first, NOTHING),
+            np.where(prices.decided.take(clause), first, NOTHING),
             np.concatenate([entries.rows, checked.ravel()]),
         )
         entries = joined(entries, more)
     return entries
 
 
-def _with_others(plain: Entries, given: Drawn, prices: Prices) -> Entries:
+def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
     """Beside the plain ones, the entries of conditions that have to be put in terms."""
-    clauses, literals = given.clauses, given.clauses.literals
-    found: list[tuple[int, int, int, int, int]] = []
+    clauses, literals = drawn.clauses, drawn.clauses.literals
+    alternatives: list[tuple[int, int, int, int, int]] = []
     rows: list[int] = []
     begun = len(plain.rows)
-    for subscription, condition in given.others.items():
+    for subscription, condition in drawn.others.items():
         for term in terms_of(condition, prices.of_anchor):
             own = [clauses.leaf(leaf) for leaf in term.checks]
             if term.rest is not None:
                 own += _rows_of_rest(term.rest, clauses)
             literal = NOTHING if term.access == ALWAYS else literals.add_anchor(term.access)
-            found.append((subscription, literal, begun + len(rows), len(own), NOTHING))
+            alternatives.append((subscription, literal, begun + len(rows), len(own), NOTHING))
             rows += own
     prices.extended()
-    owner, found_by, firsts, length, skips = np.array(found, np.int64).reshape(-1, 5).T
+    owner, literal_of, firsts, length, skips = np.array(alternatives, np.int64).reshape(-1, 5).T
     all_rows = np.concatenate([plain.rows, np.array(rows, np.int64)])
-    return joined(plain, Entries(owner, found_by, firsts, length, skips, all_rows))
+    return joined(plain, Entries(owner, literal_of, firsts, length, skips, all_rows))
 
 
 def _rows_of_rest(rest: Condition, clauses: Clauses) -> list[int]:

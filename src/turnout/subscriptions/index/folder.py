@@ -15,10 +15,10 @@ from typing import Protocol, Self
 
 from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs
-from turnout.subscriptions.index.layers import Asked, Stratum
+from turnout.subscriptions.index.layers import Stratum, UseCounts
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, read_gone, write_gone
-from turnout.subscriptions.index.merging import Background
+from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
@@ -36,10 +36,10 @@ _MANY_LAYERS = 24
 
 _LEAST = 10_000
 _SHARE = 10
-"""The base is built anew when more than a tenth of it has changed, and more than `_LEAST`."""
+"""The base is rebuilt when more than a tenth of it has changed, and more than `_LEAST`."""
 
 _AT_ONCE = 20_000
-"""A base of at most so many subscriptions is built anew while the caller waits."""
+"""A base of at most so many subscriptions is rebuilt while the caller waits."""
 
 _REVISION = re.compile(r"revision-(\d+)\.json")
 _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
@@ -83,7 +83,7 @@ class IndexFolder:
         self._lock = threading.RLock()
         self._history: deque[Manifest] = deque()
         self._numbers = 0
-        self._merging: Background[tuple[_Written, int]] | None = None
+        self._merging: BackgroundTask[tuple[_Written, int]] | None = None
         self._merged: tuple[_Written, ...] = ()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -119,7 +119,7 @@ class IndexFolder:
         """The files of the latest revisions that can be opened; after a power cut some are empty, cut off or zeros."""
         present = set(names)
         revisions = sorted((int(match[1]) for name in present if (match := _REVISION.fullmatch(name))), reverse=True)
-        kept: set[str] = set()
+        retained: set[str] = set()
         for revision in revisions[: self.keep]:
             with suppress(IndexFileError):
                 manifest = Manifest.read(self.folder, revision)
@@ -127,8 +127,8 @@ class IndexFolder:
                     _, arrays = checked_segment(self.folder / part.segment)
                     if part.gone:
                         read_gone(self.folder / part.gone, len(arrays.ids))
-                kept |= {manifest_path(self.folder, revision).name, *manifest.names()}
-        return kept
+                retained |= {manifest_path(self.folder, revision).name, *manifest.names()}
+        return retained
 
     def _start(self) -> None:
         snapshot = self._store.snapshot()
@@ -166,7 +166,7 @@ class IndexFolder:
         with self._lock:
             self._costs = Costs(sample)
             self._wait()
-            self._merging, self._merged = Background(self._rebuilt), ()
+            self._merging, self._merged = BackgroundTask(self._rebuilt), ()
             if len(self) <= _AT_ONCE:
                 self.settle()
 
@@ -220,9 +220,9 @@ class IndexFolder:
         size = len(base.stratum.segment)
         changed = sum(len(written.stratum.segment) for written in others) + size - base.stratum.left
         if changed > max(_LEAST, size // _SHARE):
-            self._merging, self._merged = Background(self._rebuilt), ()
+            self._merging, self._merged = BackgroundTask(self._rebuilt), ()
         elif len(self._written) > LAYERS:
-            self._merging, self._merged = Background(lambda: self._merger(others)), tuple(others)
+            self._merging, self._merged = BackgroundTask(lambda: self._merger(others)), tuple(others)
 
     def _rebuilt(self) -> tuple[_Written, int]:
         snapshot = self._store.snapshot()
@@ -256,10 +256,10 @@ class IndexFolder:
         built = build(subscriptions, self._costs)
         name = self._write(built)
         # Mapped, its arrays need no memory of this process.
-        return _Written(Stratum(Segment.open(self.folder / name, built.asked)), name)
+        return _Written(Stratum(Segment.open(self.folder / name, built.uses)), name)
 
     def _small(self, subscriptions: Sequence[Subscription]) -> _Written:
-        stratum = Stratum.of(subscriptions, self._costs.with_background(Asked(self._written[0].stratum.segment)))
+        stratum = Stratum.of(subscriptions, self._costs.with_background(UseCounts(self._written[0].stratum.segment)))
         return _Written(stratum, self._write(stratum.segment))
 
     def _write(self, segment: Segment) -> str:

@@ -26,8 +26,6 @@ __all__ = ["Deliveries", "Index", "Layer", "Matches", "Shelf"]
 ROWS = 16384
 """How many rows of a batch are worked on at a time."""
 
-_NO_VALUE: Column = Column(())
-
 
 class Matches(NamedTuple):
     """Which rows of a batch match which subscriptions, by the index's own numbers: sorted by row, each pair once."""
@@ -148,15 +146,15 @@ class Index:
             values = column.values
             some = values[rows[0] : rows[-1] + 1] if whole else [values[row] for row in rows.tolist()]
             codes[key] = books.book(key).codes(Column(some, column.text))
-        found = []
+        pairs = []
         for (segment, gone), first in zip(self._layers, self._first.tolist(), strict=True):
             own = [codes[key] for key in segment.head.keys]
             places, subscriptions = matched(segment, books.tables(segment), own, len(rows))
             if gone is not None and len(places):
                 here = np.flatnonzero(~gone.take(subscriptions))
                 places, subscriptions = places.take(here), subscriptions.take(here)
-            found.append((places, subscriptions + first))
-        places, subscriptions = joined(found)
+            pairs.append((places, subscriptions + first))
+        places, subscriptions = joined(pairs)
         # Sixteen bits are sorted by counting.
         order = np.argsort(places.astype(np.uint16), kind="stable")
         return Matches(rows.take(places.take(order)), subscriptions.take(order))

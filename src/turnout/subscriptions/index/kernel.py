@@ -65,13 +65,13 @@ class _Rows:
             raise TooManyError
         some = np.flatnonzero(count)
         which, entries = expanded(first.take(some).astype(np.int64), count.take(some).astype(np.int64))
-        found = [(rows.take(some).take(which), entries)]
+        pairs = [(rows.take(some).take(which), entries)]
         if self.segment.has_ways:
-            found.append(self._paired(rows, literals, most))
+            pairs.append(self._paired(rows, literals, most))
         if len(self.segment.always):
             always = self.segment.always
-            found.append((np.repeat(np.arange(self.count), len(always)), np.tile(always, self.count)))
-        rows, entries = joined(found)
+            pairs.append((np.repeat(np.arange(self.count), len(always)), np.tile(always, self.count)))
+        rows, entries = joined(pairs)
         rows, entries = self._verified(rows, entries)
         return rows, arrays.entry_subscription.take(entries).astype(np.int64)
 
@@ -121,18 +121,18 @@ class _Rows:
         facts = arrays.way_fact.take(ways)
         by_fact = self.segment.many_facts
         parts = [np.flatnonzero(~by_fact.take(facts))] if by_fact.any() else [np.arange(len(facts))]
-        found_rows = [rows.take(parts[0])]
-        found_ways = [ways.take(parts[0])]
-        found_literals = [self._literals(facts.take(parts[0]), found_rows[0])]
+        row_parts = [rows.take(parts[0])]
+        way_parts = [ways.take(parts[0])]
+        literal_parts = [self._literals(facts.take(parts[0]), row_parts[0])]
         for fact in np.flatnonzero(by_fact).tolist():
             mine = np.flatnonzero(facts == fact)
             if len(mine):
                 which, several = self._several(fact, rows.take(mine))
-                found_rows.append(rows.take(mine).take(which))
-                found_ways.append(ways.take(mine).take(which))
-                found_literals.append(several)
-        rows, ways = np.concatenate(found_rows), np.concatenate(found_ways)
-        second = np.concatenate(found_literals)
+                row_parts.append(rows.take(mine).take(which))
+                way_parts.append(ways.take(mine).take(which))
+                literal_parts.append(several)
+        rows, ways = np.concatenate(row_parts), np.concatenate(way_parts)
+        second = np.concatenate(literal_parts)
         some = np.flatnonzero(second)
         keys: Longs = (ways.take(some) << 32) | second.take(some)
         which, entries = self.segment.pairs(keys, most)
@@ -144,11 +144,11 @@ class _Rows:
         programs = arrays.entry_program.take(entries)
         at = arrays.checks_at.take(programs)
         left = arrays.checks_at.take(programs + 1) - at
-        done: list[_Pairs] = []
+        pairs: list[_Pairs] = []
         while len(rows):
             ended = left == 0
             if ended.any():
-                done.append((rows[ended], entries[ended]))
+                pairs.append((rows[ended], entries[ended]))
                 going = np.flatnonzero(~ended)
                 rows, entries, at, left = rows.take(going), entries.take(going), at.take(going), left.take(going)
                 if len(rows) == 0:
@@ -157,7 +157,7 @@ class _Rows:
             going = np.flatnonzero(true)
             rows, entries = rows.take(going), entries.take(going)
             at, left = at.take(going) + 1, left.take(going) - 1
-        return joined(done)
+        return joined(pairs)
 
     def _truths(self, op: NDArray[np.uint8], a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         """Whether each check is true of its row."""

@@ -14,7 +14,7 @@ from turnout.subscriptions.index.ids import Ids
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["Asked", "Stratum"]
+__all__ = ["Stratum", "UseCounts"]
 
 
 class Stratum:
@@ -37,8 +37,8 @@ class Stratum:
     @classmethod
     def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> Stratum:
         """A layer of these subscriptions, which are kept; no two have the same id."""
-        kept = tuple(subscriptions)
-        return cls(build(kept, costs), kept)
+        members = tuple(subscriptions)
+        return cls(build(members, costs), members)
 
     def without(self, ids: Iterable[str]) -> Stratum:
         """The layer without the subscriptions of these ids; itself if it has none of them."""
@@ -61,19 +61,19 @@ class Stratum:
         return (one for one, gone in zip(self.subscriptions, self.gone.tolist(), strict=True) if not gone)
 
 
-class Asked:
+class UseCounts:
     """How often the subscriptions of a segment ask for a text; see `turnout.subscriptions.index.costs.Background`."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
         self._facts = {fact: number for number, fact in enumerate(segment.head.facts)}
 
-    def wanted(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
+    def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
         """For each text of the fact."""
-        number, asked = self._facts.get(fact), self._segment.asked
-        if number is None or asked is None or len(asked) == 0:
+        number, uses = self._facts.get(fact), self._segment.uses
+        if number is None or uses is None or len(uses) == 0:
             return np.zeros(len(texts), np.int64)
         raws = encoded_all(texts)
         hashes = hashes_of(raws, salt_of(fact))
         literals = self._segment.find(np.full(len(raws), number, np.int64), hashes, taker(raws))
-        return np.where(literals > 0, asked.take(np.maximum(literals - 1, 0)), 0).astype(np.int64)
+        return np.where(literals > 0, uses.take(np.maximum(literals - 1, 0)), 0).astype(np.int64)

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Background"]
+__all__ = ["BackgroundTask"]
 
 T = TypeVar("T")
 
 
-class Background(Generic[T]):
+class BackgroundTask(Generic[T]):
     """Something that is being worked out in a thread of its own.
 
     Args:

@@ -50,50 +50,50 @@ class _Several:
 class Prices:
     """The cost of each literal, and of each clause that something can be found by."""
 
-    def __init__(self, clauses: Clauses, asked: NDArray[np.int64], costs: Costs) -> None:
+    def __init__(self, clauses: Clauses, clause_uses: NDArray[np.int64], costs: Costs) -> None:
         self._clauses = clauses
         self._costs = costs
         self._choices = _Several(clauses.choices)
-        self.asked = self._asked(asked)
+        self.uses = self._uses_of_literals(clause_uses)
         self.literal = self._of_literals()
         op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
         direct = (op == EQUAL) | (op == MANY)
-        self.found_by = np.where(direct, b, NOTHING)
+        self.access = np.where(direct, b, NOTHING)
         self.clause = np.full(len(op), inf)
         if len(self.literal):
             self.clause[direct] = self.literal.take(b[direct])
         # What a clause checks, and what it is found by, differ where a text was cut or has several parts.
-        self.told = direct
+        self.decided = direct
         choosing, best = self._choices.clause, self._choices.cheapest(self.literal)
-        self.found_by[choosing] = best
+        self.access[choosing] = best
         # `NOTHING` takes the last one.
         self.clause[choosing] = np.append(self.literal, inf).take(best, mode="wrap")
-        self.told[choosing] &= best == b.take(choosing)
+        self.decided[choosing] &= best == b.take(choosing)
         self._set_of = np.full(len(op), NOTHING, np.int64)
         for clause, literals in clauses.members.items():
             self.clause[clause] = sum(self.literal[literal] for literal in literals)
-            self.told[clause] = True
+            self.decided[clause] = True
             self._set_of[clause] = clauses.b[clause]
         self._set_at = np.cumsum([0, *map(len, clauses.sets)])
         self._set_literals = np.array([*chain.from_iterable(clauses.sets)], np.int64)
 
-    def _asked(self, asked: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _uses_of_literals(self, clause_uses: NDArray[np.int64]) -> NDArray[np.int64]:
         """How often each literal is asked for, given how often each clause is."""
         clauses = self._clauses
-        wanted = np.zeros(len(clauses.literals.text), np.int64)
+        uses = np.zeros(len(clauses.literals.text), np.int64)
         op = np.array(clauses.op, np.int32)
         b = np.array(clauses.b, np.int64)
         direct = np.flatnonzero((op == EQUAL) | (op == MANY))
-        np.add.at(wanted, b[direct], asked[direct])
+        np.add.at(uses, b[direct], clause_uses[direct])
         for several in (self._choices, _Several(clauses.members)):
             clause, literal = several.pairs()
             counted = np.isin(op.take(clause), (EQUAL, MANY)) & (literal == b.take(clause))
-            np.add.at(wanted, literal[~counted], asked.take(clause[~counted]))
-        return wanted
+            np.add.at(uses, literal[~counted], clause_uses.take(clause[~counted]))
+        return uses
 
     def _of_literals(self) -> NDArray[np.float64]:
-        wanted, literals = self.asked, self._clauses.literals
-        cost = np.empty(len(wanted), np.float64)
+        uses, literals = self.uses, self._clauses.literals
+        cost = np.empty(len(uses), np.float64)
         of_fact = np.array(literals.fact, np.int64)
         order = np.argsort(of_fact, kind="stable")
         edges = np.searchsorted(of_fact[order], np.arange(len(literals.facts) + 1))
@@ -101,7 +101,7 @@ class Prices:
             # In the order in which they came, as those of one fact stand in its dict.
             mine = order[edges[number] : edges[number + 1]]
             if len(mine):
-                cost[mine] = self._costs.of(fact, list(literals.by_fact[number]), wanted[mine])
+                cost[mine] = self._costs.of(fact, list(literals.by_fact[number]), uses[mine])
         return cost
 
     def members_of(self, clauses: Places) -> Places:
@@ -129,13 +129,13 @@ class Prices:
         It is found by that literal then, or checks it first. `NOTHING` for the other clauses.
         """
         clauses, literals = self._clauses, self._clauses.literals
-        found_by = self.found_by.take(self._choices.clause)
+        access = self.access.take(self._choices.clause)
         spares = np.array([literals.kind(fact).op != "has" for fact in range(len(literals.facts))], np.bool_)
         holds = np.array(clauses.op, np.int32).take(self._choices.clause) == HOLDS
-        some = np.flatnonzero(holds & (found_by != NOTHING))
-        some = some[spares.take(np.array(literals.fact, np.int64).take(found_by.take(some)))]
+        some = np.flatnonzero(holds & (access != NOTHING))
+        some = some[spares.take(np.array(literals.fact, np.int64).take(access.take(some)))]
         clause = self._choices.clause.take(some)
-        first = np.array([clauses.literal(literal) for literal in found_by.take(some).tolist()], np.int64)
+        first = np.array([clauses.literal(literal) for literal in access.take(some).tolist()], np.int64)
         self.extended()
         forerunner = np.full(len(self.clause), NOTHING, np.int64)
         forerunner[clause] = first
@@ -151,7 +151,7 @@ class Prices:
             for number in range(len(self.literal), len(literals.text))
         ]
         self.literal = np.concatenate([self.literal, more])
-        self.asked = np.concatenate([self.asked, np.ones(len(more), np.int64)])
+        self.uses = np.concatenate([self.uses, np.ones(len(more), np.int64)])
         known = len(self.clause)
         new = len(clauses.op) - known
         op, b = np.array(clauses.op[known:], np.int32), np.array(clauses.b[known:], np.int64)
@@ -159,8 +159,8 @@ class Prices:
         cost = np.full(new, inf)
         cost[direct] = self.literal.take(b[direct])
         self.clause = np.concatenate([self.clause, cost])
-        self.found_by = np.concatenate([self.found_by, np.where(direct, b, NOTHING)])
-        self.told = np.concatenate([self.told, direct])
+        self.access = np.concatenate([self.access, np.where(direct, b, NOTHING)])
+        self.decided = np.concatenate([self.decided, direct])
         self._set_of = np.concatenate([self._set_of, np.full(new, NOTHING, np.int64)])
 
 
@@ -171,7 +171,7 @@ def cheapest(costs: NDArray[np.float64], first: Places, count: Places) -> Places
     begins = np.cumsum(count) - count
     least = np.minimum.reduceat(of_places, begins)
     hits = np.flatnonzero((of_places == least.take(owner)) & (of_places < inf))
-    found = np.full(len(first), NOTHING, np.int64)
+    chosen = np.full(len(first), NOTHING, np.int64)
     # Backwards, so that the first of several stays.
-    found[owner.take(hits[::-1])] = places.take(hits[::-1])
-    return found
+    chosen[owner.take(hits[::-1])] = places.take(hits[::-1])
+    return chosen

@@ -38,13 +38,13 @@ class Segment:
     Args:
         head: what the arrays' numbers mean.
         arrays: of the subscriptions.
-        asked: how often the subscriptions ask for each literal; only who builds segments knows that.
+        uses: how often the subscriptions ask for each literal; known only where the segment was built.
     """
 
-    def __init__(self, head: Head, arrays: Arrays, asked: Ints | None = None) -> None:
+    def __init__(self, head: Head, arrays: Arrays, uses: Ints | None = None) -> None:
         self.head = head
         self.arrays = arrays
-        self.asked = asked
+        self.uses = uses
         self.salts = tuple(map(salt_of, head.facts))
         key_numbers = {key: number for number, key in enumerate(head.keys)}
         self.key_of_fact = np.array([key_numbers[key] for key, _ in head.facts], np.int64)
@@ -58,9 +58,9 @@ class Segment:
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
 
     @classmethod
-    def open(cls, path: Path, asked: Ints | None = None) -> Segment:
+    def open(cls, path: Path, uses: Ints | None = None) -> Segment:
         """The segment in a file, mapped."""
-        return cls(*map_segment(path), asked)
+        return cls(*map_segment(path), uses)
 
     def write(self, path: Path) -> None:
         """Write it into a file."""
@@ -83,10 +83,10 @@ class Segment:
             raws: gives those of these numbers, in UTF-8: few are asked for.
         """
         arrays = self.arrays
-        found = np.zeros(len(hashes), np.int32)
+        numbers = np.zeros(len(hashes), np.int32)
         which, literal = in_bucket(arrays.literal_start, hashes)
         if len(which) == 0:
-            return found
+            return numbers
         same = np.flatnonzero(
             (arrays.literal_hash.take(literal) == hashes.take(which))
             & (arrays.literal_fact.take(literal) == facts.take(which))
@@ -94,8 +94,8 @@ class Segment:
         if len(same):
             which, literal = which.take(same), literal.take(same)
             equal = arrays.literal_text.equal(literal, raws(which))
-            found[which[equal]] = literal[equal] + 1
-        return found
+            numbers[which[equal]] = literal[equal] + 1
+        return numbers
 
     @cached_property
     def find_one(self) -> Callable[[int, bytes], int]:
@@ -107,10 +107,10 @@ class Segment:
         shift = shift_of(len(starts))
 
         def find(fact: int, raw: bytes) -> int:
-            wanted = hash_of(raw, salts[fact])
-            bucket = wanted >> shift
+            hash_ = hash_of(raw, salts[fact])
+            bucket = hash_ >> shift
             for place in range(starts[bucket], starts[bucket + 1]):
-                if hashes[place] == wanted and facts[place] == fact and texts.raw(place) == raw:
+                if hashes[place] == hash_ and facts[place] == fact and texts.raw(place) == raw:
                     return place + 1
             return 0
 

@@ -59,7 +59,7 @@ class Single:
         if self._known > _MOST_KNOWN:
             self._begin()
         hits, pairs = self._hits, self._pairs
-        seen: dict[int, tuple[int, ...]] = {}
+        by_fact: dict[int, tuple[int, ...]] = {}
         ranges: list[range] = [self._always] if self._always else []
         for key, facts in self._probed:
             value = metadata.get(key)
@@ -72,31 +72,31 @@ class Single:
                     continue
                 ranges += hit[0]
                 for way, second in hit[1]:
-                    literals = seen.get(second)
+                    literals = by_fact.get(second)
                     if literals is None:
-                        literals = seen[second] = self._of_message(second, metadata)
+                        literals = by_fact[second] = self._of_message(second, metadata)
                     for literal in literals:
                         entries = pairs.get(way | literal)
                         if entries is None:
                             entries = self._pair(way | literal)
                         if entries:
                             ranges.append(entries)
-        return self._verified(ranges, seen, metadata) if ranges else []
+        return self._verified(ranges, by_fact, metadata) if ranges else []
 
-    def _verified(self, ranges: list[range], seen: dict[int, tuple[int, ...]], metadata: _Metadata) -> list[int]:
+    def _verified(self, ranges: list[range], by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> list[int]:
         """The subscriptions of the entries whose checks are all true."""
         program_of, subscription_of, true = self._program_of, self._subscription_of, self._true
         verdicts: dict[int, bool] = {}
-        found: list[int] = []
+        subscriptions: list[int] = []
         for entries in ranges:
             for entry in entries:
                 program = program_of[entry]
                 verdict = verdicts.get(program)
                 if verdict is None:
-                    verdict = verdicts[program] = true(program, seen, metadata)
+                    verdict = verdicts[program] = true(program, by_fact, metadata)
                 if verdict:
-                    found.append(subscription_of[entry])
-        return found
+                    subscriptions.append(subscription_of[entry])
+        return subscriptions
 
     def _hit(self, fact: int, value: str) -> _Hit | None:
         """What a value leads to by a fact; None for nothing."""
@@ -120,8 +120,8 @@ class Single:
             kind = self._facts[fact][1]
             find = self._find
             if self._segment.many[fact]:
-                found = (find(fact, encoded(text)) for text in probes_of(kind)(value))
-                known = tuple(literal for literal in found if literal)
+                numbers = (find(fact, encoded(text)) for text in probes_of(kind)(value))
+                known = tuple(literal for literal in numbers if literal)
             else:
                 literal = find(fact, encoded(text_maker(kind)(value)))
                 known = (literal,) if literal else ()
@@ -143,15 +143,15 @@ class Single:
         entries = self._pairs[key] = self._in_pairs.places(key)
         return entries
 
-    def _true(self, program: int, seen: dict[int, tuple[int, ...]], metadata: _Metadata) -> bool:
+    def _true(self, program: int, by_fact: dict[int, tuple[int, ...]], metadata: _Metadata) -> bool:
         """Whether all checks of a program are true."""
         op, a, b = self._op, self._a, self._b
         for check in range(self._checks_at[program], self._checks_at[program + 1]):
             kind, fact = op[check], a[check]
             if kind <= _LAST_OF_FACTS:
-                literals = seen.get(fact)
+                literals = by_fact.get(fact)
                 if literals is None:
-                    literals = seen[fact] = self._of_message(fact, metadata)
+                    literals = by_fact[fact] = self._of_message(fact, metadata)
                 if (b[check] in literals) == (kind & 1):
                     return False
             elif self._holds(kind >> 1, fact, b[check], metadata) == (kind & 1):
@@ -206,8 +206,8 @@ class _Keys:
         """The places of a number, which are one after another: no other number has its hash."""
         bucket = mixed_one(key) >> self._shift
         keys = self._keys
-        found = [place for place in range(self._starts[bucket], self._starts[bucket + 1]) if keys[place] == key]
-        return range(self._first + found[0], self._first + found[-1] + 1) if found else _NOWHERE
+        matching = [place for place in range(self._starts[bucket], self._starts[bucket + 1]) if keys[place] == key]
+        return range(self._first + matching[0], self._first + matching[-1] + 1) if matching else _NOWHERE
 
 
 _NOWHERE = range(0)

@@ -71,8 +71,8 @@ def _of_layer(stratum: Stratum, sizes: Counter[Anchor]) -> int:
     here = np.ones(len(segment), np.bool_) if stratum.gone is None else ~stratum.gone
     # An entry that stands under several second literals is one.
     pairs = np.unique((literals.astype(np.int64) << 32) | owners)
-    found_by, counts = np.unique((pairs >> 32)[here.take(pairs & 0xFFFFFFFF)], return_counts=True)
-    for literal, count in zip(found_by.tolist(), counts.tolist(), strict=True):
+    distinct, counts = np.unique((pairs >> 32)[here.take(pairs & 0xFFFFFFFF)], return_counts=True)
+    for literal, count in zip(distinct.tolist(), counts.tolist(), strict=True):
         key, kind = segment.head.facts[arrays.literal_fact[literal - 1]]
         sizes[Anchor(key, kind, arrays.literal_text.text(literal - 1))] += count
     return int(np.count_nonzero(here.take(owner[always:paired])))

@@ -94,7 +94,7 @@ class Tables:
         return Singles(literals, offsets, room)
 
     def _fill_probed(self, singles: Singles, sizes: list[int]) -> Singles:
-        """Look up what the probed facts make of the values that are new, all facts in one go."""
+        """Look up what the probed facts make of the values that are new, all facts in one call."""
         facts, hashes, places, whose = [], [], [], []
         for fact in self._probed:
             key = self._key_of_fact[fact]
@@ -119,8 +119,8 @@ class Tables:
             ]
 
         fact_of = np.concatenate(facts)
-        found = self._find(fact_of, np.concatenate(hashes), raws)
-        singles.literals[singles.offsets.take(fact_of) + codes] = found
+        literals = self._find(fact_of, np.concatenate(hashes), raws)
+        singles.literals[singles.offsets.take(fact_of) + codes] = literals
         return singles
 
     def literals_of(self, singles: Singles, facts: Ints, codes: Ints) -> Ints:
@@ -158,17 +158,17 @@ class Tables:
         begun = len(known.first) - 1
         probes = probes_of(self._head.facts[fact][1])
         # No value, code 0, has no words: not even the empty one.
-        made = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
-        raws = encoded_all([text for texts in made for text in texts])
-        found = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
-        owner = np.repeat(np.arange(len(made)), [len(texts) for texts in made])
-        is_one = np.flatnonzero(found)
-        counts = np.bincount(owner.take(is_one), minlength=len(made))
+        probed = [probes(text) if code else () for code, text in enumerate(book.texts[begun:size], begun)]
+        raws = encoded_all([text for texts in probed for text in texts])
+        numbers = self._find(np.full(len(raws), fact, np.int64), hashes_of(raws, self._salts[fact]), taker(raws))
+        owner = np.repeat(np.arange(len(probed)), [len(texts) for texts in probed])
+        is_one = np.flatnonzero(numbers)
+        counts = np.bincount(owner.take(is_one), minlength=len(probed))
         first = np.concatenate([known.first, known.first[-1] + np.cumsum(counts)])
-        return Several(first, np.concatenate([known.literals, found.take(is_one)]))
+        return Several(first, np.concatenate([known.literals, numbers.take(is_one)]))
 
     def numbers(self, key: int) -> NDArray[np.float64]:
-        """The number that each value of a key is, NaN for those that are none."""
+        """Each value of a key as a number, NaN where it is not a number."""
         known = self._numbers.get(key)
         book = self.books[key]
         size = len(book)

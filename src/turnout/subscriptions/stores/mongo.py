@@ -350,8 +350,8 @@ class MongoStore(StoreBase):
     def _hold(self, turn: _Turn) -> None:
         """Keep the turn for longer."""
         until = time.time() + _LEASE_SECONDS
-        held = self._states.update_one({"_id": "turn", "writer": turn.writer}, {"$set": {"until": until}})
-        if not held.matched_count:
+        renewal = self._states.update_one({"_id": "turn", "writer": turn.writer}, {"$set": {"until": until}})
+        if not renewal.matched_count:
             raise StoreUnavailableError(_TOO_SLOW)
 
     def _commit(self, turn: _Turn) -> None:

@@ -70,9 +70,9 @@ class SqliteStore(StoreBase):
         with self._file.writing() as connection:
             revision = _next_revision(connection)
             while chunk:
-                taken = _insert(connection, chunk, revision, make)
-                if taken is not None:
-                    raise SubscriptionExistsError(taken)
+                existing_id = _insert(connection, chunk, revision, make)
+                if existing_id is not None:
+                    raise SubscriptionExistsError(existing_id)
                 ids += (id_ for id_, _ in chunk)
                 chunk = list(islice(rows, _CHUNK))
         return ids
@@ -246,7 +246,7 @@ def _insert(
         [(id_, revision, encode_record(one, make)) for id_, one in chunk],
     )
     if stored.rowcount != len(chunk):
-        return _taken(connection, [id_ for id_, _ in chunk], before)
+        return _existing_id(connection, [id_ for id_, _ in chunk], before)
     connection.executemany(
         "INSERT INTO leaf VALUES (?, ?, ?, ?)", sorted(row for pair in chunk for row in _leaf_rows(*pair))
     )
@@ -256,7 +256,7 @@ def _insert(
     return None
 
 
-def _taken(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
+def _existing_id(connection: sqlite3.Connection, ids: list[str], before: int) -> str:
     """The first of the ids that a row up to *before* has, or that comes twice."""
     seen: set[str] = set()
     for id_ in ids:

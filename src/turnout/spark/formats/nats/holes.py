@@ -8,6 +8,7 @@ it was read is a loss: ``failOnDataLoss`` decides what follows.
 from __future__ import annotations
 
 import logging
+import time
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +19,9 @@ from turnout.wire import Connection, stream_info
 __all__ = ["HoleCounter", "LossWatch", "lost"]
 
 _log = logging.getLogger(__name__)
+
+_PAUSE = 1.0
+"""Seconds between two looks of a task that reads with filters."""
 
 _LISTED = 10_000
 """The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
@@ -39,11 +43,14 @@ class LossWatch:
     was not, or cannot be told from such; with a filter, the messages that it passes by make holes as well.
     """
 
-    def __init__(self, options: SourceOptions, stream: str, end: int) -> None:
+    def __init__(self, options: SourceOptions, stream: str, end: int, *, passing_by: bool = False) -> None:
         self._options = options
         self._stream = stream
         self._end = end
         self._warned = 0
+        self._hole: int | None = None
+        self._pause = _PAUSE if passing_by else 0.0
+        self._next_look = time.monotonic() + self._pause
         # The task's own connection is full of messages: what it is asked would wait behind them.
         self._connection = Connection(options.connection)
 
@@ -55,12 +62,26 @@ class LossWatch:
     ) -> None:
         self._connection.close()
 
-    def look(self, hole: int) -> None:
-        """Ask whether the stream still reaches below *hole*.
+    def note(self, hole: int) -> None:
+        """Look after *hole* too: at once, or, with filters, which make holes everywhere, within a second.
+
+        Raises:
+            StreamError: as `look`.
+        """
+        self._hole = hole if self._hole is None else min(hole, self._hole)
+        if time.monotonic() >= self._next_look:
+            self.look()
+
+    def look(self) -> None:
+        """Ask whether the stream still reaches below the holes that were noted since the last look, if any.
 
         Raises:
             StreamError: when it does not, and ``failOnDataLoss`` is on.
         """
+        if self._hole is None:
+            return
+        hole, self._hole = self._hole, None
+        self._next_look = time.monotonic() + self._pause
         state = stream_info(self._connection, self._stream)["state"]
         # A stream without messages says that its first is one above its last.
         first = min(self._end, state["first_seq"])
@@ -103,9 +124,9 @@ class HoleCounter:
                 _log.warning("stream %r has %d holes: so many are not counted", stream, deleted)
             return 0
         listed: list[int] = stream_info(connection, stream, deleted_details=True)["state"].get("deleted") or []
-        found = sum(start <= sequence < end for sequence in listed)
-        if found:
-            self.missing[stream] = self.missing.get(stream, 0) + found
-            told = "%d of the sequences %d to %d of stream %r hold no message: they were deleted one by one"
-            _log.warning(told, found, start, end - 1, stream)
-        return found
+        holes = sum(start <= sequence < end for sequence in listed)
+        if holes:
+            self.missing[stream] = self.missing.get(stream, 0) + holes
+            warning = "%d of the sequences %d to %d of stream %r hold no message: they were deleted one by one"
+            _log.warning(warning, holes, start, end - 1, stream)
+        return holes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
+from turnout.guesses import did_you_mean
 from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
 from turnout.wire.places import Place, parse_place
@@ -167,8 +167,7 @@ def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mist
     mistakes = []
     for name in options:
         if name.lower() not in spelled:
-            close = difflib.get_close_matches(name.lower(), spelled, n=1)
-            hint = f"; did you mean {spelled[close[0]]!r}?" if close else ""
+            hint = did_you_mean(name, spelled.values())
             mistakes.append(Mistake(name, f"is no option of the format 'nats'{hint}"))
     return mistakes
 

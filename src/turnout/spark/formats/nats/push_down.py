@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.reading import Split, planned
 from turnout.wire import Connection
 from turnout.wire.range_count import count_exactly
 
@@ -46,4 +46,4 @@ def only(
     for split in splits:
         split.filters = filters
     splits[0].counted = counted
-    return splits
+    return planned(splits, connection, filters)

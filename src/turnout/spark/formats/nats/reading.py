@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -16,9 +16,11 @@ from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.packed import not_read_row, pack
 from turnout.spark.workers.garbage import spare_collections
-from turnout.wire import Connection, DirectReader, PullReader, Range
+from turnout.wire import Connection, DirectReader, Range
+from turnout.wire.apart import Reader, reader_of
 from turnout.wire.places import StreamState, resolve, state_of
 from turnout.wire.records import SCHEMA
+from turnout.wire.ways import TOGETHER, WHOLE, Way, way_of
 
 __all__ = [
     "ArrowColumns",
@@ -26,6 +28,7 @@ __all__ = [
     "Split",
     "StreamState",
     "columns_of",
+    "planned",
     "read_split",
     "resolve",
     "split",
@@ -40,11 +43,13 @@ class Split(InputPartition):
 
     Attributes:
         filters: the subjects to read, none for nothing; None for all that the options name.
+        way: how to read several filters; it changes nothing of what is read.
         counted: of how many messages, those of other splits included, what is read here is to be taken off to say
             how many are not read. The splits of a range share its number: one has it, the others 0.
     """
 
     filters: tuple[str, ...] | None = None
+    way: Way = TOGETHER
     counted: int = 0
 
     def __init__(self, stream: str, start: int, end: int, partition: int = 0, revision: int | None = None) -> None:
@@ -57,6 +62,15 @@ class Split(InputPartition):
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
+
+
+def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> Sequence[Split]:
+    """The splits of one range, with the way in which they are read on *filters*."""
+    if splits:
+        way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
+        for one in splits:
+            one.way = way
+    return splits
 
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
@@ -142,17 +156,22 @@ def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -
         # A task may begin while the server restarts: it waits as long as a task that is under way.
         connection.reconnect()
         filters = options.filters_of(part.partition) if part.filters is None else part.filters
-        wanted = Range(part.stream, part.start, part.end, filters)
-        by_sequence = options.ack_consumer is not None
-        reader = DirectReader(connection, wanted) if by_sequence else PullReader(connection, wanted, part.partition)
+        span = Range(part.stream, part.start, part.end, filters)
+        reader: Reader
+        if options.ack_consumer is not None:
+            reader = DirectReader(connection, span)
+        else:
+            reader = reader_of(connection, span, part.way, part.partition)
         left = part.counted
-        with LossWatch(options, part.stream, part.end) as watch:
+        with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
             for batch in reader.batches():
                 if reader.hole is not None:
-                    watch.look(reader.hole)
+                    watch.note(reader.hole)
                 left -= batch.num_rows
-                yield columns.of(batch, part)
+                if batch.num_rows:
+                    yield columns.of(batch, part)
             if reader.next < part.end:
-                watch.look(reader.next)
+                watch.note(reader.next)
+            watch.look()
         if part.filters is not None:
             yield not_read_row(left)

@@ -64,12 +64,12 @@ class _Columns:
     ) -> list[Mistake]:
         if name not in self._places:
             return [Mistake(name, "the column is missing")] if required else []
-        found = schema[name].dataType
-        if isinstance(found, types) or (name == "key" and found.typeName() == "void"):
+        type_ = schema[name].dataType
+        if isinstance(type_, types) or (name == "key" and type_.typeName() == "void"):
             return []
         expected = " or ".join(kind.typeName() for kind in types)
-        hint = f": use to_json({name})" if isinstance(found, (StructType, VariantType)) else ""
-        return [Mistake(name, f"the column is {found.simpleString()}, not {expected}{hint}")]
+        hint = f": use to_json({name})" if isinstance(type_, (StructType, VariantType)) else ""
+        return [Mistake(name, f"the column is {type_.simpleString()}, not {expected}{hint}")]
 
     def messages(self, batch: Any, withholds: Callable[[str], bool]) -> tuple[Any, Any, Any]:
         """The subjects, the payloads and the header lines (None where there are none) of a record batch.
@@ -130,10 +130,10 @@ class _Task:
             ConfigError: when an option or a column is wrong, or the stream is to be overwritten.
         """
         spare_collections()
-        made = SinkOptions.from_mapping(options)
+        parsed = SinkOptions.from_mapping(options)
         if overwrite:
             raise ConfigError([Mistake("mode", "a stream cannot be overwritten: use mode('append')")])
-        return cls(made, _Columns(schema, made.message_id))
+        return cls(parsed, _Columns(schema, parsed.message_id))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Publish the rows of one task, and wait until each is stored.

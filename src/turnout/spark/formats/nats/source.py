@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from turnout.spark.formats.nats.holes import HoleCounter
 from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.packed import PACKED_COLUMNS
-from turnout.spark.formats.nats.reading import Split, columns_of, read_split, resolve, split, state_of
+from turnout.spark.formats.nats.reading import Split, columns_of, planned, read_split, resolve, split, state_of
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.wire import Connection
@@ -49,8 +49,8 @@ class NatsDataSource(DataSource):
         """The record's seven columns, and ``stream`` where it is asked for; packed, a record batch in each row."""
         if str(self.options.get("packed", "false")).lower() == "true":
             return PACKED_COLUMNS
-        wanted = str(self.options.get("includeStream", "false")).lower() == "true"
-        return _COLUMNS + (", stream string" if wanted else "")
+        with_stream = str(self.options.get("includeStream", "false")).lower() == "true"
+        return _COLUMNS + (", stream string" if with_stream else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch."""
@@ -86,7 +86,7 @@ class NatsReader(DataSourceReader):
                 state = state_of(connection, stream)
                 end = min(state.next, resolve(connection, stream, options.end))
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
-                parts += split(options, stream, start, end)
+                parts += planned(split(options, stream, start, end), connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -25,6 +25,7 @@ from turnout.spark.formats.nats.reading import (
     Split,
     StreamState,
     columns_of,
+    planned,
     read_split,
     resolve,
     split,
@@ -192,8 +193,11 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             begin = int(end[f"{stream}.from"]) if f"{stream}.from" in end else self._start(start, stream)
             begin = self._present(stream, begin, int(stop))
-            planned = split(self._options, stream, begin, int(stop), revision)
-            parts += planned if filters is None else only(self._server(), planned, filters, self._options.filters)
+            splits, own = split(self._options, stream, begin, int(stop), revision), self._options.filters
+            if filters is None:
+                parts += planned(splits, self._server(), own)
+            else:
+                parts += only(self._server(), splits, filters, own)
         return parts or [Split(self._options.streams[0], 0, 0)]
 
     def _revision(self, end: Offsets) -> int | None:

@@ -21,15 +21,15 @@ def wait_for_more(connection: Connection, places: dict[str, int], filters: tuple
     A consumer for each stream hands over the headers of one message. It is a hint only: what goes wrong here
     goes wrong again, and is told, when the stream is asked for its state.
     """
-    made: list[tuple[str, str]] = []
+    consumers: list[tuple[str, str]] = []
     try:
-        _wait(connection, places, filters, seconds, made)
+        _wait(connection, places, filters, seconds, consumers)
     except StreamError:
         # A stream whose consumers must not overlap has none to wait with.
         time.sleep(min(seconds, _PAUSE))
     except (ConnectionLostError, TimeoutError):
         pass
-    for stream, name in made:
+    for stream, name in consumers:
         with contextlib.suppress(StreamError, ConnectionLostError):
             delete_consumer(connection, stream, name)
 
@@ -39,9 +39,9 @@ def _wait(
     places: dict[str, int],
     filters: tuple[str, ...],
     seconds: float,
-    made: list[tuple[str, str]],
+    consumers: list[tuple[str, str]],
 ) -> None:
-    """The same; the consumers that are to be removed afterwards are put into *made*."""
+    """The same; the consumers that are to be removed afterwards are put into *consumers*."""
     inbox = connection.new_inbox()
     number = connection.subscribe(inbox)
     try:
@@ -56,9 +56,9 @@ def _wait(
                 "inactive_threshold": 30_000_000_000,
                 **({"filter_subjects": list(filters)} if filters else {}),
             }
-            made.append((stream, create_consumer(connection, stream, config)["name"]))
+            consumers.append((stream, create_consumer(connection, stream, config)["name"]))
         request = json.dumps({"batch": 1, "expires": int(seconds * 1_000_000_000)}).encode()
-        for stream, name in made:
+        for stream, name in consumers:
             connection.publish(f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}", request, inbox)
         for message in connection.messages(time.monotonic() + seconds + 1):
             if message.subject == inbox or message.reply.startswith("$JS.ACK."):

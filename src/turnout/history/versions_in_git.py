@@ -23,17 +23,17 @@ def versions_of(file: Path) -> Iterator[tuple[str, bytes]]:
     """
     git = shutil.which("git")
     if git is None:
-        raise ConfigError([Mistake("--git", "there is no program git")])
+        raise ConfigError([Mistake("git", "there is no program git")])
     name = f"./{file.name}"
-    log = _asked(git, file.parent, "log", "--format=%H", "--", name)
+    log = _git_output(git, file.parent, "log", "--format=%H", "--", name)
     if log is None:
-        raise ConfigError([Mistake("--git", f"{str(file)!r} is in no git repository")])
+        raise ConfigError([Mistake("git", f"{str(file)!r} is in no git repository")])
     for commit in log.decode().split():
-        content = _asked(git, file.parent, "show", f"{commit}:{name}")
+        content = _git_output(git, file.parent, "show", f"{commit}:{name}")
         if content is not None:
             yield commit, content
 
 
-def _asked(git: str, folder: Path, *arguments: str) -> bytes | None:
-    answer = subprocess.run([git, *arguments], cwd=folder, capture_output=True, timeout=_SECONDS, check=False)
-    return answer.stdout if answer.returncode == 0 else None
+def _git_output(git: str, folder: Path, *arguments: str) -> bytes | None:
+    process = subprocess.run([git, *arguments], cwd=folder, capture_output=True, timeout=_SECONDS, check=False)
+    return process.stdout if process.returncode == 0 else None

@@ -1,0 +1,38 @@
+"""What can be done with a route just now; and why not, where it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.server.entry import Entry
+from turnout.server.state import Pause
+from turnout.server.supervisor import Phase
+
+__all__ = ["Controls", "controls_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """Why a thing cannot be done, in a sentence; "" where it can."""
+
+    pause: str
+    resume: str
+    restart: str
+    reset: str
+
+
+def controls_of(entry: Entry, pause: Pause | None) -> Controls:
+    """What the server would say to each request, told before it is made.
+
+    Args:
+        entry: the route.
+        pause: who has paused it; None where nobody has.
+    """
+    if entry.supervisor is None:
+        return Controls(*["The route never ran: its file has mistakes."] * 4)
+    if pause is None:
+        return Controls("", "The route is not paused.", "", "Offsets are reset while it is paused.")
+    reset = "" if entry.status.phase is Phase.PAUSED and entry.supervisor.idle else "Its last micro-batch is under way."
+    if entry.checkpoint is None:
+        reset = "Its checkpoint does not lie on this machine: remove it there."
+    return Controls(f"It is paused, by {pause.who}.", "", "The route is paused: resume it.", reset)

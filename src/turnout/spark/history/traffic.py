@@ -1,0 +1,192 @@
+"""What a route's subscriptions did in a range of records, counted in Spark's tasks and summed by Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from turnout.engine import Program, pieces
+from turnout.errors import ConfigError, Mistake
+from turnout.history.traffic import TrafficWatch, traffic_from
+from turnout.routes import Route
+from turnout.scratch import scratch_folder
+from turnout.spark.failures import run_error
+from turnout.spark.formats.nats.packed import unpack
+from turnout.spark.history.recorded import Span, ask, recorded
+from turnout.spark.index.place import IndexPlace
+from turnout.spark.running.matching import RunMatching
+from turnout.spark.workers.garbage import without_collections
+from turnout.spark.workers.through import through
+from turnout.subscriptions import Snapshot
+from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Traffic
+
+__all__ = ["traffic_in_tasks"]
+
+_COLUMNS: Final = (
+    ("what", "string", pa.string()),
+    ("id", "string", pa.string()),
+    ("destination", "string", pa.string()),
+    ("anchor", "bigint", pa.int64()),
+    ("count", "bigint", pa.int64()),
+    ("other", "bigint", pa.int64()),
+)
+_DDL: Final = ", ".join(f"`{name}` {kind}" for name, kind, _ in _COLUMNS)
+_SCHEMA: Final = pa.schema([pa.field(name, kind) for name, _, kind in _COLUMNS])
+
+_RECORDS, _FIRED, _DELIVERED, _ANCHOR = "records", "fired", "delivered", "anchor"
+"""What a row counts: matched records; a subscription's matches; its deliveries to a destination, and those of them that
+it alone causes; the messages that had an anchor, and the matches that this led to."""
+
+
+def traffic_in_tasks(
+    route: Route,
+    spark: SparkSession,
+    snapshot: Snapshot,
+    anchors: AnchorTraffic,
+    *,
+    start: object | None = None,
+    end: object | None = None,
+) -> Traffic:
+    """What `turnout.history.traffic.traffic_of` finds out, with the range split over Spark's tasks.
+
+    Args:
+        route: whose records, and through what they go; its source is NATS. Nothing is sent.
+        spark: where.
+        snapshot: the subscriptions.
+        anchors: of the same subscriptions; is told what was looked up, and what of it matched.
+        start: the first place, ``earliest`` if not given.
+        end: the place behind the last record, ``latest`` if not given.
+
+    Raises:
+        ConfigError: the route has no subscriptions, or reads something else than a stream of NATS beside its consumers,
+            or a place is none.
+        ConnectionLostError: the server cannot be reached.
+        StreamError: the stream does not exist.
+        RunError: the job failed.
+    """
+    source = route.nats_source()
+    if route.subscriptions is None:
+        raise ConfigError(
+            [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]
+        )
+    if source.ack_consumer is not None:
+        problem = "a work queue allows no second consumer, and tasks read by consumers: match in one process"
+        raise ConfigError([Mistake("source.ackConsumer", problem)])
+    span = Span.parse(start, end)
+    ask(route)
+    with (
+        scratch_folder("analyze") as scratch,
+        closing(RunMatching(route, spark, scratch / "index", pinned=snapshot)) as matching,
+    ):
+        matching.learn()
+        counting = _Counting.of(route, anchors, matching)
+        rows = through(recorded(spark, source, span), counting, _DDL)
+        try:
+            sums = rows.groupBy("what", "id", "destination", "anchor").agg(
+                F.sum("count").alias("count"), F.sum("other").alias("other")
+            )
+            return _traffic(sums.collect(), snapshot, anchors)
+        except PySparkException as failure:
+            raise run_error(f"the subscriptions of {route.name} could not be analysed", failure) from failure
+
+
+def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) -> Traffic:
+    sums: dict[str, dict[Any, tuple[int, int]]] = {what: {} for what in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
+    for what, id_, destination, anchor, count, other in rows:
+        key = {_RECORDS: None, _FIRED: id_, _DELIVERED: (id_, destination), _ANCHOR: anchor}[what]
+        sums[what][key] = count, other
+    firsts, seconds = (
+        {what: {key: pair[at] for key, pair in own.items()} for what, own in sums.items()} for at in (0, 1)
+    )
+    fired = firsts[_FIRED]
+    anchors.counted(firsts[_ANCHOR], seconds[_ANCHOR], fired)
+    ids = [one.id for one in snapshot]
+    return traffic_from(firsts[_RECORDS].get(None, 0), fired, firsts[_DELIVERED], seconds[_DELIVERED], ids)
+
+
+_KEPT: Final = 2
+_known: dict[str, _Known] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a worker keeps of an analysis for its next task."""
+
+    program: Program
+    places: Mapping[Any, int]
+    counter: AnchorCounter
+
+    @classmethod
+    def of(cls, pickled: bytes) -> Self:
+        """Unpack what was sent."""
+        route, anchors, several = cloudpickle.loads(pickled)
+        places = {anchor: place for place, anchor in enumerate(anchors)}
+        return cls(Program.of(route), places, AnchorCounter(places.keys(), several))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    """The count as a function for ``mapInArrow``: from a task's records a row for each thing that it counts.
+
+    Attributes:
+        index: where the subscriptions' index is.
+        revision: of it.
+        pickled: the route, the anchors, and the terms of subscriptions with several.
+        key: what tells them from others.
+    """
+
+    index: IndexPlace
+    revision: int
+    pickled: bytes = field(repr=False)
+    key: str
+
+    @classmethod
+    def of(cls, route: Route, anchors: AnchorTraffic, matching: RunMatching) -> Self:
+        """The count of a route's subscriptions."""
+        pickled = cloudpickle.dumps((route, anchors.anchors, anchors.several))  # type: ignore[no-untyped-call]
+        return cls(matching.place, matching.revisions.newest(), pickled, hashlib.sha256(pickled).hexdigest())
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Count a task's records."""
+        with without_collections():
+            known = self._kept()
+            known.counter.begin()
+            index = self.index.open(self.revision)
+            watch = TrafficWatch(known.program, index, known.counter)
+            for packed in batches:
+                for records, _ in unpack(packed):
+                    for piece in pieces(records):
+                        known.program.trace(piece, index, watch)
+            yield _rows(watch, known)
+
+    def _kept(self) -> _Known:
+        known = _known.get(self.key)
+        if known is None:
+            while len(_known) >= _KEPT:
+                del _known[next(iter(_known))]
+            known = _known[self.key] = _Known.of(self.pickled)
+        return known
+
+
+def _rows(watch: TrafficWatch, known: _Known) -> Any:
+    """What a task has counted."""
+    rows: list[tuple[Any, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
+    rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]
+    only = watch.only
+    rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]
+    messages, matched = known.counter.messages, known.counter.matched
+    # An anchor that led to a match was there.
+    rows += [(_ANCHOR, None, None, known.places[one], count, matched[one]) for one, count in messages.items()]
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, item.type) for column, item in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
+    )
