@@ -27,6 +27,9 @@ def submission(cluster: StandaloneCluster, archive: str, script: Path, *argument
         "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1",
         "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=600m",
         "--conf", f"spark.pyspark.python={cluster.environment['PYSPARK_PYTHON']}",
+        # Work begins when each worker has its executor, so that all of them have a part in it.
+        "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0",
+        "--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=120s",
         # The process that plans a stream runs beside the driver and sees no file that was added to the session.
         "--conf", f"spark.executorEnv.PYTHONPATH={archive}",
         str(script), *arguments,

@@ -45,6 +45,8 @@ def elsewhere(folder, url=None):
 def counted(self, revision, name):
     if name:
         fetched[name] += 1
+        with open("fetched", "w") as file:
+            file.write(str(min(fetched.values())))
     return given(self, revision, name)
 IndexPlace.at, IndexServer._file = staticmethod(elsewhere), counted
 revisions = []
@@ -79,6 +81,11 @@ class Setting:
         return submission(
             self.cluster, archive, self.work / "job.py", str(route), str(self.work / "checkpoint"), archive
         )
+
+    def both_at_it(self) -> bool:
+        """Whether both hosts have fetched the index, and messages have come."""
+        fetched = self.work / "fetched"
+        return fetched.exists() and fetched.read_text() == "2" and self.stored() >= 5_000
 
     def stored(self) -> int:
         return int(stream_info(self.connection, "OUT")["state"]["messages"])
@@ -132,8 +139,9 @@ def test_a_worker_is_gone(setting: Setting) -> None:
         )  # fmt: skip
     try:
         deadline = time.monotonic() + 240
-        while (before := setting.stored()) < 5_000 and job.poll() is None and time.monotonic() < deadline:
+        while not setting.both_at_it() and job.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
+        before = setting.stored()
         killed = setting.cluster.kill_a_worker()
         printed, _ = job.communicate(timeout=240)
     finally:

@@ -58,7 +58,7 @@ applied = ts.apply_chain(chain, rows.withColumn("value", F.when(F.col("topic") =
 print(json.dumps({
     "transform_subject": [row.t for row in rows.select(ts.transform_subject(swap, "topic").alias("t")).collect()],
     "map_subject": [row.t for row in rows.select(ts.map_subject(table, "topic").alias("t")).collect()],
-    "map_subjects": [row.into for row in ts.map_subjects(table, rows, "topic", "into").collect()],
+    "map_subjects": [row.into for row in ts.map_subjects(rows, table, into="into").collect()],
     "subject_matches": [row.topic for row in rows.where(ts.subject_matches("*.b", "topic")).collect()],
     "records": [[row.topic, row.value] for row in applied.records.collect()],
     "dead_letters": [[row.topic, row._error.stage] for row in applied.dead_letters.collect()],
