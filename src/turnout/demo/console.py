@@ -15,11 +15,13 @@ from turnout.routes import Route
 from turnout.server.config import ServerConfig
 from turnout.server.runner import Runner
 from turnout.server.serving import RunnerOf, Server, spark_runner
+from turnout.server.supervisor import Phase
 from turnout.spark.running.progress import Progress, RunResult
 
 __all__ = ["Showing", "showing", "with_values"]
 
 _LOOK_SECONDS = 0.2
+_AT_REST = (Phase.DONE, Phase.FAILED)
 
 
 def with_values(text: str, variables: Mapping[str, str]) -> str:
@@ -53,12 +55,18 @@ class Showing:
         Raises:
             TurnoutError: the run failed, or was stopped before its end.
         """
-        while not self._watched.ended.wait(_LOOK_SECONDS):
+        while not (self._watched.ended.is_set() and self._at_rest()):
+            stop.wait(_LOOK_SECONDS)
             check_stop(stop)
+        # The console is to show the whole run, not what was written some seconds ago.
+        self._server.recorder.flush()
         if self._watched.failure is not None:
             raise self._watched.failure
         assert self._watched.result is not None
         return self._watched.result
+
+    def _at_rest(self) -> bool:
+        return all(entry.status.phase in _AT_REST for entry in self._server.routes.entries())
 
     def serve(self, stop: threading.Event) -> None:
         """Show it until the event is set."""

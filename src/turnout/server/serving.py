@@ -75,7 +75,12 @@ class Server:
         environment: the variables of the subscriptions service, and OpenTelemetry's.
         runner_of: makes what runs routes.
         pages: adds what people look at to the application.
+
+    Attributes:
+        recorder: writes down what becomes of the routes; there once the server has started.
     """
+
+    recorder: Recorder
 
     def __init__(
         self,
@@ -137,7 +142,7 @@ class Server:
         self.runner = self._runner_of(self.config, self._state_folder, self._known_routes())
         self._resources.callback(self.runner.close)
         events = Events(state)
-        recorder = Recorder(state, events, metrics)
+        recorder = self.recorder = Recorder(state, events, metrics)
         policy, checkpoints = self.config.restarts, self.config.checkpoints
         self.routes = Routes(self._files, self.runner, state, recorder, policy, checkpoints=checkpoints)
         self._resources.callback(self.routes.close)

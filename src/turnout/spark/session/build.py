@@ -20,7 +20,13 @@ from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_prope
 from turnout.spark.session.cds import archive_options
 from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.java import Java, use_java
-from turnout.spark.session.jvm import forget_jvm, how_jvm_ended, leave_last_words_unsaid, out_of_reach_of_sigterm
+from turnout.spark.session.jvm import (
+    forget_jvm,
+    how_jvm_ended,
+    leave_last_words_unsaid,
+    out_of_reach_of_sigterm,
+    own_interrupts,
+)
 from turnout.spark.session.latency import low_latency_session
 from turnout.spark.session.launch import launch_jvm
 from turnout.spark.workers.daemon import ROUTES_ONLY
@@ -104,7 +110,8 @@ def build_session(
     launch_jvm({"spark.app.name": name, "spark.master": master, **settings})
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with own_interrupts():
+        return builder.getOrCreate()
 
 
 def _for_master(master: str) -> dict[str, str]:

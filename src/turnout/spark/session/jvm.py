@@ -6,6 +6,7 @@ import signal
 import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, accumulators, java_gateway
 from pyspark.sql import SparkSession
 
-__all__ = ["forget_jvm", "how_jvm_ended", "leave_last_words_unsaid", "out_of_reach_of_sigterm"]
+__all__ = ["forget_jvm", "how_jvm_ended", "leave_last_words_unsaid", "out_of_reach_of_sigterm", "own_interrupts"]
 
 _LAST_BREATH_SECONDS = 5.0
 """Connections break before the process is gone."""
@@ -43,6 +44,22 @@ def out_of_reach_of_sigterm() -> Iterator[None]:
         yield
     finally:
         names["Popen"] = launch
+
+
+@contextmanager
+def own_interrupts() -> Iterator[None]:
+    """Keep the handler of SIGINT that a command has set: PySpark replaces it when it starts in the main thread.
+
+    Its own cancels all jobs and raises `KeyboardInterrupt`, where a command ends after the micro-batch. Where nobody
+    has set one, as in a notebook, PySpark's stays.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        is_set = before not in (None, signal.default_int_handler)
+        if is_set and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def leave_last_words_unsaid() -> None:
