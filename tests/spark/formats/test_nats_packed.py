@@ -92,7 +92,7 @@ def test_a_packed_row_is_the_record_batch_again() -> None:
     row = pack(batch, "FLIGHTS", 12)
     ((unpacked, revision),) = list(unpack(row))
 
-    assert row.schema.names == ["batch", "revision"]
+    assert row.schema.names == ["batch", "revision", "not_read"]
     assert row.num_rows == 1
     assert revision == 12
     assert unpacked.select(SCHEMA.names).equals(batch)
@@ -112,10 +112,10 @@ def test_several_packed_rows_in_one_batch() -> None:
 
 
 def test_the_schema_of_a_packed_source(nats_server: NatsServer, stream: str) -> None:
-    """Two columns, however many streams there are."""
+    """Three columns, however many streams there are."""
     options = {"servers": nats_server.url, "stream": f"{stream},OTHER", "packed": "true"}
 
-    assert NatsDataSource(options).schema() == "batch binary, revision bigint"
+    assert NatsDataSource(options).schema() == "batch binary, revision bigint, not_read bigint"
     assert SourceOptions.from_mapping(options, streaming=False).packed
 
 

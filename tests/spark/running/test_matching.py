@@ -33,7 +33,7 @@ value: {{format: json}}
 subscriptions: {{store: "{store}", metadata: {{town: value.town}}}}
 sink: {{format: nats, servers: "{url}"}}
 """
-SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: default))
+SPARK: Any = SimpleNamespace(_jsparkSession=object(), conf=SimpleNamespace(get=lambda name, default: default))
 
 
 @pytest.mark.parametrize(("user", "learns"), [("admin, password: secret", True), ("reader, password: reader", False)])
