@@ -23,7 +23,7 @@ SERVER = "nats-server --jetstream --store_dir nats --addr 127.0.0.1 --port 4222"
 
 OTHERS = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
-    (re.compile(r"\b[0-9A-F]{16}\b"), "HASH"),
+    (re.compile(r"(?<=:)[0-9A-F]{8,16}\b"), "HASH"),  # a number in hex: one in sixteen begins with a zero, not written
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+"), "TIME"),
     (re.compile(r"nats-server \d+\.\d+\.\d+"), "nats-server N"),
     (re.compile(r"in \d+\.\d\d s"), "in N s"),
