@@ -83,8 +83,8 @@ class Acknowledger:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             status = message.status
             if status is not None and message.subject == inbox:
-                if status[0] not in (NO_MESSAGES, REQUEST_TIMEOUT):
-                    raise StreamError(f"consumer {self._consumer!r}: {status[1] or 'refused'}", code=status[0])
+                if status.code not in (NO_MESSAGES, REQUEST_TIMEOUT):
+                    raise StreamError(f"consumer {self._consumer!r}: {status.text or 'refused'}", code=status.code)
                 ended = True
                 break
             if not message.reply.startswith("$JS.ACK."):

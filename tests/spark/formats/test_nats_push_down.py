@@ -7,10 +7,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
@@ -111,12 +113,15 @@ def want(store: Store, condition: str, id_: str = "") -> None:
     store.create(Subscription(["out"], parse(condition), id=id_))
 
 
+def in_way(part: InputPartition, way: Way | None) -> Split:
+    """The split, to be read in this way, or in the one that was chosen for it."""
+    assert isinstance(part, Split)
+    return replace(part, way=way or part.way)
+
+
 def read(reader: NatsStreamReader, start: Any, end: Any, way: Way | None = None) -> tuple[list[str], int]:
     """The last tokens of what a micro-batch reads, in the way that it chooses or another, and how many are not read."""
-    parts = reader.partitions(start, end)
-    for part in parts:
-        assert isinstance(part, Split)
-        part.way = way or part.way
+    parts = [in_way(part, way) for part in reader.partitions(start, end)]
     copy = pickle.loads(pickle.dumps(reader))
     rows = [row for part in parts for row in copy.read(part)]
     topics = [topic[-1] for row in rows for batch, _ in unpack(row) for topic in batch.column("topic").to_pylist()]
@@ -269,9 +274,7 @@ def test_what_is_lost_is_told(make: Make, stream: str, publish: Publish, store: 
     with Connection.open(reader._options.connection) as other:
         purge_stream(other, stream, seq=1001)
 
-    (part,) = parts
-    assert isinstance(part, Split)
-    part.way = way or part.way
+    (part,) = (in_way(part, way) for part in parts)
     with pytest.raises(StreamError, match="no longer has the sequences 1 to 1,000"):
         list(reader.read(part))
 

@@ -21,6 +21,8 @@ from turnout.subjects.tokens import FULL, PARTIAL
 
 __all__ = ["map_subject", "map_subjects"]
 
+_TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"
+
 
 def map_subjects(
     df: DataFrame,
@@ -39,10 +41,10 @@ def map_subjects(
     subject = F.col(column)
     if program.is_empty:
         return df.withColumn(into, subject)
-    names = [f"__turnout_{part}" for part in ("tokens", "bits", "target")]
+    names = [_TOKENS, _BITS, _TARGET]
     tokens, bits, target = (F.col(name) for name in names)
-    staged = df.withColumns({names[0]: split_tokens(subject), names[1]: _bits(program, seed)})
-    staged = staged.withColumn(names[2], _target(program, subject, tokens, bits))
+    staged = df.withColumns({_TOKENS: split_tokens(subject), _BITS: _bits(program, seed)})
+    staged = staged.withColumn(_TARGET, _target(program, subject, tokens, bits))
     hashes: list[Column] = []
     for number, key in enumerate(_keys(program, target, subject, tokens)):
         key_name, hash_name = f"__turnout_key{number}", f"__turnout_hash{number}"

@@ -201,12 +201,12 @@ class _Values:
         given = [name for name in options if self._options.get(name)]
         if not given:
             return usual
-        if len(given) > 1:
-            self._mistakes.append(Mistake(given[1], f"is another name of {given[0]!r}: give one of the two"))
-        text = self._options[given[0]].strip()
+        option, *others = given
+        self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
+        text = self._options[option].strip()
         place = parse_place(text)
         if place is None:
             expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-            self._mistakes.append(Mistake(given[0], f"is {expected}, not {text!r}"))
+            self._mistakes.append(Mistake(option, f"is {expected}, not {text!r}"))
             return usual
         return place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -38,39 +39,41 @@ __all__ = [
 _SMALLEST_SPLIT = 10_000
 
 
+@dataclass(frozen=True)
 class Split(InputPartition):
     """A part of one stream that one task reads; nothing at all where *end* is not above *start*.
 
     Attributes:
+        stream: whose messages.
+        start: the first sequence.
+        end: the sequence behind the last.
+        partition: the subject partition, where the options ask for such.
+        revision: of the subscriptions that the messages are matched with; None without.
         filters: the subjects to read, none for nothing; None for all that the options name.
         way: how to read several filters; it changes nothing of what is read.
         counted: of how many messages, those of other splits included, what is read here is to be taken off to say
             how many are not read. The splits of a range share its number: one has it, the others 0.
     """
 
+    stream: str
+    start: int
+    end: int
+    partition: int = 0
+    revision: int | None = None
     filters: tuple[str, ...] | None = None
     way: Way = TOGETHER
     counted: int = 0
-
-    def __init__(self, stream: str, start: int, end: int, partition: int = 0, revision: int | None = None) -> None:
-        super().__init__(None)
-        self.stream = stream
-        self.partition = partition
-        self.start = start
-        self.end = end
-        self.revision = revision
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
 
 
-def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> Sequence[Split]:
-    """The splits of one range, with the way in which they are read on *filters*."""
-    if splits:
-        way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
-        for one in splits:
-            one.way = way
-    return splits
+def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
+    """The splits of one range, each with the way in which it is read on *filters*."""
+    if not splits:
+        return []
+    way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
+    return [replace(part, way=way) for part in splits]
 
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
