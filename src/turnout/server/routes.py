@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
 from turnout.server.compatibility import Change, compatibility, is_safe
@@ -16,6 +14,7 @@ from turnout.server.config import RestartsPart
 from turnout.server.entry import Entry, Pending
 from turnout.server.errors import ConflictError, RouteNotFoundError, StaleError, UnsafeChangeError
 from turnout.server.offsets import Offsets, Start, begun_at, checked_start, committed, set_aside
+from turnout.server.reader import RouteReader, name_in
 from turnout.server.recorder import Recorder
 from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
@@ -56,7 +55,7 @@ class Routes:
         self._state = state
         self._recorder = recorder
         self._policy = policy
-        self._checkpoints = checkpoints
+        self._reader = RouteReader(runner, files.folder or Path(), checkpoints)
         self._resolve = resolve
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
@@ -93,18 +92,7 @@ class Routes:
         Raises:
             RouteError: lists every mistake.
         """
-        beside = file or (self._files.folder or Path()) / "route.yaml"
-        route = self._parsed(text, beside)
-        if mistakes := self._runner.mistakes(route):
-            raise RouteError(mistakes, what=f"route {route.name} cannot be used")
-        return route
-
-    def _parsed(self, text: str, file: Path) -> Route:
-        """The route that a text says, with a checkpoint where this server keeps those of routes that name none."""
-        route = Route.parse(text, file=file)
-        if route.checkpoint or self._checkpoints is None:
-            return route
-        return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
+        return self._reader.check(text, file)
 
     def changes(self, route: Route) -> list[Change]:
         """What the route would change of the version that was started last under its name."""
@@ -156,12 +144,7 @@ class Routes:
 
     def _name_for(self, file: RouteFile) -> str:
         """What to call a file whose route cannot be read."""
-        try:
-            document = yaml.safe_load(file.text)
-        except yaml.YAMLError:
-            document = None
-        written = document.get("name") if isinstance(document, dict) else None
-        name = written if isinstance(written, str) else file.path.stem
+        name = name_in(file)
         return f"{name}@{file.path.name}" if name in self._entries else name
 
     def _take(self, version: Version, file: RouteFile, *, confirmed: bool) -> None:
@@ -201,13 +184,7 @@ class Routes:
         if entry is not None and entry.version is not None:
             return entry.version
         kept = self._state.newest_revision(name)
-        if kept is None:
-            return None
-        try:
-            route = self._parsed(kept.text, Path(kept.file))
-        except (RouteError, OSError):
-            return None
-        return Version(route, kept.text, kept.digest, Path(kept.file), kept.who)
+        return None if kept is None else self._reader.kept(kept)
 
     def _start(self, entry: Entry, version: Version) -> None:
         supervisor = entry.supervisor or Supervisor(
