@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.streams import own_stream
 
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
@@ -30,7 +31,7 @@ from turnout.spark.formats.nats.sink import SinkOptions
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
+from turnout.wire import Connection, PullReader, Range, stream_info
 from turnout.wire.records import SCHEMA
 
 pytestmark = pytest.mark.jetstream
@@ -81,12 +82,9 @@ def batch_of(first: int, count: int, headers: Any = None) -> Any:
 
 
 @pytest.fixture
-def out(nats_server: NatsServer) -> Iterator[str]:
-    name = f"STAGE{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+def out(connection: Connection) -> Iterator[str]:
+    with own_stream(connection) as name:
         yield name
-        delete_stream(connection, name)
 
 
 def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, packed: bool = True, sink: str = "") -> Stage:

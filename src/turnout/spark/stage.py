@@ -17,8 +17,8 @@ from pyspark import cloudpickle
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
+from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
-from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 from turnout.spark.formats.nats.packed import not_read_in, unpack
@@ -84,12 +84,7 @@ _MESSAGES_SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
         pa.field(MESSAGE_ID, pa.string()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", ARROW),
-        pa.field("key", pa.binary()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        *RECORDS,
         pa.field(SINK, pa.int8()),
         *COUNTS_SCHEMA,
     ]

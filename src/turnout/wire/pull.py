@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, read_status
+from turnout.wire._memory import with_room
 from turnout.wire.connection import Connection, frame
 from turnout.wire.frames import locate
 from turnout.wire.records import SCHEMA, Batch, decode
@@ -246,10 +247,7 @@ class PullReader:
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
-        if self._filled == len(self._memory):
-            larger = bytearray(2 * len(self._memory))
-            larger[: self._filled] = self._memory
-            self._memory = larger
+        self._memory = with_room(self._memory, self._filled)
         view = memoryview(self._memory)
         try:
             before = self._filled

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.packed import pack, unpack
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.wire import Connection, Publisher
 from turnout.wire.records import SCHEMA
 
 pytestmark = pytest.mark.jetstream
@@ -38,15 +37,6 @@ class FakeRevisions:
 
     def usable(self, revision: int) -> int:
         return revision if revision in self.kept else self.newest()
-
-
-@pytest.fixture
-def stream(nats_server: NatsServer) -> Iterator[str]:
-    name = f"PACK{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-        yield name
-        delete_stream(connection, name)
 
 
 @pytest.fixture

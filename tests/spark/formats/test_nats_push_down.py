@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
-from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream
+from turnout.wire import Connection, Publisher, purge_stream
 from turnout.wire.range_count import count_exactly
 from turnout.wire.ways import TOGETHER, WHOLE, Way
 
@@ -46,20 +45,6 @@ mappings: {mappings}
 WAYS = [None, TOGETHER, WHOLE, Way("apart", (), 10_000, 3031), Way("apart", (), 400)]
 Make = Callable[..., NatsStreamReader]
 Publish = Callable[..., None]
-
-
-@pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def stream(connection: Connection) -> Iterator[str]:
-    name = f"PUSH{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    yield name
-    delete_stream(connection, name)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.streams import own_stream
 
 from turnout import spark as ts
 from turnout.conditions import parse
@@ -48,9 +49,7 @@ errors: {{tolerance: all}}
 @pytest.fixture(scope="module")
 def stream(nats_server: NatsServer) -> Iterator[str]:
     """A stream of records, one in ten thousand of them on a subject of its own."""
-    name = f"DIFF{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})
+    with Connection.open(nats_server.url) as connection, own_stream(connection, "*") as name:
         with Publisher(connection) as publisher:
             for n in range(1, RECORDS + 1):
                 payload = json.dumps({"n": n % 10, "secret": f"s{n}"}).encode()
@@ -58,7 +57,6 @@ def stream(nats_server: NatsServer) -> Iterator[str]:
                     f"{name}.{'rare' if n in RARE else n % 4}", payload, [("Kind", "odd")] if n % 2 else []
                 )
         yield name
-        delete_stream(connection, name)
 
 
 @pytest.fixture
