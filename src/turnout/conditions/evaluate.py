@@ -23,6 +23,11 @@ def evaluate(condition: Condition, metadata: Mapping[str, str]) -> bool:
 
     A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
     negation true: a negation is the plain inverse everywhere.
+
+    >>> from turnout.conditions import parse
+    >>> condition = parse("city:Ou* AND NOT status:cancelled")
+    >>> [evaluate(condition, seen) for seen in ({"city": "Oulu"}, {"city": "Oulu", "status": "cancelled"}, {})]
+    [True, False, False]
     """
     if not isinstance(condition, Group):
         value = metadata.get(condition.key)

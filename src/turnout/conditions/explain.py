@@ -52,7 +52,15 @@ class Explanation:
 
 
 def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
-    """The truth of the condition for this metadata, and of each node in it."""
+    """The truth of the condition for this metadata, and of each node in it.
+
+    >>> from turnout.conditions import parse
+    >>> explanation = explain(parse("city:Oulu AND total>500"), {"city": "Oulu", "total": "120"})
+    >>> explanation.holds, explanation.reason
+    (False, '1 of 2 hold')
+    >>> [(part.holds, part.reason) for part in explanation.children]
+    [(True, "'city' is 'Oulu'"), (False, "'total' is '120'")]
+    """
     if not isinstance(condition, Group):
         value = metadata.get(condition.key)
         seen = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"

@@ -53,6 +53,12 @@ class ConsumerConfig:
 
     A field that is None is left to the server, and is not compared with a consumer that exists.
     ``extra`` holds what a later server knows and this class does not.
+
+    >>> ours = ConsumerConfig(durable_name="worker", ack_wait=30.0)
+    >>> ours.differences(ConsumerConfig(durable_name="worker", ack_wait=60.0, max_deliver=5))
+    [('ack_wait', 30.0, 60.0)]
+    >>> ConsumerConfig(deliver_subject="inbox").is_push, ours.is_push
+    (True, False)
     """
 
     name: str | None = None

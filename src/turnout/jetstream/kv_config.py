@@ -35,6 +35,10 @@ class KeyValueConfig:
         limit_marker_ttl: seconds that a marker stays where an entry went by its own TTL; allows TTLs per key.
         mirror: another bucket's stream that this one mirrors; its name may be the bucket's.
         sources: the same for several.
+
+    >>> stream = KeyValueConfig(bucket="stock", history=5, ttl=3600.0).to_stream()
+    >>> stream.name, stream.subjects, stream.max_msgs_per_subject, stream.max_age
+    ('KV_stock', ['$KV.stock.>'], 5, 3600.0)
     """
 
     bucket: str

@@ -114,6 +114,10 @@ class StreamConfig:
 
     A field that is None is left to the server. ``extra`` holds what a later server knows and this class does not,
     so that reading a configuration, changing a field and writing it back loses nothing.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(StreamConfig(name="ORDERS", subjects=["orders.>"], max_age=3600.0, storage=StorageType.MEMORY))
+    {'name': 'ORDERS', 'subjects': ['orders.>'], 'max_age': 3600000000000, 'storage': 'memory'}
     """
 
     name: str

@@ -59,6 +59,9 @@ class Status:
         description: the text after it.
         headers: the lines below it.
         reply: where an answer goes; flow control requests have one.
+
+    >>> Status(100, "FlowControl Request", reply="$JS.FC.ORDERS.worker").is_flow_control, Status(100).is_flow_control
+    (True, False)
     """
 
     code: int

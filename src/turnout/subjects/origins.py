@@ -72,6 +72,10 @@ def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[s
 
     Raises:
         ConfigError: when there is no such account, or a block is not one.
+
+    >>> config = {"accounts": {"EU": {"mappings": {"orders": "eu.orders"}}}}
+    >>> mappings_in(config, "EU"), mappings_in(config)
+    ({'orders': 'eu.orders'}, {})
     """
     if account is None or account == GLOBAL:
         return _blocks(config, "")
@@ -106,6 +110,9 @@ def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ConfigError: when the claim has another form.
+
+    >>> mappings_from_claim({"nats": {"mappings": {"orders.*": [{"subject": "eu.orders.$1"}]}}})
+    {'orders.*': [{'destination': 'eu.orders.$1', 'weight': 100, 'cluster': ''}]}
     """
     inner = claim.get("nats", claim)
     mappings = inner.get("mappings") if isinstance(inner, Mapping) else None
@@ -146,6 +153,11 @@ class StreamTransforms:
         mirror: on messages from the mirrored stream.
         sources: by the name of the source stream, on messages from it. What none of them matches is not
             taken from that stream at all. A ``filter_subject`` is a transform that changes nothing.
+
+    >>> source = {"name": "EU", "subject_transforms": [{"src": "orders.>", "dest": "eu.>"}]}
+    >>> (transform,) = stream_transforms({"name": "ALL", "sources": [source]}).sources["EU"]
+    >>> transform.apply("orders.17")
+    'eu.17'
     """
 
     subject_transform: SubjectTransform | None = None
@@ -160,6 +172,10 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
     Raises:
         MappingTableError: with one error for each part that the server would refuse (10155, 10156).
         ConfigError: when a part has another form.
+
+    >>> config = {"name": "S", "subject_transform": {"src": "in.*", "dest": "kept.{{wildcard(1)}}"}}
+    >>> stream_transforms(config).subject_transform.apply("in.a")
+    'kept.a'
     """
     config = _object("config", config.get("config", config))
     reader = _TransformReader()

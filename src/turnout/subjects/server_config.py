@@ -66,6 +66,9 @@ def parse_config(
 
     Raises:
         ConfigSyntaxError: with the file and the line of the trouble.
+
+    >>> parse_config('region = eu; mappings { "orders.*": [{ destination: "eu.$1", weight: 80% }] }; here: $region')
+    {'region': 'eu', 'mappings': {'orders.*': [{'destination': 'eu.$1', 'weight': '80%'}]}, 'here': 'eu'}
     """
     return _Parser(text, Path(file) if file else None, read, environment or {}, depth=0).document()
 

@@ -150,6 +150,19 @@ def open_store(url: str) -> Store:
     Raises:
         ConfigError: no store has that scheme.
         MissingExtraError: the store's driver is not installed.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Subscription
+    >>> with open_store("memory://example") as store:
+    ...     id_ = store.create(Subscription(["orders.oulu"], parse("city:Oulu")))
+    ...     store.read(id_).destinations
+    ...
+    ('orders.oulu',)
+    >>> open_store("postgres://host/db")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConfigError: bad configuration: 1 mistake
+      store: no store is named 'postgres://host/db'; expected one of grpc://, memory://, mongodb://, sqlite://
     """
     problem = url_problem(url)
     if problem:
