@@ -196,7 +196,16 @@ class RecordError(TurnoutError):
 
 
 class SubscriptionError(TurnoutError):
-    """What went wrong with stored subscriptions."""
+    """What went wrong with stored subscriptions.
+
+    >>> from turnout.subscriptions import open_store
+    >>> try:
+    ...     open_store("memory://none").delete("nobody")
+    ... except SubscriptionError as error:
+    ...     type(error).__name__
+    ...
+    'SubscriptionNotFoundError'
+    """
 
 
 class SubscriptionNotFoundError(SubscriptionError, LookupError):
@@ -235,7 +244,15 @@ class SubscriptionInvalidError(SubscriptionError, ValueError):
 
 
 class HistoryForgottenError(SubscriptionError, LookupError):
-    """Raised when a store is asked what it held at a revision or a time that it does not remember."""
+    """Raised when a store is asked what it held at a revision or a time that it does not remember.
+
+    >>> from turnout.subscriptions import open_store
+    >>> try:
+    ...     open_store("memory://short").as_of(17)
+    ... except HistoryForgottenError as error:
+    ...     str(error).partition(":")[2]
+    ' it remembers revisions 0 to 0'
+    """
 
 
 class StoreUnavailableError(SubscriptionError):

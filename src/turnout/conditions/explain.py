@@ -21,6 +21,11 @@ class Explanation:
         holds: its truth, its own negation included.
         reason: why, in words: what was found under a leaf's key, or how many children of a group hold.
         children: the same for each child of a group.
+
+    >>> from turnout.conditions import parse
+    >>> part = explain(parse("NOT total>500"), {"total": "900"})
+    >>> part.holds, part.reason, part.children
+    (False, "'total' is '900'", ())
     """
 
     condition: Condition

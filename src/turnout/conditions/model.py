@@ -37,7 +37,12 @@ MAX_DEPTH = 100
 
 
 class Logic(StrEnum):
-    """How a group couples its children: all of them, at least one, exactly one."""
+    """How a group couples its children: all of them, at least one, exactly one.
+
+    >>> from turnout.conditions import parse
+    >>> [parse(f"a:1 {word} b:2").logic for word in ("AND", "OR", "XOR")]
+    [<Logic.AND: 'And'>, <Logic.OR: 'Or'>, <Logic.XOR: 'Xor'>]
+    """
 
     AND = "And"
     OR = "Or"

@@ -22,7 +22,12 @@ __all__ = [
 
 
 class DeliverPolicy(StrEnum):
-    """Where a consumer begins."""
+    """Where a consumer begins.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=17))
+    {'deliver_policy': 'by_start_sequence', 'opt_start_seq': 17}
+    """
 
     ALL = "all"
     LAST = "last"
@@ -33,7 +38,11 @@ class DeliverPolicy(StrEnum):
 
 
 class AckPolicy(StrEnum):
-    """Which messages must be acknowledged."""
+    """Which messages must be acknowledged.
+
+    >>> ConsumerConfig(ack_policy="none").ack_policy == AckPolicy.NONE
+    True
+    """
 
     NONE = "none"
     ALL = "all"
@@ -136,7 +145,13 @@ class SequenceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerInfo:
-    """What the server tells of a consumer."""
+    """What the server tells of a consumer.
+
+    >>> from turnout.jetstream._codec import decode
+    >>> info = decode(ConsumerInfo, {"stream_name": "ORDERS", "name": "worker", "num_pending": 5, "of_2030": True})
+    >>> info.num_pending, info.extra
+    (5, {'of_2030': True})
+    """
 
     stream_name: str
     name: str

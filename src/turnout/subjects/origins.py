@@ -33,6 +33,14 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
         ConfigError: when there is no such account, a block is not one, or there are no mappings where they are looked
             for.
         FileNotFoundError: when there is no such file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "nats-server.conf"
+    ...     _ = file.write_text('accounts { SHOP { mappings { "orders.*": "eu.orders.$1" } } }')
+    ...     mappings_from_file(file, account="SHOP")
+    ...
+    {'orders.*': 'eu.orders.$1'}
     """
     config = load_config(path)
     mappings = mappings_in(config, account)

@@ -33,6 +33,14 @@ class Store(Closeable, Protocol):
 
     Subscriptions are immutable: there is no update. Every change, a create or a delete, leads to a higher
     revision, and what `create` or `delete` has returned from is durable as far as the store is.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Subscription
+    >>> store = open_store("memory://protocol")
+    >>> before = store.revision()
+    >>> id_ = store.create(Subscription(["d"], parse("a:1")))
+    >>> store.revision() > before, len(store.snapshot()), len(store.changes(before).created)
+    (True, 1, 1)
     """
 
     def create(self, subscription: Subscription) -> str:

@@ -60,6 +60,11 @@ class Stage:
 
     Attributes:
         place: what stands before the names of its options in the configuration.
+
+    >>> properties = {"transforms": "mask", "transforms.mask.type": "MaskField$Key", "transforms.mask.fields": "a"}
+    >>> (stage,) = Chain.from_config(properties).stages
+    >>> stage.name, stage.transform.side, stage.guards
+    ('mask', <Side.KEY: 'Key'>, ())
     """
 
     name: str
