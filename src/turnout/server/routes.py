@@ -11,16 +11,16 @@ from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
 from turnout.server.compatibility import Change, compatibility, is_safe
 from turnout.server.config import RestartsPart
-from turnout.server.entry import Entry, Pending
+from turnout.server.entry import Pending, RouteEntry
 from turnout.server.errors import ConflictError, RouteNotFoundError, StaleError, UnsafeChangeError
 from turnout.server.offsets import Offsets, Start, begun_at, checked_start, committed, set_aside
-from turnout.server.reader import RouteReader, name_in
 from turnout.server.recorder import Recorder
 from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, Supervisor, Version
+from turnout.server.texts import RouteTexts, name_in
 from turnout.server.watch import Files, RouteFile, digest_of, write
 
 __all__ = ["Routes"]
@@ -55,22 +55,22 @@ class Routes:
         self._state = state
         self._recorder = recorder
         self._policy = policy
-        self._reader = RouteReader(runner, files.folder or Path(), checkpoints)
+        self._texts = RouteTexts(runner, files.folder or Path(), checkpoints)
         self._resolve = resolve
         self._lock = threading.RLock()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RouteEntry] = {}
         self._seen: dict[Path, str] = {}
         self._missing: set[Path] = set()
         self._leaving: dict[str, Supervisor] = {}
 
     # Reading
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RouteEntry]:
         """All routes, by name."""
         with self._lock:
             return [self._entries[name] for name in sorted(self._entries)]
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> RouteEntry:
         """The route of that name.
 
         Raises:
@@ -92,7 +92,7 @@ class Routes:
         Raises:
             RouteError: lists every mistake.
         """
-        return self._reader.check(text, file)
+        return self._texts.check(text, file)
 
     def changes(self, route: Route) -> list[Change]:
         """What the route would change of the version that was started last under its name."""
@@ -137,8 +137,8 @@ class Routes:
         if other is not None and other.file.path != path and other.file.path.exists():
             raise RouteError([Mistake("name", f"{name!r} is the route in {other.file.path.name} already")])
 
-    def _show_mistakes(self, before: Entry | None, file: RouteFile, mistakes: tuple[Mistake, ...]) -> None:
-        entry = before or Entry(self._name_for(file), file)
+    def _show_mistakes(self, before: RouteEntry | None, file: RouteFile, mistakes: tuple[Mistake, ...]) -> None:
+        entry = before or RouteEntry(self._name_for(file), file)
         self._entries[entry.name] = replace(entry, file=file, mistakes=mistakes, pending=None)
         self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
 
@@ -149,7 +149,7 @@ class Routes:
 
     def _take(self, version: Version, file: RouteFile, *, confirmed: bool) -> None:
         name = version.route.name
-        entry = self._entries.get(name) or Entry(name, file)
+        entry = self._entries.get(name) or RouteEntry(name, file)
         before = self._before(name)
         changes = compatibility(before.route, version.route) if before else []
         if before is not None and not is_safe(changes) and not confirmed:
@@ -168,7 +168,7 @@ class Routes:
             return
         self._start(entry, version)
 
-    def _park(self, entry: Entry, before: Version, pending: Pending) -> None:
+    def _park(self, entry: RouteEntry, before: Version, pending: Pending) -> None:
         """Keep a version that needs to be confirmed; the one before goes on, also after the server was restarted."""
         entry = replace(entry, pending=pending)
         unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
@@ -184,9 +184,9 @@ class Routes:
         if entry is not None and entry.version is not None:
             return entry.version
         kept = self._state.newest_revision(name)
-        return None if kept is None else self._reader.kept(kept)
+        return None if kept is None else self._texts.kept(kept)
 
-    def _start(self, entry: Entry, version: Version) -> None:
+    def _start(self, entry: RouteEntry, version: Version) -> None:
         supervisor = entry.supervisor or Supervisor(
             entry.name,
             self._runner,
@@ -205,13 +205,13 @@ class Routes:
         if reset is None:
             return version.route
         if reset.pending:
-            checkpoint = Entry("", RouteFile(version.path, "", ""), version).checkpoint
+            checkpoint = RouteEntry("", RouteFile(version.path, "", ""), version).checkpoint
             if checkpoint is not None:
                 set_aside(checkpoint)
             self._state.reset(version.route.name, reset.start, pending=False)
         return begun_at(version.route, reset.start)
 
-    def _remove(self, entry: Entry, *, who: str) -> None:
+    def _remove(self, entry: RouteEntry, *, who: str) -> None:
         del self._entries[entry.name]
         # A file with the same name may have waited for this one to go.
         self._seen = {path: digest for path, digest in self._seen.items() if path in self._paths_in_use()}
@@ -293,7 +293,7 @@ class Routes:
             raise ConflictError(f"the file {path.name} is there, and holds another route")
         return path
 
-    def _check_digest(self, entry: Entry | None, digest: str | None) -> None:
+    def _check_digest(self, entry: RouteEntry | None, digest: str | None) -> None:
         if digest is not None and (entry is None or entry.file.digest != digest):
             now = entry.file.digest if entry else "not there"
             raise StaleError(f"the route has changed since you read it: it is {now}, you had {digest}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
 
-__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
+__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "TaskTally"]
 
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
@@ -148,7 +148,7 @@ class Stage:
             RunError: a record failed, or a message was refused, and the route tolerates no failures.
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
-        tally = Tally()
+        tally = TaskTally()
         with without_collections(), Publishers(self.sinks, self.with_ids) as publishers:
             for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
@@ -158,7 +158,7 @@ class Stage:
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Give the messages, and behind them the task's counts."""
-        tally = Tally()
+        tally = TaskTally()
         with without_collections():
             for result in self.results(batches):
                 tally.add(result)
@@ -172,7 +172,7 @@ class Stage:
     def nothing(self) -> Iterator[Any]:
         """Make this worker's program of the route, and give the counts of no record."""
         self._program()
-        yield Tally().rows()
+        yield TaskTally().rows()
 
     def results(self, batches: Iterable[Any]) -> Iterator[Result]:
         """What becomes of each batch, for whoever does something else with it."""
@@ -226,7 +226,7 @@ def _message_rows(messages: Messages) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES_SCHEMA)
 
 
-class Tally:
+class TaskTally:
     """What one task has counted, and the first of the failures that are to be logged."""
 
     def __init__(self) -> None:

@@ -193,7 +193,7 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
     sources: dict[str, tuple[SubjectTransform, ...]] = {}
     for number, entry in enumerate(_items("sources", config.get("sources"))):
         source = _object(f"sources[{number}]", entry)
-        name = _text(f"sources[{number}].name", source.get("name"))
+        name = _text_at(f"sources[{number}].name", source.get("name"))
         # A stream may be a source several times, each with filters of its own.
         sources[name] = sources.get(name, ()) + reader.several(f"sources[{number}]", source)
     if reader.errors:
@@ -212,8 +212,8 @@ class _TransformReader:
         if value is None:
             return None
         holder = _object(path, value, "an object with src and dest")
-        source = _text(f"{path}.src", holder.get("src")) or FULL
-        destination = _text(f"{path}.dest", holder.get("dest")) or with_placeholders(source)
+        source = _text_at(f"{path}.src", holder.get("src")) or FULL
+        destination = _text_at(f"{path}.dest", holder.get("dest")) or with_placeholders(source)
         try:
             check_subject(source)
         except SubjectError as failure:
@@ -246,7 +246,7 @@ def _items(path: str, value: object) -> list[Any]:
     return list(value or ())
 
 
-def _text(path: str, value: object) -> str:
+def _text_at(path: str, value: object) -> str:
     if not isinstance(value, str | None):
         raise ConfigError([Mistake(path, f"expected a text, found {value!r}")])
     return value or ""

@@ -24,7 +24,7 @@ from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPOND
 from turnout.wire._memory import with_room
 from turnout.wire.connection import Connection, frame
 from turnout.wire.frames import locate
-from turnout.wire.records import SCHEMA, Batch, decode
+from turnout.wire.records import SCHEMA, Received, decode
 from turnout.wire.streams import create_consumer, delete_consumer
 
 __all__ = ["PullReader", "Range", "hole"]
@@ -284,7 +284,7 @@ class PullReader:
 
     # -- what came
 
-    def _account(self, batch: Batch) -> int:
+    def _account(self, batch: Received) -> int:
         """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
         at = self._at
         count = len(batch.sequences)
@@ -364,6 +364,6 @@ def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
     return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
 
 
-def _record_batch(batch: Batch, count: int) -> Any:
+def _record_batch(batch: Received, count: int) -> Any:
     record_batch = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
     return record_batch if count == len(batch.sequences) else record_batch.slice(0, count)

@@ -14,10 +14,10 @@ from turnout.server.state import Revision
 from turnout.server.supervisor import Version
 from turnout.server.watch import RouteFile
 
-__all__ = ["RouteReader", "name_in"]
+__all__ = ["RouteTexts", "name_in"]
 
 
-class RouteReader:
+class RouteTexts:
     """Reads routes as this server runs them.
 
     Args:
