@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -102,6 +103,15 @@ def test_examples_in_docstrings_run(name: str) -> None:
 
     assert result.attempted
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions", "turnout.codecs", "turnout.transforms"])
+def test_public_functions_show_an_example(package: str) -> None:
+    """What a function of these packages gives is shown, and the example runs."""
+    module = importlib.import_module(package)
+    functions = [name for name in module.__all__ if inspect.isfunction(getattr(module, name))]
+
+    assert [name for name in functions if ">>> " not in (getattr(module, name).__doc__ or "")] == []
 
 
 def test_pins_are_names_and_versions() -> None:
