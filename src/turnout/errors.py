@@ -240,7 +240,16 @@ class SubscriptionExistsError(SubscriptionError):
 
 
 class SubscriptionInvalidError(SubscriptionError, ValueError):
-    """Raised when a subscription breaks a rule of the service; the message names the rule and the place."""
+    """Raised when a subscription breaks a rule of the service; the message names the rule and the place.
+
+    >>> from turnout.conditions import exists
+    >>> from turnout.subscriptions import Subscription
+    >>> from turnout.subscriptions.rules import check
+    >>> check(Subscription([], exists("city")))
+    Traceback (most recent call last):
+        ...
+    turnout.errors.SubscriptionInvalidError: route.destinations: at least one destination is needed
+    """
 
 
 class HistoryForgottenError(SubscriptionError, LookupError):
@@ -282,7 +291,20 @@ class ConnectionLostError(TurnoutError, ConnectionError):
 
 
 class RunError(TurnoutError):
-    """Raised when a running route stops because of a failure; what was delivered stays delivered."""
+    """Raised when a running route stops because of a failure; what was delivered stays delivered.
+
+    >>> from turnout.engine import Program
+    >>> from turnout.engine.given import Given, record_batch
+    >>> from turnout.routes import Route
+    >>> text = '{name: r, value: {format: json}, source: {format: nats, servers: "nats://a", stream: S}, sink: %s}'
+    >>> route = Route.parse(text % '{format: nats, servers: "nats://a"}')
+    >>> try:
+    ...     Program.of(route).run(record_batch([Given.of({"topic": "a", "offset": 8, "value": "{"}, stream="S")]))
+    ... except RunError as error:
+    ...     str(error).split(": ")[:2]
+    ...
+    ['topic a, partition 0, offset 8', 'VALUE_CONVERTER']
+    """
 
 
 class MissingExtraError(TurnoutError, ImportError):
