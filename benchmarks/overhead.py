@@ -2,7 +2,8 @@
 changes it for both.
 
 ``watched``: `turnout serve` runs examples/flights.yaml to its end, while /metrics is scraped every second and a tap is
-open, or while nobody looks. ``counted``: the engine alone, with its counts by stage and without them, of each batch the fastest of several runs.
+open, or while nobody looks. ``counted``: the engine alone, with its counts by stage and without them; of each batch the
+fastest of several runs counts.
 """
 
 from __future__ import annotations
