@@ -40,14 +40,15 @@ def read(
     latency: str | None = None,
     wait: bool = False,
     pause_file: str | None = None,
-    packed: bool = False,
+    splits: bool = False,
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The source's records, streaming unless the source `is_batch`.
 
     With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
     With *wait* it waits there as well: Spark asks a hundred times a second otherwise, of each source that is idle.
-    While there is a *pause_file*, it has nothing new. If it is to be *packed*, its rows are record batches. *more* are
+    While there is a *pause_file*, it has nothing new. With *splits* its rows are parts of its streams, to be
+    read by the next stage. *more* are
     options of a NATS source that are not a route's to set.
     """
     options = source.options()
@@ -57,7 +58,7 @@ def read(
         options = {**usual, **options}
         if pause_file is not None:
             options["pauseFile"] = pause_file
-        shape = "packed" if packed else "includeStream"
+        shape = "splits" if splits else "includeStream"
         return spark.readStream.format("nats").options(**options, **(more or {})).option(shape, "true").load()
     if isinstance(source, KafkaSource):
         loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()

@@ -21,7 +21,7 @@ from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.spark.formats.nats.packed import not_read_in, unpack
+from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.publishing import Publishers
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
+    from turnout.subscriptions.index import Index
 
 __all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "TaskTally"]
 
@@ -99,7 +100,7 @@ class Stage:
     """One route as functions for ``mapInArrow``.
 
     Attributes:
-        packed: whether a row holds a record batch, and with it its revision; if not, rows are records.
+        splits: whether a row is a split, to be read here, with its revision; if not, rows are records.
         index: where the subscriptions' index is found; None for a route without subscriptions.
         revision: what records are matched with that do not bring a revision.
         route: the pickled route, and the replay that this is: workers read them once, and not for each task.
@@ -108,7 +109,7 @@ class Stage:
         with_ids: whether messages to that sink get their ids.
     """
 
-    packed: bool
+    splits: bool
     index: IndexPlace | None
     revision: int | None
     route: bytes = field(repr=False)
@@ -117,7 +118,7 @@ class Stage:
     with_ids: tuple[bool, ...]
 
     @classmethod
-    def of(cls, route: Route, *, packed: bool, replay: Replay | None = None) -> Self:
+    def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
         """The stage of a route, or of a replay of its history.
 
         Raises:
@@ -129,7 +130,7 @@ class Stage:
             for sink in route.sinks.values()
         )
         with_ids = tuple(getattr(sink, "message_id", None) != "none" for sink in route.sinks.values())
-        return cls(packed, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids)
+        return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids)
 
     def at(self, revision: int) -> Self:
         """The same for records that are matched with this revision."""
@@ -176,28 +177,33 @@ class Stage:
 
     def results(self, batches: Iterable[Any]) -> Iterator[Result]:
         """What becomes of each batch, for whoever does something else with it."""
-        from turnout.engine import Messages, Result, pieces
+        from turnout.engine import Messages, Result
+
+        for rows in batches:
+            if not self.splits:
+                yield from self._outcomes(rows, self._index(self.revision))
+                continue
+            for reader in readers_of(rows):
+                index = self._index(self.revision if reader.revision is None else reader.revision)
+                for records in reader.batches_with_stream():
+                    yield from self._outcomes(records, index)
+                if reader.not_read:
+                    yield Result(Counts(not_read=reader.not_read), Messages.none())
+
+    def _outcomes(self, records: Any, index: Index | None) -> Iterator[Result]:
+        from turnout.engine import pieces
 
         program = self._program()
-        for rows in batches:
-            for batch, revision in self._records(rows):
-                index = None
-                if self.index is not None:
-                    if revision is None:
-                        raise StreamError("records came without the revision of the subscriptions to match them with")
-                    index = self.index.open(revision)
-                for piece in pieces(batch):
-                    yield program.run(piece, index)
-            not_read = not_read_in(rows) if self.packed else 0
-            if not_read:
-                yield Result(Counts(not_read=not_read), Messages.none())
+        for piece in pieces(records):
+            yield program.run(piece, index)
 
-    def _records(self, rows: Any) -> Iterator[tuple[Any, int | None]]:
-        if self.packed:
-            for records, revision in unpack(rows):
-                yield records, self.revision if revision is None else revision
-        elif rows.num_rows:
-            yield rows, self.revision
+    def _index(self, revision: int | None) -> Index | None:
+        """The subscriptions of a revision; None for a route without."""
+        if self.index is None:
+            return None
+        if revision is None:
+            raise StreamError("records came without the revision of the subscriptions to match them with")
+        return self.index.open(revision)
 
     def _program(self) -> Program:
         """The worker's own program of the route."""

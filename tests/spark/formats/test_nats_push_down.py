@@ -21,8 +21,8 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
 from turnout.routes import Route
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.packed import not_read_in, unpack
 from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
@@ -84,7 +84,7 @@ def make(nats_server: NatsServer, stream: str, store: Store, tmp_path: Path) -> 
         server = IndexServer(revisions)
         server.__enter__()
         opened.append(lambda: server.__exit__(None, None, None))
-        asked = {"servers": nats_server.url, "stream": stream, "packed": "true", "pushDown": "true"}
+        asked = {"servers": nats_server.url, "stream": stream, "splits": "true", "pushDown": "true"}
         asked |= {"revisionsUrl": server.url, **({"filterSubjects": ",".join(own)} if own else {}), **options}
         reader = NatsStreamReader(SourceOptions.from_mapping(asked, streaming=True), StructType())
         opened.append(reader.stop)
@@ -108,9 +108,15 @@ def read(reader: NatsStreamReader, start: Any, end: Any, way: Way | None = None)
     """The last tokens of what a micro-batch reads, in the way that it chooses or another, and how many are not read."""
     parts = [in_way(part, way) for part in reader.partitions(start, end)]
     copy = pickle.loads(pickle.dumps(reader))
-    rows = [row for part in parts for row in copy.read(part)]
-    topics = [topic[-1] for row in rows for batch, _ in unpack(row) for topic in batch.column("topic").to_pylist()]
-    return topics, sum(map(not_read_in, rows))
+    readers = [reader for part in parts for row in copy.read(part) for reader in readers_of(row)]
+    batches = [batch for reader in readers for batch in reader.batches()]
+    topics = [topic[-1] for batch in batches for topic in batch.column("topic").to_pylist()]
+    return topics, sum(reader.not_read for reader in readers)
+
+
+def batches_of(reader: NatsStreamReader, part: InputPartition) -> list[Any]:
+    """What the stage behind the source reads of a part."""
+    return [batch for row in reader.read(part) for split in readers_of(row) for batch in split.batches()]
 
 
 def test_what_nobody_can_want_is_counted_and_not_read(make: Make, stream: str, publish: Publish, store: Store) -> None:
@@ -261,7 +267,7 @@ def test_what_is_lost_is_told(make: Make, stream: str, publish: Publish, store: 
 
     (part,) = (in_way(part, way) for part in parts)
     with pytest.raises(StreamError, match="no longer has the sequences 1 to 1,000"):
-        list(reader.read(part))
+        batches_of(reader, part)
 
 
 def test_few_questions_while_reading(
@@ -281,7 +287,7 @@ def test_few_questions_while_reading(
         other.subscribe(f"end.{stream}")
         assert other.ping()
         begun = time.monotonic()
-        batches = sum(1 for _ in reader.read(part))
+        batches = len(batches_of(reader, part))
         seconds = time.monotonic() - begun
         other.publish(f"end.{stream}")
         subjects = iter(message.subject for message in other.messages(time.monotonic() + 30))

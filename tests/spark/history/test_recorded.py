@@ -46,8 +46,8 @@ def test_places_in_streams(start: Any, end: Any, expected: tuple[str, str]) -> N
     given = asked(source, start, end)
 
     assert (given["startingOffsets"], given["endingOffsets"]) == expected
-    assert {name: given[name] for name in ("format", "packed", "stream", "filterSubject")} == {
-        "format": "nats", "packed": "true", "stream": "S", "filterSubject": "a.>"
+    assert {name: given[name] for name in ("format", "splits", "stream", "filterSubject")} == {
+        "format": "nats", "splits": "true", "stream": "S", "filterSubject": "a.>"
     }  # fmt: skip
     assert not {"maxRecordsPerTrigger", "pollWait"} & set(given)
 

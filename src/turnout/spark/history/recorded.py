@@ -131,7 +131,7 @@ def ask(route: Route) -> None:
 
 
 def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
-    """What a source holds in a span; from NATS packed, a record batch in each row.
+    """What a source holds in a span; from NATS as splits, which the next stage reads.
 
     Raises:
         ConfigError: the source does not know such places.
@@ -140,7 +140,7 @@ def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
         register(spark)
         places = {"startingOffsets": _option_text(span.start), "endingOffsets": _option_text(span.end)}
         options = _without_streaming(source) | places
-        return spark.read.format("nats").options(**options).option("packed", "true").load()
+        return spark.read.format("nats").options(**options).option("splits", "true").load()
     if isinstance(source, KafkaSource):
         options = _without_streaming(source) | _kafka_place("starting", span.start) | _kafka_place("ending", span.end)
         loaded = spark.read.format("kafka").options(**options).option("includeHeaders", "true").load()
