@@ -76,7 +76,9 @@ def test_light_and_dark_differ(server: Server, driver: webdriver.Chrome) -> None
     assert colours == {"light": "rgb(247, 248, 250)", "dark": "rgb(20, 23, 28)"}
 
 
-@pytest.mark.parametrize("page", ["/", "/routes/orders", "/sandbox", "/subscriptions"])
+@pytest.mark.parametrize(
+    "page", ["/", "/routes/orders", "/sandbox", "/subscriptions", "/dead-letters/orders", "/tap?route=orders"]
+)
 def test_the_keyboard_reaches_every_control(server: Server, driver: webdriver.Chrome, page: str) -> None:
     """In the order of the page, by Tab alone."""
     driver.get(server.url + page)
