@@ -45,7 +45,8 @@ def run(options: Options) -> list[Result]:
             case = f"{routes} idle, {name}"
             if not options.wants(case):
                 continue
-            shares, memory = _measured(routes, trigger, seconds, 15 if options.quick else 30)
+            # Spark ends Python workers that had nothing to do for a minute: three of a route's four, of 40 MB each.
+            shares, memory = _measured(routes, trigger, seconds, 15 if options.quick else 90)
             first = shares if routes == 1 else first
             results.append(_result(case, routes, shares, first, memory))
     return results

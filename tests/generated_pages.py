@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.api_reference import grpc_reference, python_reference, rest_reference
 from tests.documentation import DOCS
 from tests.layers_picture import picture
+from tests.metrics_reference import metrics_reference
 from tests.notebook import page as notebook_page
 from tests.vector_examples import with_examples
 from turnout.cli.reference import reference as cli_reference
@@ -54,6 +55,7 @@ PAGES = (
     Generated("reference/python.md", lambda _: python_reference()),
     Generated("reference/rest.md", lambda _: rest_reference()),
     Generated("reference/grpc.md", lambda _: grpc_reference()),
+    Generated("reference/metrics.md", lambda _: metrics_reference()),
     Generated("transforms.md", _with_transforms),
     Generated("architecture.md", _with_rooms),
 )

@@ -18,7 +18,7 @@ __all__ = ["take"]
 
 _WIDTH, _HEIGHT = 1180, 820
 _PAGES = (
-    ("routes", "/", "light", 560),
+    ("routes", "/", "light", 610),
     ("route", "/routes/orders", "light", 1180),
     ("mistakes", "/routes/stock#file", "dark", 640),
     ("sandbox", "/sandbox?route=orders&at=ORDERS:2&subscription=large-in-oulu", "light", 1100),

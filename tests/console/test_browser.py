@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.console.browser import MISSING, chromium, driver_of, fill, prefer, quiet, text_of, until
+from turnout.server.events import Event
 from turnout.server.serving import Server
 from turnout.server.supervisor import Phase
 
@@ -76,7 +78,9 @@ def test_light_and_dark_differ(server: Server, driver: webdriver.Chrome) -> None
     assert colours == {"light": "rgb(247, 248, 250)", "dark": "rgb(20, 23, 28)"}
 
 
-@pytest.mark.parametrize("page", ["/", "/routes/orders", "/sandbox", "/subscriptions"])
+@pytest.mark.parametrize(
+    "page", ["/", "/routes/orders", "/sandbox", "/subscriptions", "/dead-letters/orders", "/tap?route=orders"]
+)
 def test_the_keyboard_reaches_every_control(server: Server, driver: webdriver.Chrome, page: str) -> None:
     """In the order of the page, by Tab alone."""
     driver.get(server.url + page)
@@ -121,6 +125,29 @@ def test_the_list_follows_what_happens(server: Server, driver: webdriver.Chrome)
     until(driver, lambda _: text_of(driver, ".facts .state") == "running")
 
     assert server.routes.entry("archive").status.phase is Phase.RUNNING
+
+
+def test_a_thousand_routes_that_tell_of_their_counts_do_not_have_the_page_asked_for_all_the_time(
+    server: Server, driver: webdriver.Chrome
+) -> None:
+    """The list is asked for, but not once for each of them, nor for each moment in which some came."""
+    driver.get(server.url)
+    driver.execute_script(
+        "window.asked = 0; window.told = 0; const ask = window.fetch;"
+        "window.fetch = (...all) => {"
+        "  window.asked += String(all[0]).startsWith('/fragments/routes'); return ask(...all); };"
+        "new EventSource('/v1/events').addEventListener('route.progress', () => { window.told += 1; });"
+    )
+    listening = lambda: len(server.parts.events._listeners)  # noqa: E731
+    until(driver, lambda _: listening() >= 2)
+    for number in range(40):
+        for route in range(50):
+            server.parts.events._hand_on(Event("route.progress", f"route-{route}", time.time(), {"batch": number}))
+        time.sleep(0.1)
+    until(driver, lambda _: driver.execute_script("return window.told") == 2000)
+    until(driver, lambda _: driver.execute_script("return window.asked") >= 1)
+
+    assert driver.execute_script("return window.asked") <= 6
 
 
 def test_a_record_is_tried_in_the_sandbox(server: Server, driver: webdriver.Chrome) -> None:

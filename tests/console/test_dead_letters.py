@@ -7,9 +7,11 @@ import re
 import time
 from html import unescape
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.server.conftest import Bench, route_text
+from turnout.console.pages import dead_letters as pages
 from turnout.engine.counts import Counts
 
 
@@ -17,10 +19,10 @@ def test_letters_are_grouped_by_stage_and_reason(shown: TestClient) -> None:
     """The largest group first; each can be looked at alone."""
     page = shown.get("/dead-letters/orders").text
     groups = re.findall(
-        r'data-name="Letters"><a href="\?group=(\d+)".*?>(\d+)</a></td><td data-name="Stage">(\w+)', page
+        r'data-name="Letters"><a href="\?group=(\w+)".*?>(\d+)</a></td><td data-name="Stage">(\w+)', page
     )
     letters = re.findall(r'<th scope="row"><a href="/dead-letters/orders/([^"]+)"', page)
-    one = shown.get("/dead-letters/orders?group=1").text
+    one = shown.get(f"/dead-letters/orders?group={groups[1][0]}").text
 
     assert {stage for _, _, stage in groups} == {"TRANSFORMATION", "VALUE_CONVERTER"}
     assert [int(count) for _, count, _ in groups] == sorted((int(count) for _, count, _ in groups), reverse=True)
@@ -104,6 +106,21 @@ def test_groups_are_drawn_over_time(shown: TestClient) -> None:
 
     assert figures == ["13", "1"]
     assert page.count('class="bar"') >= 2
+
+
+def test_many_groups_are_shown_page_by_page(shown: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link to a group stays that of the group, on whichever page it is by then."""
+    monkeypatch.setattr(pages, "_GROUPS_ON_PAGE", 1)
+    row = r'href="\?([^"]*group=\w+)"'
+    first, second = (shown.get(f"/dead-letters/orders?groups={number}").text for number in (1, 2))
+    (one,), (other,) = re.findall(row, first), re.findall(row, second)
+    chosen = shown.get(f"/dead-letters/orders?{unescape(other)}").text
+
+    assert "Page 2 of 2" in second
+    assert one != other
+    assert chosen.count("VALUE_CONVERTER</td>") == 2
+    assert "TRANSFORMATION</td>" not in chosen
+    assert 'aria-current="true"' in chosen
 
 
 def test_routes_are_counted_together_and_shown_page_by_page(bench: Bench, console: TestClient) -> None:

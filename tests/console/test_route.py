@@ -9,8 +9,10 @@ from starlette.testclient import TestClient
 from tests.console.scene import orders_text
 from tests.server.conftest import Bench, route_text
 from turnout.console.differences import difference
+from turnout.console.figures import plot
 from turnout.console.flow_counts import Traffic
 from turnout.console.picture import steps_of
+from turnout.console.words import number, span
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.routes import Route
@@ -218,3 +220,34 @@ def test_a_route_that_never_ran_says_so(shown: TestClient) -> None:
 
     assert "no version of it could be used yet" in page
     assert "the version before goes on" not in page
+
+
+def test_a_route_that_never_ran_leads_nowhere_where_it_would_be_refused(shown: TestClient) -> None:
+    """Neither into the sandbox nor to the tap; what was wrong is told in sentences."""
+    page = shown.get("/routes/stock").text
+    events = page.partition('<ul class="events">')[2].partition("</ul>")[0]
+
+    assert not re.findall(r'href="/(?:sandbox|tap|dead-letters)[?/][^"]*stock', page)
+    assert "did you mean &#34;unmatched&#34;?" in events
+    assert "[&#39;" not in events
+
+
+def test_an_address_that_is_none_is_a_page_for_people(shown: TestClient) -> None:
+    """Programs are told as before."""
+    browser = shown.get("/rutes", headers={"Accept": "text/html,application/xhtml+xml"})
+    program = shown.get("/rutes", headers={"Accept": "application/json"})
+
+    assert (browser.status_code, program.status_code) == (404, 404)
+    assert "There is nothing at /rutes." in browser.text
+    assert '<a href="/subscriptions"' in browser.text
+    assert program.headers["content-type"] == "application/problem+json"
+
+
+def test_an_axis_names_no_value_twice() -> None:
+    """Half of one record reads as none."""
+    ticks = [
+        re.findall(r'class="tick end" x="58"[^>]*>([^<]*)<', plot([], 0.0, 60.0, title="t", shown=shown))
+        for shown in (number, span)
+    ]
+
+    assert ticks == [["0", "1"], ["0 s", "0.5 s", "1.0 s"]]

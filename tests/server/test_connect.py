@@ -70,6 +70,17 @@ def test_pause_resume_restart_as_connect_does(bench: Bench, client: TestClient) 
     bench.run_of("a", 6)
 
 
+def test_the_task_is_asked_for_by_its_number(bench: Bench, client: TestClient) -> None:
+    """As operators' scripts do that restart the tasks which have failed: task 0 is the route, and there is no other."""
+    bench.start("a")
+
+    assert client.get("/connectors/a/tasks/0/status").json() == {"id": 0, "state": "RUNNING", "worker_id": "turnout"}
+    assert client.post("/connectors/a/tasks/0/restart", json={}).status_code == 204
+    bench.run_of("a", 2)
+    for answer in (client.get("/connectors/a/tasks/1/status"), client.post("/connectors/a/tasks/1/restart", json={})):
+        assert (answer.status_code, answer.json()["message"]) == (404, "route a has the one task 0")
+
+
 def test_errors_have_connects_shape(client: TestClient) -> None:
     """An error code and a message."""
     missing = client.get("/connectors/nobody/status")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from tests.server.conftest import Bench, wait_for
+from tests.metrics_reference import NAMES
+from tests.server.conftest import Bench, route_text, wait_for
+from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
+from turnout.server.config import ServerConfig
+from turnout.server.serving import Server
 from turnout.server.survey import Lag
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -171,3 +176,22 @@ def test_alerts_name_labels_that_samples_have(bench: Bench, client: TestClient) 
 
     assert asked
     assert asked <= outcomes
+
+
+def test_a_live_server_tells_just_the_metrics_of_the_reference(tmp_path: Path) -> None:
+    """Over HTTP, with a store: each name is in docs/reference/metrics.md, and none of it is missing."""
+    (tmp_path / "a.yaml").write_text(route_text("a"))
+    config = ServerConfig.model_validate(
+        {"listen": "127.0.0.1:0", "store": "memory://", "grpc": {"listen": "127.0.0.1:0"}, "interval": "20ms"}
+    )
+    runner = FakeRunner()
+    with Server(config, [tmp_path], runner_of=lambda *_: runner) as server:
+        wait_for(lambda: runner.runs["a"])
+        runner.runs["a"][0].deliver(3)
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
+            text = response.read().decode()
+    told = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.endswith("_created")}
+    page = (DEPLOY.parent / "docs/reference/metrics.md").read_text(encoding="utf-8")
+
+    assert told == NAMES
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == NAMES

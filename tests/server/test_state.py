@@ -9,7 +9,7 @@ import pytest
 from turnout.engine.counts import Counts
 from turnout.errors import TurnoutError
 from turnout.server.config import RetentionPart
-from turnout.server.state import Reset, State
+from turnout.server.state import MinutePace, Reset, State
 
 
 def opened(folder: Path, now: float = 1e9, **retention: object) -> State:
@@ -82,3 +82,36 @@ def test_a_route_that_is_gone_leaves_no_pause_and_no_reset(tmp_path: Path) -> No
 
         assert (state.paused("r"), state.reset_of("r")) == (None, None)
         assert state.newest_revision("r") is not None
+
+
+def test_what_is_old_is_found_without_looking_through_everything(tmp_path: Path) -> None:
+    """A thousand routes have ten million minutes within a week: a flush and the page of dead letters touch few."""
+    with opened(tmp_path, now=6000.0, counts="1h") as state:
+        state.add_history(
+            {("r", 3000): Counts(read=5, dead_lettered=2, undeliverable=1), ("s", 3000): Counts(read=1)},
+            {("r", 3000): MinutePace(3000, 1, 0.5), ("r", 2000): MinutePace(2000, 1, 0.5)},
+        )
+        state.add_history({("r", 3000): Counts(read=5, dead_lettered=4)}, {})
+        plans: list[str] = []
+        state._db.set_trace_callback(plans.append)
+        state.add_history({}, {("r", 3000): MinutePace(3000, 1, 0.5)})
+        letters = state.set_aside(2400)
+        state._db.set_trace_callback(None)
+        asked = [text for text in plans if text.startswith(("SELECT", "DELETE"))]
+        steps = [row[3] for text in asked for row in state._rows(f"EXPLAIN QUERY PLAN {text}")]
+
+        assert letters == {"r": 7}
+        assert [one.batches for one in state.pace("r")] == [2]
+        assert len(asked) == 5
+        assert [step for step in steps if step.startswith("SCAN")] == []
+
+
+def test_dead_letters_of_an_older_folder_are_found(tmp_path: Path) -> None:
+    """There they were written among the counts alone."""
+    with opened(tmp_path) as state:
+        state.add_counts("r", Counts(read=5, dead_lettered=2), 1e9)
+        state.add_counts("s", Counts(read=5), 1e9)
+        state._db.execute("DROP TABLE letters")
+
+    with opened(tmp_path) as state:
+        assert state.set_aside(0.0) == {"r": 2}

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from turnout.console.pages import dead_letters, route, routes, sandbox, sign_in, subscriptions, tap
+from turnout.console.render import answer_people_with_pages
 from turnout.server.security import Authenticator, Entrance
 
 __all__ = ["add_console"]
@@ -28,6 +29,7 @@ def add_console(app: FastAPI, authenticator: Authenticator | None = None) -> Ent
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.state.signs_in = authenticator is not None
+    answer_people_with_pages(app)
     if authenticator is None:
         return Entrance(("/static/",))
     app.include_router(sign_in.router_of(authenticator))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,11 @@ class Group:
     stage: str
     reason: str
     letters: Sequence[DeadLetter]
+
+    @property
+    def id(self) -> str:
+        """A short name for its stage and reason, which stays while other groups grow past it."""
+        return hashlib.sha256(f"{self.stage}\0{self.reason}".encode()).hexdigest()[:12]
 
 
 def reason_of(letter: DeadLetter) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from turnout.console import words
 from turnout.errors import ConfigError, RouteError, TurnoutError
@@ -19,7 +20,7 @@ from turnout.secrets import masked_url
 from turnout.server.rest.problems import status_of
 from turnout.server.security import Principal
 
-__all__ = ["FRAGMENTS", "page", "page_router", "text_of_error"]
+__all__ = ["FRAGMENTS", "answer_people_with_pages", "page", "page_router", "text_of_error"]
 
 FRAGMENTS = "/fragments/"
 """Below it are parts of pages, for the console's own script."""
@@ -56,6 +57,22 @@ def text_of_error(failure: TurnoutError) -> list[str]:
     if isinstance(failure, RouteError | ConfigError):
         return [masked_url(str(mistake)) for mistake in failure.mistakes]
     return [masked_url(str(failure))]
+
+
+def answer_people_with_pages(app: FastAPI) -> None:
+    """Show a page to a browser that asks for an address that is none; programs get what they always got."""
+    answer = app.exception_handlers[StarletteHTTPException]
+
+    async def answered(request: Request, failure: Exception) -> Response:
+        assert isinstance(failure, StarletteHTTPException)
+        # What has a route has errors in the form of the route.
+        unknown = failure.status_code == HTTPStatus.NOT_FOUND and "route" not in request.scope
+        if unknown and "text/html" in request.headers.get("accept", ""):
+            return _problem(request, failure.status_code, [f"There is nothing at {request.url.path}."])
+        response = answer(request, failure)
+        return response if isinstance(response, Response) else await response
+
+    app.add_exception_handler(StarletteHTTPException, answered)
 
 
 class _PageRoute(APIRoute):

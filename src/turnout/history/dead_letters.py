@@ -79,20 +79,22 @@ class DeadLetter:
         pairs = [(one["key"], one["value"]) for one in row["headers"] or ()]
         own, context = _parted(pairs)
         id_ = (row["key"] or b"").decode("utf-8", "replace")
+        offset = _number(context.get(f"{_CONTEXT}offset"))
         record = Given(
             topic=context.get(f"{_CONTEXT}topic", ""),
             value=row["value"],
             headers=tuple(own),
             partition=_number(context.get(f"{_CONTEXT}partition")) or 0,
-            offset=_number(context.get(f"{_CONTEXT}offset")),
+            offset=offset,
             timestamp=row["timestamp"],
+            stream=_stream_of(id_, offset, sources),
         )
         return cls(
             stream,
             row["offset"],
             id_,
             row["timestamp"],
-            replace(record, stream=_stream_of(id_, record.offset, sources)),
+            record,
             VALUE_LEFT_OUT not in context and LEFT_OUT not in context,
             context.get(f"{_CONTEXT}stage"),
             context.get(f"{_CONTEXT}class.name"),
@@ -254,7 +256,9 @@ class _Noted:
     def of(self, letter: DeadLetter) -> DeadLetter:
         """A letter with what is noted of it."""
         tries = max(letter.tries, self._tries.get(str(letter.sequence), 0))
-        return replace(letter, tries=tries, done=letter.sequence in self._done)
+        done = letter.sequence in self._done
+        # There may be thousands, of which few were ever redriven.
+        return replace(letter, tries=tries, done=done) if done or tries != letter.tries else letter
 
 
 def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:

@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnout.engine.given import Given
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.wire import Connection, ConnectionOptions, stored_message
+from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stored_message
 
 __all__ = ["originals"]
 
 _FORBIDDEN, _GONE = 403, 404
+_FEW = 20
+"""So few messages are asked for one by one."""
+_SPARSE = 50
+"""Where no more than one message in so many is needed, the others are not read for it."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:
@@ -31,31 +36,77 @@ def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:
     if not isinstance(route.source, NatsSource):
         return [letter.record for letter in letters]
     with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
-        return [_original(connection, letter.record) or letter.record for letter in letters]
+        stored = _Stored(connection, [letter.record for letter in letters])
+        return [stored.original(letter.record) or letter.record for letter in letters]
 
 
-def _original(connection: Connection, record: Given) -> Given | None:
-    if record.stream is None or record.offset is None:
-        return None
-    try:
-        message = stored_message(connection, record.stream, record.offset)
-    except StreamError as failure:
-        if failure.code not in (_FORBIDDEN, _GONE):
-            raise
-        return None
-    at = message.schema.get_field_index("timestamp")
-    row: dict[str, Any] = message.set_column(at, "timestamp", message.column(at).cast(pa.int64())).to_pylist()[0]
-    if row["topic"] != record.topic:
-        # A stream of the same name, created again.
-        return None
-    headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
-    return Given(
-        row["topic"],
-        row["value"],
-        row["key"],
-        headers,
-        row["partition"],
-        row["offset"],
-        row["timestamp"],
-        record.stream,
-    )
+class _Stored:
+    """The messages that some records were.
+
+    Where they lie close together, their streams are read from the first to the last of them: to ask for twenty thousand
+    one by one took 12 s of processor time, of 21 for a redrive.
+    """
+
+    def __init__(self, connection: Connection, records: Sequence[Given]) -> None:
+        self._connection = connection
+        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
+        self._complete: set[str] = set()
+        places: dict[str, set[int]] = {}
+        for record in records:
+            if record.stream is not None and record.offset is not None:
+                places.setdefault(record.stream, set()).add(record.offset)
+        for stream, sequences in places.items():
+            if len(sequences) > _FEW and max(sequences) - min(sequences) < _SPARSE * len(sequences):
+                self._read(stream, sequences)
+
+    def _read(self, stream: str, sequences: set[int]) -> None:
+        read: dict[tuple[str, int], dict[str, Any]] = {}
+        asked = pa.array(sorted(sequences), pa.int64())
+        try:
+            reader = PullReader(self._connection, Range(stream, min(sequences), max(sequences) + 1))
+            for batch in reader.batches():
+                some = batch.filter(pc.is_in(batch.column("offset"), value_set=asked))
+                read |= {(stream, row["offset"]): row for row in _rows(some)}
+        except StreamError as failure:
+            if failure.code not in (_FORBIDDEN, _GONE):
+                raise
+            # Who may not read the stream may perhaps ask for its messages.
+            return
+        self._rows |= read
+        self._complete.add(stream)
+
+    def original(self, record: Given) -> Given | None:
+        """The record as its stream has it; None where that is gone, or another one."""
+        if record.stream is None or record.offset is None:
+            return None
+        row = self._rows.get((record.stream, record.offset))
+        if row is None and record.stream not in self._complete:
+            row = self._asked(record.stream, record.offset)
+        # A stream of the same name may have been created again.
+        if row is None or row["topic"] != record.topic:
+            return None
+        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        return Given(
+            row["topic"],
+            row["value"],
+            row["key"],
+            headers,
+            row["partition"],
+            row["offset"],
+            row["timestamp"],
+            record.stream,
+        )
+
+    def _asked(self, stream: str, sequence: int) -> dict[str, Any] | None:
+        try:
+            return _rows(stored_message(self._connection, stream, sequence))[0]
+        except StreamError as failure:
+            if failure.code not in (_FORBIDDEN, _GONE):
+                raise
+            return None
+
+
+def _rows(batch: Any) -> list[dict[str, Any]]:
+    at = batch.schema.get_field_index("timestamp")
+    rows: list[dict[str, Any]] = batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64())).to_pylist()
+    return rows

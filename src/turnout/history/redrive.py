@@ -111,6 +111,7 @@ def redrive(
     dry_run: bool = False,
     delete: bool = False,
     subscriptions: Sequence[Subscription] | None = None,
+    index: Index | None = None,
 ) -> RedriveReport:
     """Put dead letters through the route as it is now, without Spark, and deliver what passes.
 
@@ -125,6 +126,7 @@ def redrive(
         dry_run: deliver nothing and note nothing, and say what would pass.
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
         subscriptions: to match with; those of the route's store if not given.
+        index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
     Raises:
         TurnoutError: servers or the store cannot be reached, or refuse what has to be done; what was delivered by then
@@ -133,7 +135,9 @@ def redrive(
     ordered = list(letters)
     if not ordered:
         return RedriveReport(route.name, dry_run, ())
-    work = _Redrive(look_ahead(route), _index(route, ordered, subscriptions), dry_run=dry_run, delete=delete)
+    if index is None:
+        index = _index(route, ordered, subscriptions)
+    work = _Redrive(look_ahead(route), index, dry_run=dry_run, delete=delete)
     for some in _parts(ordered):
         work.add(some)
     return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)

@@ -47,8 +47,12 @@ class Metrics:
             counter = self._labelled[metric, *labels] = metric.labels(*labels)
         return counter
 
-    def watch(self, name: str, doc: str, read: Callable[[], float]) -> None:
-        """Offer a number that is read when Prometheus asks."""
+    def watch_index(self, subscriptions: Callable[[], float], revision: Callable[[], float]) -> None:
+        """Offer the size of the index of subscriptions, and the revision that it is at, read when Prometheus asks."""
+        self._watch("turnout_subscriptions", "Subscriptions in the index.", subscriptions)
+        self._watch("turnout_revision", "The store's revision that the index is at.", revision)
+
+    def _watch(self, name: str, doc: str, read: Callable[[], float]) -> None:
         Gauge(name, doc, registry=self.registry).set_function(read)
 
     def serve(self, port: int, host: str) -> int:

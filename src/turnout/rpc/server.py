@@ -195,8 +195,7 @@ def subscriptions_server(
         matching_pb2_grpc.add_StorageServicer_to_server,
         StorageServicer(tenants),
     )
-    server.metrics.watch("turnout_subscriptions", "Subscriptions in the index.", tenants.indexed)
-    server.metrics.watch("turnout_revision", "The store's revision that the index is at.", tenants.revision)
+    server.metrics.watch_index(tenants.indexed, tenants.revision)
     return server
 
 

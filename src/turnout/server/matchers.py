@@ -11,6 +11,7 @@ from turnout.errors import SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
+from turnout.subscriptions.index import Index
 from turnout.subscriptions.live import LiveMatcher
 
 __all__ = ["Matchers", "StoredSubscriptions"]
@@ -85,3 +86,8 @@ class Matchers:
                 _, (gone, _live) = self._opened.popitem(last=False)
                 gone.close()
             return self._opened[url][1]
+
+    def index(self, route: Route) -> Index | None:
+        """The index of what the route matches with, as it is now; see `of`."""
+        live = self.of(route)
+        return None if live is None else live.index()

@@ -13,12 +13,13 @@ from prometheus_client import (
     Info,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from turnout._version import __version__
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Stages
 from turnout.server.entry import RouteEntry
+from turnout.server.measures import MEASURES
 from turnout.server.supervisor import Phase
 from turnout.server.survey import Lag
 from turnout.spark.running.progress import Progress
@@ -29,8 +30,6 @@ OUTCOMES = ("filtered", "lost_by_weight", "unmatched", "delivered", "dead_letter
 """What can become of a record; their sum is what was read."""
 
 _BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_ROUTE = ("route",)
-_STAGE = ("route", "stage")
 
 
 class Metrics:
@@ -38,10 +37,11 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        measure = MEASURES["turnout_route_batch_seconds"]
         self._seconds = Histogram(
-            "turnout_route_batch_seconds",
-            "How long micro-batches took, from the first record to the last acknowledgement.",
-            _ROUTE,
+            measure.name,
+            measure.text,
+            measure.labels,
             buckets=_BUCKETS,
             # Told by what reads the routes, which leaves out those that are gone.
             registry=None,
@@ -91,14 +91,8 @@ class _Routes:
             yield family
 
     def _lags(self, entries: list[RouteEntry]) -> Iterator[Metric]:
-        records = GaugeMetricFamily(
-            "turnout_route_lag_records",
-            "Records of the source that are not done yet.",
-            labels=("route", "stream", "partition"),
-        )
-        seconds = GaugeMetricFamily(
-            "turnout_route_lag_seconds", "The age of the oldest record that is not done yet.", labels=_ROUTE
-        )
+        records = MEASURES["turnout_route_lag_records"].family()
+        seconds = MEASURES["turnout_route_lag_seconds"].family()
         for entry in entries:
             lag = self._lag(entry.name)
             for stream, count in (lag.records if lag else {}).items():
@@ -110,16 +104,10 @@ class _Routes:
 
 
 def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:
-    read = CounterMetricFamily("turnout_route_records_read", "Records that came from the source.", labels=_ROUTE)
-    not_read = CounterMetricFamily(
-        "turnout_route_records_not_read", "Records left at the server, as nobody can want them.", labels=_ROUTE
-    )
-    records = CounterMetricFamily(
-        "turnout_route_records", "What became of records; the sum is what was read.", labels=("route", "outcome")
-    )
-    messages = CounterMetricFamily(
-        "turnout_route_messages", "Messages that the sinks took for delivered records.", labels=_ROUTE
-    )
+    read = MEASURES["turnout_route_records_read_total"].family()
+    not_read = MEASURES["turnout_route_records_not_read_total"].family()
+    records = MEASURES["turnout_route_records_total"].family()
+    messages = MEASURES["turnout_route_messages_total"].family()
     for entry in entries:
         counts = entry.status.counts
         read.add_metric((entry.name,), counts.read)
@@ -132,17 +120,9 @@ def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:
 
 def _flows(entries: list[RouteEntry]) -> Iterator[Metric]:
     """By stages: those that the route has now from the beginning, and those that it had as long as the server runs."""
-    records = CounterMetricFamily(
-        "turnout_route_stage_records", "Records that came to a stage of the route.", labels=_STAGE
-    )
-    failures = CounterMetricFamily(
-        "turnout_route_stage_failures", "Records that failed in a stage of the route.", labels=_STAGE
-    )
-    delivery = HistogramMetricFamily(
-        "turnout_route_delivery_seconds",
-        "How long messages to NATS took, dead letters included, from publishing to the acknowledgement.",
-        labels=_ROUTE,
-    )
+    records = MEASURES["turnout_route_stage_records_total"].family()
+    failures = MEASURES["turnout_route_stage_failures_total"].family()
+    delivery = MEASURES["turnout_route_delivery_seconds"].family()
     for entry in entries:
         flow = entry.status.counts.flow
         present = () if entry.version is None else Stages.of(entry.version.route).names
@@ -154,21 +134,11 @@ def _flows(entries: list[RouteEntry]) -> Iterator[Metric]:
 
 
 def _gauges(entries: list[RouteEntry]) -> Iterator[Metric]:
-    up = GaugeMetricFamily("turnout_route_up", "Whether the route runs.", labels=_ROUTE)
-    failed = GaugeMetricFamily(
-        "turnout_route_failed", "Whether the route has failed too often, and waits for somebody.", labels=_ROUTE
-    )
-    success = GaugeMetricFamily(
-        "turnout_route_last_success_timestamp_seconds", "When the last micro-batch ended.", labels=_ROUTE
-    )
-    subscriptions = GaugeMetricFamily(
-        "turnout_route_subscriptions", "Subscriptions that the route matches with.", labels=_ROUTE
-    )
-    revision = GaugeMetricFamily(
-        "turnout_route_subscriptions_revision",
-        "The revision of the subscriptions in the last micro-batch.",
-        labels=_ROUTE,
-    )
+    up = MEASURES["turnout_route_up"].family()
+    failed = MEASURES["turnout_route_failed"].family()
+    success = MEASURES["turnout_route_last_success_timestamp_seconds"].family()
+    subscriptions = MEASURES["turnout_route_subscriptions"].family()
+    revision = MEASURES["turnout_route_subscriptions_revision"].family()
     for entry in entries:
         status, name = entry.status, (entry.name,)
         up.add_metric(name, status.phase is Phase.RUNNING)

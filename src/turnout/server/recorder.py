@@ -90,7 +90,5 @@ class Recorder:
         with self._lock:
             unwritten, self._unwritten = self._unwritten, {}
             unwritten_pace, self._pace = self._pace, {}
-        for (name, minute), counts in unwritten.items():
-            self._state.add_counts(name, counts, minute)
-        for (name, _), pace in unwritten_pace.items():
-            self._state.add_pace(name, pace)
+        if unwritten or unwritten_pace:
+            self._state.add_history(unwritten, unwritten_pace)

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +33,19 @@ CREATE TABLE IF NOT EXISTS counts (
 CREATE TABLE IF NOT EXISTS pace (
     route TEXT NOT NULL, minute INTEGER NOT NULL, batches INTEGER NOT NULL, seconds REAL NOT NULL,
     lag_records INTEGER, lag_seconds REAL, PRIMARY KEY (route, minute)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS counts_by_minute ON counts (minute);
+CREATE INDEX IF NOT EXISTS pace_by_minute ON pace (minute);
+CREATE TABLE IF NOT EXISTS letters (
+    minute INTEGER NOT NULL, route TEXT NOT NULL, letters INTEGER NOT NULL, PRIMARY KEY (minute, route)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, route TEXT NOT NULL,
     detail TEXT NOT NULL);
 """
+_LETTERS_OF_COUNTS = """
+INSERT INTO letters SELECT minute, route, (counts ->> '$.dead_lettered') + (counts ->> '$.undeliverable') AS letters
+    FROM counts WHERE letters > 0
+"""
+"""Of a folder of a server that had them among the counts alone."""
 _TRIM_EVERY = 200
 """Events between two looks at how many there are."""
 
@@ -153,7 +162,10 @@ class State:
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
+        had_letters = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'letters'").fetchone()
         self._db.executescript(_SCHEMA)
+        if not had_letters:
+            self._db.execute(_LETTERS_OF_COUNTS)
 
     def __enter__(self) -> Self:
         return self
@@ -248,36 +260,33 @@ class State:
 
     def add_counts(self, route: str, counts: Counts, at: float) -> None:
         """Add to the counts of the minute that *at* lies in."""
-        minute = int(at // 60) * 60
+        self.add_history({(route, int(at // 60) * 60): counts}, {})
+
+    def add_pace(self, route: str, pace: MinutePace) -> None:
+        """Add to the pace of a minute."""
+        self.add_history({}, {(route, pace.at): pace})
+
+    def add_history(self, counts: Mapping[tuple[str, int], Counts], pace: Mapping[tuple[str, int], MinutePace]) -> None:
+        """Add to minutes of many routes at once, and forget those that are too old; by route and minute."""
+        oldest = self._clock() - self._retention.counts
         with self._writing() as db:
-            before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
-            total = counts + _counts(before[0]) if before else counts
-            row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
-            db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
-            db.execute("DELETE FROM counts WHERE minute < ?", (self._clock() - self._retention.counts,))
+            for (route, minute), more in counts.items():
+                _add_counts(db, route, minute, more)
+            for (route, _), more_pace in pace.items():
+                _add_pace(db, route, more_pace)
+            db.execute("DELETE FROM counts WHERE minute < ?", (oldest,))
+            db.execute("DELETE FROM letters WHERE minute < ?", (oldest,))
+            db.execute("DELETE FROM pace WHERE minute < ?", (oldest,))
 
     def set_aside(self, since: float) -> dict[str, int]:
         """How many dead letters and undeliverable messages each route had since then; no row without any."""
-        query = (
-            "SELECT route, SUM(counts ->> '$.dead_lettered') + SUM(counts ->> '$.undeliverable') AS letters"
-            " FROM counts WHERE minute >= ? GROUP BY route HAVING letters > 0"
-        )
+        query = "SELECT route, SUM(letters) FROM letters WHERE minute >= ? GROUP BY route"
         return {str(route): int(letters) for route, letters in self._rows(query, since)}
 
     def counts(self, route: str, since: float = 0.0) -> list[MinuteCounts]:
         """The counts of each minute in which something was done, the oldest first."""
         query = "SELECT minute, counts FROM counts WHERE route = ? AND minute >= ? ORDER BY minute"
         return [MinuteCounts(row[0], _counts(row[1])) for row in self._rows(query, route, since)]
-
-    def add_pace(self, route: str, pace: MinutePace) -> None:
-        """Add to the pace of a minute."""
-        with self._writing() as db:
-            query = "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace WHERE route = ? AND minute = ?"
-            before = db.execute(query, (route, pace.at)).fetchone()
-            total = MinutePace(*before) + pace if before else pace
-            row = (route, total.at, total.batches, total.seconds, total.lag_records, total.lag_seconds)
-            db.execute("INSERT OR REPLACE INTO pace VALUES (?, ?, ?, ?, ?, ?)", row)
-            db.execute("DELETE FROM pace WHERE minute < ?", (self._clock() - self._retention.counts,))
 
     def pace(self, route: str, since: float = 0.0) -> list[MinutePace]:
         """How fast the route was in each minute of which something is known, the oldest first."""
@@ -329,6 +338,23 @@ def _counts(text: str) -> Counts:
     written = json.loads(text)
     flow = written.pop("flow", None)
     return Counts.of(written, None if flow is None else Flow.from_dict(flow))
+
+
+def _add_counts(db: sqlite3.Connection, route: str, minute: int, more: Counts) -> None:
+    before = db.execute("SELECT counts FROM counts WHERE route = ? AND minute = ?", (route, minute)).fetchone()
+    total = more + _counts(before[0]) if before else more
+    row = (route, minute, json.dumps({**total.as_dict(), "flow": total.flow.as_dict()}))
+    db.execute("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", row)
+    if letters := total.dead_lettered + total.undeliverable:
+        db.execute("INSERT OR REPLACE INTO letters VALUES (?, ?, ?)", (minute, route, letters))
+
+
+def _add_pace(db: sqlite3.Connection, route: str, more: MinutePace) -> None:
+    query = "SELECT minute, batches, seconds, lag_records, lag_seconds FROM pace WHERE route = ? AND minute = ?"
+    before = db.execute(query, (route, more.at)).fetchone()
+    total = MinutePace(*before) + more if before else more
+    row = (route, total.at, total.batches, total.seconds, total.lag_records, total.lag_seconds)
+    db.execute("INSERT OR REPLACE INTO pace VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def _most(one: Any, other: Any) -> Any:

@@ -15,6 +15,8 @@ import yaml
 
 __all__ = ["Files", "RouteFile", "digest_of", "write"]
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""In C where PyYAML was built with it: a folder may have a thousand files."""
 _SUFFIXES = (".yaml", ".yml")
 _CONFIG_NAMES = ("turnout.yaml", "turnout.yml")
 
@@ -53,7 +55,7 @@ def _included(text: str, folder: Path) -> list[Path]:
 def _named(text: str) -> tuple[str, ...]:
     """The files that a route names. It is asked of every file at every look, and to parse one takes milliseconds."""
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, _LOADER)  # noqa: S506 - it is a safe one
     except yaml.YAMLError:
         return ()
     named = [document.get(key) for key in ("transforms", "mappings")] if isinstance(document, dict) else []

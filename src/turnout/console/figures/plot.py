@@ -80,7 +80,9 @@ def _ceiling(most: float) -> float:
 
 
 def _grid(most: float, y: Callable[[float], float], shown: Callable[[float], str]) -> Iterator[Markup]:
-    for value in (0.0, most / 2, most):
+    # Half of one record reads as none.
+    values = (0.0, most) if shown(most / 2) in (shown(0.0), shown(most)) else (0.0, most / 2, most)
+    for value in values:
         yield Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
             _LEFT, _WIDTH - _RIGHT, y=y(value)
         )

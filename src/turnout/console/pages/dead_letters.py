@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
@@ -29,7 +29,10 @@ __all__ = ["router"]
 router = page_router()
 
 _ON_PAGE = 25
+_GROUPS_ON_PAGE = 20
 _ROUTES_ON_PAGE = 50
+
+_Item = TypeVar("_Item")
 
 
 class RedriveForm(Form):
@@ -50,10 +53,7 @@ def overview(
     now = time.time()
     hour, day = (parts.state.set_aside(now - seconds) for seconds in (HOUR, 24 * HOUR))
     rows = sorted(((name, hour.get(name, 0), day.get(name, 0)) for name in names), key=_most_first)
-    pages = max(1, -(-len(rows) // _ROUTES_ON_PAGE))
-    number = min(number, pages)
-    shown = rows[(number - 1) * _ROUTES_ON_PAGE : number * _ROUTES_ON_PAGE]
-    return page(request, "dead_letters.html", rows=shown, number=number, pages=pages)
+    return page(request, "dead_letters.html", rows=Piece.of(rows, number, _ROUTES_ON_PAGE))
 
 
 def _most_first(row: tuple[str, int, int]) -> tuple[int, int, str]:
@@ -67,50 +67,57 @@ def letters(
     request: Request,
     parts: TheParts,
     _: Reads,
-    group: int | None = None,
+    group: str | None = None,
     number: Annotated[int, Query(alias="page", ge=1)] = 1,
+    groups_number: Annotated[int, Query(alias="groups", ge=1)] = 1,
 ) -> HTMLResponse:
     pending = newest(route_of(parts.routes.entry(name)))
-    groups = grouped(pending)
-    chosen = groups[group] if group is not None and 0 <= group < len(groups) else None
-    members = chosen.letters if chosen else pending
-    pages = max(1, -(-len(members) // _ON_PAGE))
-    spans = _over_time(groups)
-    number = min(number, pages)
+    every = grouped(pending)
+    chosen = next((one for one in every if one.id == group), None)
+    groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
+    members = Piece.of(chosen.letters if chosen else pending, number, _ON_PAGE)
+    # The newest are first.
+    begin, end = (pending[-1].stored / 1e6, pending[0].stored / 1e6) if pending else (0.0, 0.0)
     return page(
         request,
         "route_dead_letters.html",
         name=name,
         total=len(pending),
         reach=REACH,
-        groups=list(zip(groups, spans.figures, strict=True)),
-        begin=spans.begin,
-        end=spans.end,
-        group=group,
+        groups=groups,
+        figures=_over_time(groups.items, begin, end),
+        begin=begin,
+        end=end,
         chosen=chosen,
-        letters=[(one, reason_of(one)) for one in members[(number - 1) * _ON_PAGE : number * _ON_PAGE]],
-        number=number,
-        pages=pages,
+        letters=members,
+        reason_of=reason_of,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class OverTime:
-    """A figure for each group, over the same time and scale; seconds since the epoch."""
+class Piece(Generic[_Item]):
+    """A page of a list: its items, its number, and of how many pages it is one."""
 
-    figures: list[Markup]
-    begin: float
-    end: float
+    items: Sequence[_Item]
+    number: int
+    pages: int
+
+    @classmethod
+    def of(cls, items: Sequence[_Item], number: int, size: int) -> Piece[_Item]:
+        """The page of that number; the last one where there are fewer."""
+        pages = max(1, -(-len(items) // size))
+        number = min(number, pages)
+        return cls(items[(number - 1) * size : number * size], number, pages)
 
 
-def _over_time(groups: Sequence[Group]) -> OverTime:
-    moments = [[one.stored / 1e6 for one in group.letters] for group in groups]
-    every = [moment for some in moments for moment in some]
-    begin, end = min(every, default=0.0), max(every, default=0.0)
-    counts = [counted(some, begin, end) for some in moments]
+def _over_time(groups: Sequence[Group], begin: float, end: float) -> list[Markup]:
+    """A figure for each group, over the same time and scale; in seconds since the epoch."""
+    counts = [counted([one.stored / 1e6 for one in group.letters], begin, end) for group in groups]
     most = max((max(some) for some in counts), default=0)
-    labels = [f"{len(some)} letters between {moment(begin)} and {moment(end)}" for some in moments]
-    return OverTime([bars(some, most, label) for some, label in zip(counts, labels, strict=True)], begin, end)
+    return [
+        bars(some, most, f"{len(group.letters)} letters between {moment(begin)} and {moment(end)}")
+        for group, some in zip(groups, counts, strict=True)
+    ]
 
 
 @router.get("/dead-letters/{name}/{sequence}")
@@ -133,7 +140,7 @@ def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads
 def redriven(name: str, form: RedriveForm, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
     """What a redrive did, or would do."""
     route = route_of(parts.routes.entry(name))
-    report = redrive(route, _chosen(route, form), dry_run=form.dry_run)
+    report = redrive(route, _chosen(route, form), dry_run=form.dry_run, index=parts.matchers.index(route))
     context: dict[str, Any] = {"report": report, "name": name}
     return page(request, "_redriven.html", **context)
 

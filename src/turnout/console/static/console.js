@@ -2,6 +2,10 @@
 
 const EVERY = 5000;
 const TOGETHER = 400;
+/** Counts are looked at this much later than they change, and ten times as much later as a look takes: a thousand routes
+ * tell of theirs all the time. */
+const COUNTS = 1000;
+const SHARE = 10;
 
 const headers = { "Content-Type": "application/json", Accept: "text/html, application/json" };
 
@@ -23,7 +27,10 @@ function show(element, html) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
+const costs = new WeakMap();
+
 async function refresh(element) {
+  const begun = performance.now();
   try {
     const response = await fetch(element.dataset.live, { headers: { Accept: "application/json" } });
     if (response.status === 401) location.reload();
@@ -31,25 +38,32 @@ async function refresh(element) {
   } catch {
     // The server is away: the next event or the next look tells.
   }
+  costs.set(element, performance.now() - begun);
 }
 
 function follow(elements) {
   const waiting = new Map();
-  const soon = (element) => {
-    if (waiting.has(element) || document.hidden) return;
-    waiting.set(element, setTimeout(() => { waiting.delete(element); refresh(element); }, TOGETHER));
+  const soon = (element, delay = TOGETHER) => {
+    const before = waiting.get(element);
+    const due = performance.now() + delay;
+    if (document.hidden || (before && before.due <= due)) return;
+    clearTimeout(before?.timer);
+    const timer = setTimeout(() => { waiting.delete(element); refresh(element); }, delay);
+    waiting.set(element, { due, timer });
   };
+  const counted = (element) => soon(element, Math.max(COUNTS, SHARE * (costs.get(element) ?? 0)));
   const heard = (event) => {
     const { route } = JSON.parse(event.data);
-    elements.filter((one) => !one.dataset.of || one.dataset.of === route)
-      .filter((one) => !("slow" in one.dataset) || event.type !== "route.progress").forEach(soon);
+    const concerned = elements.filter((one) => !one.dataset.of || one.dataset.of === route);
+    if (event.type !== "route.progress") concerned.forEach((one) => soon(one));
+    else concerned.filter((one) => !("slow" in one.dataset)).forEach(counted);
   };
   const events = new EventSource("/v1/events");
   for (const kind of ["state", "version", "mistakes", "pending", "offsets", "removed", "progress"]) {
     events.addEventListener(`route.${kind}`, heard);
   }
-  setInterval(() => elements.forEach(soon), EVERY);
-  document.addEventListener("visibilitychange", () => elements.forEach(soon));
+  setInterval(() => elements.forEach((one) => soon(one)), EVERY);
+  document.addEventListener("visibilitychange", () => elements.forEach((one) => soon(one)));
 }
 
 /** The fields of a form as JSON; `data-as` says what a field's text stands for. */

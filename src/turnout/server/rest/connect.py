@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import yaml
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, HTTPException, Query, Response
 
 from turnout._version import __version__
 from turnout.errors import ConfigError
@@ -68,6 +68,24 @@ def config(name: str, parts: TheParts, _: Reads) -> dict[str, str]:
 def tasks(name: str, parts: TheParts, _: Reads) -> list[dict[str, Any]]:
     entry = parts.routes.entry(name)
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
+
+
+@router.get("/connectors/{name}/tasks/{task:int}/status", summary="What the one task of a route does: the route")
+def task_status(name: str, task: int, parts: TheParts, _: Reads) -> dict[str, Any]:
+    return _task(parts.routes.entry(name), task)
+
+
+@router.post(
+    "/connectors/{name}/tasks/{task:int}/restart",
+    status_code=204,
+    summary="Restart the one task of a route: the route",
+    response_class=Response,
+    responses={409: {}},
+)
+def restart_task(name: str, task: int, parts: TheParts, _: Writes) -> Response:
+    _task(parts.routes.entry(name), task)
+    parts.routes.restart(name)
+    return Response(status_code=204)
 
 
 @router.put(
@@ -163,6 +181,13 @@ def _status(entry: RouteEntry) -> dict[str, Any]:
     if _STATES[status.phase] in ("FAILED", "RESTARTING"):
         state["trace"] = status.reason
     return {"name": entry.name, "connector": state, "tasks": [{"id": 0, **state}], "type": _type(entry)}
+
+
+def _task(entry: RouteEntry, task: int) -> dict[str, Any]:
+    tasks: list[dict[str, Any]] = _status(entry)["tasks"]
+    if task >= len(tasks):
+        raise HTTPException(404, f"route {entry.name} has the one task 0")
+    return tasks[task]
 
 
 def _info(entry: RouteEntry) -> dict[str, Any]:

@@ -109,7 +109,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: TheParts, _: Writes) ->
     if form.sequences is not None:
         chosen = set(form.sequences)
         letters = [one for one in letters if one.sequence in chosen]
-    return redrive(route, letters, dry_run=form.dry_run, delete=form.delete).as_dict()
+    index = parts.matchers.index(route)
+    return redrive(route, letters, dry_run=form.dry_run, delete=form.delete, index=index).as_dict()
 
 
 def _model(letter: DeadLetter) -> LetterModel:

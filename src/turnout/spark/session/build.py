@@ -27,7 +27,7 @@ from turnout.spark.session.jvm import (
     out_of_reach_of_sigterm,
     own_interrupts,
 )
-from turnout.spark.session.latency import low_latency_session
+from turnout.spark.session.latency import asking_less, low_latency_session
 from turnout.spark.session.launch import launch_jvm
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
@@ -163,7 +163,7 @@ def route_session(route: Route, *, master: str = "local[*]", log: Path | None = 
     """
     leave_last_words_unsaid()
     with _children_write_to(log), out_of_reach_of_sigterm():
-        conf = {**_needs(route), **route.spark}
+        conf = {**_needs(route), **asking_less(route), **route.spark}
         carrier = isinstance(route.source, NatsSource) and master.startswith("local")
         session = build_session(route.name, master=master, conf=conf, carrier=carrier)
     try:
@@ -198,7 +198,7 @@ def server_session(
 def session_for(spark: SparkSession, route: Route) -> SparkSession:
     """A session beside *spark* in the same application, with the route's own properties as far as they can be set."""
     session = spark.newSession()
-    for name, value in {**_needs(route), **route.spark}.items():
+    for name, value in {**_needs(route), **asking_less(route), **route.spark}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
     return session

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["low_latency_session", "low_latency_source", "waiting_source"]
+from turnout.routes import Route
+from turnout.routes.endpoints import NatsSource
+
+__all__ = ["asking_less", "low_latency_session", "low_latency_source", "waiting_source"]
 
 _WAIT: Final = {"pollWait": "1"}
 
@@ -43,3 +46,17 @@ def waiting_source() -> dict[str, str]:
     A route whose micro-batches start as soon as there are records has them by itself.
     """
     return dict(_WAIT)
+
+
+def asking_less(route: Route) -> dict[str, str]:
+    """Spark properties for the session of a route whose source cannot wait for the next record.
+
+    Spark asks Kafka, or lists a folder, a hundred times a second for as long as there is nothing new. It does so at
+    once after a micro-batch that had records, so that nothing changes where there is always something to read; what
+    comes to an idle route is seen 0.05 s later on average. Not with ``trigger: {latency: low}``, and not with
+    ``processingTime``, which asks once in that time anyway.
+    """
+    waits = isinstance(route.source, NatsSource)
+    if waits or route.trigger.latency == "low" or route.trigger.processing_time is not None:
+        return {}
+    return {"spark.sql.streaming.pollingDelay": "100ms"}

@@ -1,0 +1,120 @@
+"""What a server measures of its routes: each metric's name, type, labels and meaning, told once.
+
+`turnout.server.metrics` fills them in, and docs/reference/metrics.md is made of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+__all__ = ["MEASURES", "Measure"]
+
+_FAMILIES: Final[dict[str, Any]] = {
+    "counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily,
+}  # fmt: skip
+
+_BATCH = "when a micro-batch has ended; since the server began"
+_END = "when a micro-batch has ended"
+_LOOK = "every 2 s, at the servers of NATS; no other source tells"
+_ASKED = "when it is asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One metric.
+
+    Attributes:
+        name: as queries have it; of a histogram without ``_bucket``, ``_sum`` and ``_count``.
+        kind: ``counter``, ``gauge`` or ``histogram``.
+        labels: that tell its series apart.
+        unit: of its values.
+        text: what it says, in a sentence; Prometheus is told it as well.
+        counted: when the number changes, and what it begins with.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    unit: str
+    text: str
+    counted: str
+
+    def family(self) -> Any:
+        """The metric without a series, for a collector to fill."""
+        # The library adds what counters end with.
+        return _FAMILIES[self.kind](self.name.removesuffix("_total"), self.text, labels=self.labels)
+
+
+_ROUTE = ("route",)
+_STAGE = ("route", "stage")
+
+MEASURES: Final = {
+    one.name: one
+    for one in (
+        Measure(
+            "turnout_route_records_read_total", "counter", _ROUTE, "records",
+            "Records that came from the source: the sum of the outcomes.", _BATCH,
+        ),
+        Measure(
+            "turnout_route_records_not_read_total", "counter", _ROUTE, "records",
+            "Records left at the server, or not looked into, as nobody can want them; beside those that were read.",
+            _BATCH,
+        ),
+        Measure(
+            "turnout_route_records_total", "counter", ("route", "outcome"), "records",
+            "What became of records: filtered, lost_by_weight, unmatched, delivered, dead_lettered or discarded.",
+            _BATCH,
+        ),
+        Measure(
+            "turnout_route_messages_total", "counter", _ROUTE, "messages",
+            "Messages that the sinks took for delivered records, one for each destination.", _BATCH,
+        ),
+        Measure(
+            "turnout_route_stage_records_total", "counter", _STAGE, "records",
+            "Records that came to a stage: source, key, value, each transform by its name, mapping, match, sink,"
+            " deadLetter.",
+            _BATCH,
+        ),
+        Measure(
+            "turnout_route_stage_failures_total", "counter", _STAGE, "records",
+            "Records that failed in a stage; their sum is that of dead_lettered and discarded.", _BATCH,
+        ),
+        Measure(
+            "turnout_route_delivery_seconds", "histogram", _ROUTE, "seconds",
+            "How long messages to NATS took, dead letters included, from publishing to the acknowledgement.", _BATCH,
+        ),
+        Measure(
+            "turnout_route_batch_seconds", "histogram", _ROUTE, "seconds",
+            "How long micro-batches took, from the first record to the last acknowledgement.", _BATCH,
+        ),
+        Measure("turnout_route_up", "gauge", _ROUTE, "0 or 1", "Whether the route runs.", _ASKED),
+        Measure(
+            "turnout_route_failed", "gauge", _ROUTE, "0 or 1",
+            "Whether the route has failed too often, and waits for somebody.", _ASKED,
+        ),
+        Measure(
+            "turnout_route_last_success_timestamp_seconds", "gauge", _ROUTE, "seconds since 1970",
+            "When the last micro-batch ended; not there before the first one.", _END,
+        ),
+        Measure(
+            "turnout_route_subscriptions", "gauge", _ROUTE, "subscriptions",
+            "Subscriptions that the route matches with.", _END,
+        ),
+        Measure(
+            "turnout_route_subscriptions_revision", "gauge", _ROUTE, "revision",
+            "The revision of the subscriptions in the last micro-batch.", _END,
+        ),
+        Measure(
+            "turnout_route_lag_records", "gauge", ("route", "stream", "partition"), "sequences",
+            "Sequences of the source that are not done yet; with a filter not all of them are for the route.", _LOOK,
+        ),
+        Measure(
+            "turnout_route_lag_seconds", "gauge", _ROUTE, "seconds",
+            "The age of the oldest record that is not done yet; 0 where there is none.", _LOOK,
+        ),
+    )
+}  # fmt: skip
+"""All of a route's, by name."""
