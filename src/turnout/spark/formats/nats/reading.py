@@ -16,17 +16,18 @@ from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.packed import not_read_row, pack
 from turnout.spark.workers.garbage import spare_collections
-from turnout.wire import Connection, DirectReader, Range
-from turnout.wire.apart import Reader, reader_of
+from turnout.wire import Connection, Range
+from turnout.wire.apart import reader_of
 from turnout.wire.places import StreamState, resolve, state_of
 from turnout.wire.records import SCHEMA
-from turnout.wire.ways import TOGETHER, WHOLE, Way, way_of
+from turnout.wire.ways import BESIDE, TOGETHER, WHOLE, Way, way_of
 
 __all__ = [
     "ArrowColumns",
     "Columns",
     "Split",
     "StreamState",
+    "beside",
     "columns_of",
     "planned",
     "read_split",
@@ -70,6 +71,13 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
         way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
         for one in splits:
             one.way = way
+    return splits
+
+
+def beside(splits: Sequence[Split]) -> Sequence[Split]:
+    """The splits of a range that is read beside a stream's consumers, and acknowledged by nobody."""
+    for one in splits:
+        one.way = BESIDE
     return splits
 
 
@@ -157,11 +165,9 @@ def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -
         connection.reconnect()
         filters = options.filters_of(part.partition) if part.filters is None else part.filters
         span = Range(part.stream, part.start, part.end, filters)
-        reader: Reader
-        if options.ack_consumer is not None:
-            reader = DirectReader(connection, span)
-        else:
-            reader = reader_of(connection, span, part.way, part.partition)
+        # Its consumer acknowledges what is committed: what is read here must not count.
+        way = part.way if options.ack_consumer is None else BESIDE
+        reader = reader_of(connection, span, way, part.partition)
         left = part.counted
         with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
             for batch in reader.batches():
