@@ -145,18 +145,23 @@ def _undo_last_commit(checkpoint: Path) -> None:
     commits.joinpath(f".{last}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_back_to_the_version_before_the_engine(
-    spark: SparkSession, streams: Streams, tmp_path: Path, unpack: Callable[[str], EarlierVersion]
+    spark: SparkSession, streams: Streams, tmp_path: Path, kind: str, unpack: Callable[[str], EarlierVersion]
 ) -> None:
-    """It goes on with the present version's checkpoint as with its own, and what is done again has the same ids."""
+    """It goes on with the present version's checkpoint, and with the copy of its own store: the ids are the same."""
     earlier = unpack("columns")
-    text = route_text(streams, batch=20)
+    store, copy = (None if kind == "plain" else tmp_path / name for name in ("subscriptions.db", "copy.db"))
+    if store is not None and copy is not None:
+        earlier.python(OLD_STORE, f"sqlite:///{store}", streams.name)
+        shutil.copyfile(store, copy)
+    text = route_text(streams, batch=20, store=store)
     publish(streams, range(30))
     job.run(Route.parse(text, {}), spark, once=True, checkpoint=tmp_path / "checkpoint")
     _undo_last_commit(tmp_path / "checkpoint")
     publish(streams, range(30, 35))
 
-    file, checkpoint = write_route(tmp_path, text), str(tmp_path / "checkpoint")
+    file, checkpoint = write_route(tmp_path, route_text(streams, batch=20, store=copy)), str(tmp_path / "checkpoint")
     done = earlier.turnout("run", str(file), "--once", "--checkpoint", checkpoint, "--json")
 
     assert (done.returncode, json.loads(done.stdout)["counts"]["read"]) == (0, 15), done.stderr
