@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 from tests.integration.routes import wait_for
 
 from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.routes import Route
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.history.traffic import traffic_in_tasks
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.analysis import AnchorTraffic
@@ -145,3 +148,18 @@ def test_what_subscriptions_did(spark: SparkSession, queue: Queue) -> None:
 
     assert traffic.records == 5
     assert queue.state() == LEFT
+
+
+def test_what_the_run_does_in_the_meantime(queue: Queue) -> None:
+    """Messages that go between the plan and the reading are the run's, and no loss: the rest is read."""
+    options = SourceOptions.from_mapping({"servers": queue.url, "stream": queue.name}, streaming=False)
+    reader = NatsReader(options, StructType([StructField("offset", LongType())]))
+    (part,) = reader.partitions()
+    with Connection.open(queue.url) as connection:
+        run = Acknowledger(connection, queue.name, "run")
+        run.acknowledge(6)
+        wait_for(lambda: stream_info(connection, queue.name)["state"]["messages"] == 2)
+
+    batches = list(reader.read(part))
+
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == [6, 7]

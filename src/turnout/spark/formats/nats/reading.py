@@ -169,14 +169,16 @@ def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -
         way = part.way if options.ack_consumer is None else BESIDE
         reader = reader_of(connection, span, way, part.partition)
         left = part.counted
+        # What a run acknowledges while others look at its stream is done, and not lost.
+        watched = part.way != BESIDE
         with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
             for batch in reader.batches():
-                if reader.hole is not None:
+                if watched and reader.hole is not None:
                     watch.note(reader.hole)
                 left -= batch.num_rows
                 if batch.num_rows:
                     yield columns.of(batch, part)
-            if reader.next < part.end:
+            if watched and reader.next < part.end:
                 watch.note(reader.next)
             watch.look()
         if part.filters is not None:
