@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
-from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.answers import number_in, object_in
 from turnout.protocol.errors import MessageNotFoundError
 from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
@@ -119,7 +119,7 @@ def _stored_at(connection: Connection, stream: str, moment: datetime) -> int | N
         answer = connection.api(request, {"start_time": moment.isoformat()})
     except MessageNotFoundError:
         return None
-    return number_of(object_of(answer, "message", request=request), "seq", request=request)
+    return number_in(object_in(answer, "message", request=request), "seq", request=request)
 
 
 def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
