@@ -43,6 +43,29 @@ def test_passing_tests_and_what_they_reach(turnout, folder) -> None:
     assert "    no test reaches mapping split.x → b.x (10 %, east)" in missed
 
 
+def test_the_file_of_the_tests_stands_for_its_route(turnout, folder) -> None:
+    """Named by itself or beside its route, as the shell makes of ``*.yaml``: the route is tested once."""
+    write_tests(folder, PASSES)
+
+    for names in (["small.test.yaml"], ["small.test.yaml", "small.yaml"]):
+        code, out, err = turnout("test", *names)
+        assert (code, err, out.count("small: 1 passed")) == (0, "", 1)
+
+
+def test_tests_without_a_route(turnout, folder) -> None:
+    """One sentence says what to name, whatever the file is called."""
+    tests = write_tests(folder, PASSES)
+    tests.rename(folder / "big.test.yaml")
+    code, out, err = turnout("test", "big.test.yaml")
+    assert (code, out) == (2, "")
+    assert "big.test.yaml: has the tests of a route, and there is no big.yaml beside it: name the route's file" in err
+
+    (folder / "big.test.yaml").rename(folder / "cases.yaml")
+    code, _, err = turnout("test", "cases.yaml")
+    assert (code, "cases.yaml: has the tests of a route: name the route's file" in err) == (2, True)
+    assert err.count("\n") == 2
+
+
 def test_failures_are_told_value_by_value(turnout, folder) -> None:
     """Exit code 1, the test's place and name, and for each path what was expected and found."""
     write_tests(folder, PASSES, FAILS)

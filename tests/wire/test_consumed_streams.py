@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,10 @@ from turnout.wire import (
     delete_stream,
     stream_info,
 )
+from turnout.wire.apart import Reader, reader_of
+from turnout.wire.places import resolve, state_of
+from turnout.wire.range_count import count_exactly
+from turnout.wire.ways import BESIDE
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def fill(server: NatsServer, stream: str, count: int) -> None:
         publisher.flush()
 
 
-def rows(reader: DirectReader | PullReader) -> list[dict[str, Any]]:
+def rows(reader: Reader) -> list[dict[str, Any]]:
     batches = list(reader.batches())
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
@@ -109,6 +114,45 @@ def test_a_work_queue_takes_no_second_consumer(nats_server: NatsServer, connecti
 
     with pytest.raises(StreamError):
         rows(PullReader(connection, Range(queue, 1, 4)))
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_who_looks_is_no_consumer(nats_server: NatsServer, connection: Connection, retention: str) -> None:
+    """Places, times, counts and messages on several subjects are found, and the one consumer has everything to get."""
+    name = f"LOOK{secrets.token_hex(4)}"
+    config = {"name": name, "subjects": [f"{name}.*"], "storage": "memory", "allow_direct": True}
+    create_stream(connection, {**config, "retention": retention})
+    Acknowledger(connection, name, "run")
+    middle = datetime.now(UTC)
+    for n in range(6):
+        middle = datetime.now(UTC) if n == 4 else middle
+        with Connection.open(nats_server.url) as opened, Publisher(opened) as publisher:
+            publisher.publish(f"{name}.{n % 3}", b"%d" % n)
+
+    state = state_of(connection, name)
+    filters = (f"{name}.0", f"{name}.2")
+    read = rows(reader_of(connection, Range(name, 1, 7, filters), BESIDE))
+
+    assert state.consumed
+    assert resolve(connection, name, middle) == 5
+    assert resolve(connection, name, datetime.now(UTC)) == 7
+    assert [row["offset"] for row in read] == [1, 3, 4, 6]
+    assert count_exactly(connection, name, 2, 7) == 5
+    assert count_exactly(connection, name, 2, 7, filters) is None
+    consumer = connection.api(f"CONSUMER.INFO.{name}.run")
+    held = stream_info(connection, name)["state"]
+    assert (held["messages"], held["consumer_count"]) == (6, 1)
+    assert (consumer["num_pending"], consumer["num_ack_pending"]) == (6, 0)
+    delete_stream(connection, name)
+
+
+def test_other_streams_have_no_such_consumers(connection: Connection) -> None:
+    """What a stream keeps by its limits may be read by consumers."""
+    name = f"LIMITS{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [name], "storage": "memory"})
+
+    assert not state_of(connection, name).consumed
+    delete_stream(connection, name)
 
 
 def test_a_stream_without_direct_access(nats_server: NatsServer, connection: Connection) -> None:

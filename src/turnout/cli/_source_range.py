@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range
+from turnout.wire import Connection, ConnectionOptions, Range
+from turnout.wire.apart import reader_of
 from turnout.wire.places import place_of, resolve, state_of
 from turnout.wire.rows import with_stream
+from turnout.wire.ways import BESIDE, TOGETHER
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -32,11 +34,9 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
     first, last = place_of("--from", begin), place_of("--to", "latest" if end is None else end)
     with Connection.open(ConnectionOptions.from_mapping(source.options())) as connection:
         for stream in source.streams:
-            following = state_of(connection, stream).next
-            start, stop = (min(resolve(connection, stream, place), following) for place in (first, last))
+            state = state_of(connection, stream)
+            start, stop = (min(resolve(connection, stream, place), state.next) for place in (first, last))
             span = Range(stream, start, stop, source.filters)
             if span.end > span.start:
-                # A work queue allows no second consumer.
-                reader = PullReader if source.ack_consumer is None else DirectReader
-                for batch in reader(connection, span).batches():
+                for batch in reader_of(connection, span, BESIDE if state.consumed else TOGETHER).batches():
                     yield with_stream(batch, stream)

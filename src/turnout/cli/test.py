@@ -25,7 +25,12 @@ def register(app: typer.Typer) -> None:
 
     @app.command("test")
     def test(
-        routes: Annotated[list[Path], typer.Argument(help="Route files; their tests are in them, or beside them.")],
+        routes: Annotated[
+            list[Path],
+            typer.Argument(
+                help="Route files; their tests are in them, or beside them. NAME.test.yaml stands for its route."
+            ),
+        ],
         matching: Annotated[
             str | None, typer.Option("-k", metavar="TEXT", help="Run only tests whose name has this in it.")
         ] = None,
@@ -38,10 +43,13 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Run the tests of routes, and say what they do not reach."""
+        from turnout.history.suite import route_file_of
         from turnout.records.without_pandas import spare_pandas
 
         spare_pandas()
-        reports = [_run(route, matching, update=update) for route in routes]
+        # Of *.yaml the shell makes both: the route and its tests.
+        files = dict.fromkeys(map(route_file_of, routes))
+        reports = [_run(file, matching, update=update) for file in files]
         if matching is not None and not any(report.results for report in reports):
             raise ConfigError([Mistake("-k", f"no test has {matching!r} in its name")])
         if junit is not None:

@@ -15,8 +15,10 @@ from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.wire import Connection, ConnectionOptions, PullReader, Range, streams_of
+from turnout.wire import Connection, ConnectionOptions, Range, streams_of
+from turnout.wire.apart import Reader, reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
+from turnout.wire.ways import BESIDE, TOGETHER
 
 __all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
 
@@ -207,14 +209,15 @@ def read(
     places = place_of("start", start), place_of("end", end)
     with box.connection() as connection:
         first, last = (resolve(connection, box.stream, place) for place in places)
-        following = state_of(connection, box.stream).next
-        rows = _rows(PullReader(connection, Range(box.stream, first, following, (box.topic,))))
+        state = state_of(connection, box.stream)
+        span = Range(box.stream, first, state.next, (box.topic,))
+        rows = _rows(reader_of(connection, span, BESIDE if state.consumed else TOGETHER))
         letters, noted = _sorted_out(rows, route, box)
     marked = (noted.of(one) for one in letters if one.sequence < last)
     return [one for one in marked if (done or not one.done) and _asked_for(one, stage, reason)]
 
 
-def _rows(reader: PullReader) -> Iterator[dict[str, Any]]:
+def _rows(reader: Reader) -> Iterator[dict[str, Any]]:
     for batch in reader.batches():
         at = batch.schema.get_field_index("timestamp")
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pydantic import ValidationError
 
@@ -20,7 +20,7 @@ from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.rules import check
 
-__all__ = ["STORE", "Case", "Suite", "load_suites"]
+__all__ = ["STORE", "Case", "Suite", "load_suites", "route_file_of"]
 
 STORE = "store"
 """What stands for the subscriptions of the route's own store."""
@@ -105,7 +105,7 @@ def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
     Raises:
         ConfigError: one of them is wrong, or there are none.
     """
-    beside = route_file.with_name(f"{route_file.stem}.test.yaml")
+    beside = route_file.with_name(f"{route_file.stem}{_BESIDE}")
     suites = [Suite.parse(route_file.read_text(encoding="utf-8"), route, route_file, ("tests",))]
     if beside.exists():
         suites.append(Suite.parse(beside.read_text(encoding="utf-8"), route, beside))
@@ -113,6 +113,40 @@ def load_suites(route_file: FilePath, route: Route) -> list[Suite]:
     if not there:
         raise ConfigError([Mistake("tests", f"{route_file} has none, and there is no {beside.name} beside it")])
     return there
+
+
+_BESIDE: Final = ".test.yaml"
+_ROUTES: Final = (".yaml", ".yml", ".json")
+
+
+def route_file_of(file: FilePath) -> FilePath:
+    """The file of the route whose tests are to be run, where it may be the file of the tests that is named.
+
+    Args:
+        file: a route's, which is given back, or ``NAME.test.yaml``.
+
+    Raises:
+        ConfigError: it has tests and no route, and there is none of its name beside it.
+    """
+    tests = file.name.endswith(_BESIDE)
+    names = [f"{file.name.removesuffix(_BESIDE)}{suffix}" for suffix in _ROUTES] if tests else []
+    beside = next((one for one in map(file.with_name, names) if one.is_file()), None)
+    if beside is not None:
+        return beside
+    if not _has_tests_alone(file):
+        return file
+    missing = f", and there is no {names[0]} beside it" if tests else ""
+    problem = f"has the tests of a route{missing}: name the route's file, NAME.yaml, for tests in NAME{_BESIDE}"
+    raise ConfigError([Mistake(str(file), problem)])
+
+
+def _has_tests_alone(file: FilePath) -> bool:
+    """Whether a file that can be read has cases, and nothing of a route."""
+    try:
+        document = YamlText.parse(file.read_text(encoding="utf-8"), what=str(file)).value
+    except (OSError, ValueError, RouteError):
+        return False
+    return isinstance(document, dict) and "cases" in document and not {"name", "source"} & document.keys()
 
 
 class _Reader:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from turnout.routes import Route
 from turnout.spark.formats.nats.waiting import wait_for_more
-from turnout.subjects import matches
-from turnout.wire import Connection, ConnectionOptions, DirectReader, PullReader, Range, stream_info
+from turnout.wire import Connection, ConnectionOptions, Range
+from turnout.wire.apart import reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.rows import with_stream
+from turnout.wire.ways import BESIDE, TOGETHER
 
 __all__ = ["Part", "parts"]
 
@@ -39,24 +38,15 @@ class _Stream:
         self._connection = connection
         self.name = name
         self._filters = tuple(filters)
-        # These keep a message for each consumer, or for one alone: a tap must be none.
-        self.alone = stream_info(connection, name)["config"].get("retention") in ("workqueue", "interest")
+        # A tap must be no consumer of those that count.
+        self.alone = state_of(connection, name).consumed
 
     def read(self, start: int, end: int) -> Part:
         """The records of a range."""
-        if self.alone:
-            filters = self._filters if len(self._filters) == 1 else ()
-            batches = list(DirectReader(self._connection, Range(self.name, start, end, filters)).batches())
-            if len(self._filters) > 1:
-                batches = [self._passed(batch) for batch in batches]
-        else:
-            # Read to its end, so that the consumer is deleted, however long a caller looks at what it brought.
-            batches = list(PullReader(self._connection, Range(self.name, start, end, self._filters)).batches())
+        span = Range(self.name, start, end, self._filters)
+        # Read to its end, so that a consumer is deleted, however long a caller looks at what it brought.
+        batches = list(reader_of(self._connection, span, BESIDE if self.alone else TOGETHER).batches())
         return Part(self.name, [with_stream(batch, self.name) for batch in batches if batch.num_rows])
-
-    def _passed(self, batch: Any) -> Any:
-        topics = batch.column("topic").to_pylist()
-        return batch.filter(pa.array([any(matches(one, topic) for one in self._filters) for topic in topics]))
 
 
 def parts(route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, skip: bool) -> Iterator[Part]:

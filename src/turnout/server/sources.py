@@ -13,8 +13,11 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.routes.values import listed
 from turnout.server.offsets import Start
-from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stored_message, stream_info
+from turnout.wire import Connection, ConnectionOptions, Range, stored_message, stream_info
+from turnout.wire.apart import reader_of
+from turnout.wire.places import state_of
 from turnout.wire.rows import with_stream
+from turnout.wire.ways import BESIDE, TOGETHER
 
 __all__ = [
     "StreamEnd",
@@ -148,7 +151,10 @@ def last_records(source: NatsSource, count: int) -> Iterator[Any]:
     with opened(source) as connection:
         for stream, end in stream_ends(connection, source).items():
             places = Range(stream, max(end.first, end.next - count), end.next, source.filters)
-            for batch in PullReader(connection, places).batches() if places.start < places.end else ():
+            if places.start >= places.end:
+                continue
+            way = BESIDE if state_of(connection, stream).consumed else TOGETHER
+            for batch in reader_of(connection, places, way).batches():
                 yield with_stream(batch, stream)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.wire.connection import Connection
+from turnout.wire.direct import DirectReader
 from turnout.wire.pull import PullReader, Range, hole
 from turnout.wire.records import SCHEMA
 from turnout.wire.sieve import Sieve
-from turnout.wire.ways import TOGETHER, Way
+from turnout.wire.ways import TOGETHER, Way, cover
 
 __all__ = ["ApartReader", "Reader", "SievedReader", "reader_of"]
 
@@ -40,20 +41,29 @@ class Reader(Protocol):
 
 def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partition: int = 0) -> Reader:
     """What reads a range in a way; the messages are the same in each."""
+    if way.kind == "beside":
+        return _beside(connection, range_)
     if way.kind == "sieved":
-        return SievedReader(connection, range_, way, partition)
+        wider = replace(range_, filters=way.cover)
+        return SievedReader(PullReader(connection, wider, partition, stream_end=way.stream_end), range_.filters)
     if way.kind == "apart":
         return ApartReader(connection, range_, way, partition)
     return PullReader(connection, range_, partition)
 
 
-class SievedReader:
-    """Reads what a wider filter matches, and leaves out what the range's filters do not; a batch may have no rows."""
+def _beside(connection: Connection, range_: Range) -> Reader:
+    """By sequence, for which the server knows one filter: of several, their cover is asked for."""
+    if len(range_.filters) < 2:
+        return DirectReader(connection, range_)
+    return SievedReader(DirectReader(connection, replace(range_, filters=(cover(range_.filters),))), range_.filters)
 
-    def __init__(self, connection: Connection, range_: Range, way: Way, partition: int = 0) -> None:
-        wider = replace(range_, filters=way.cover)
-        self._reader = PullReader(connection, wider, partition, stream_end=way.stream_end)
-        self._sieve = Sieve(range_.filters)
+
+class SievedReader:
+    """Leaves out, of what another reader brings, what *filters* do not match; a batch may have no rows."""
+
+    def __init__(self, reader: Reader, filters: Sequence[str]) -> None:
+        self._reader = reader
+        self._sieve = Sieve(filters)
 
     @property
     def hole(self) -> int | None:

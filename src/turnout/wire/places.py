@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.protocol.answers import number_in, object_in
+from turnout.protocol.errors import MessageNotFoundError
 from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
@@ -18,6 +20,7 @@ from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 __all__ = ["Place", "StreamState", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
+_CONSUMED = frozenset({"workqueue", "interest"})
 
 Place = str | int | datetime | Mapping[str, int]
 """``earliest``, ``latest``, a sequence, a time, or a sequence for each stream."""
@@ -25,12 +28,18 @@ Place = str | int | datetime | Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between."""
+    """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between.
+
+    Attributes:
+        consumed: messages go when the stream's consumers have acknowledged them (a work queue, or by interest): whoever
+            only looks must not be one of these.
+    """
 
     first: int
     next: int
     mean_bytes: float
     deleted: int
+    consumed: bool
 
 
 def state_of(connection: Connection, stream: str) -> StreamState:
@@ -40,16 +49,17 @@ def state_of(connection: Connection, stream: str) -> StreamState:
         StreamError: when there is no such stream, or it may not be asked for.
     """
     try:
-        state = stream_info(connection, stream)["state"]
+        info = stream_info(connection, stream)
     except StreamError as failure:
         if failure.err_code == _STREAM_NOT_FOUND:
             raise StreamError(f"there is no stream {stream!r}", code=404, err_code=failure.err_code) from None
         raise
+    state, consumed = info["state"], info["config"].get("retention") in _CONSUMED
     messages = state["messages"]
     # A stream that never had a message says that its first is 0.
     first, following = max(1, state["first_seq"]), state["last_seq"] + 1
     mean = state["bytes"] / messages if messages else 0
-    return StreamState(first, following, mean, max(0, following - first - messages))
+    return StreamState(first, following, mean, max(0, following - first - messages), consumed)
 
 
 def resolve(connection: Connection, stream: str, place: Place) -> int:
@@ -71,6 +81,8 @@ def resolve(connection: Connection, stream: str, place: Place) -> int:
 def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
     """The first sequence at or after *moment*; the end of the stream where there is none."""
     state = state_of(connection, stream)
+    if state.consumed:
+        return _stored_at(connection, stream, moment) or state.next
     config: dict[str, Any] = {
         "name": f"turnout-time-{secrets.token_hex(8)}",
         "deliver_policy": "by_start_time",
@@ -98,6 +110,16 @@ def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
         raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
     delete_consumer(connection, stream, name)
     return sequence
+
+
+def _stored_at(connection: Connection, stream: str, moment: datetime) -> int | None:
+    """The first sequence at or after *moment*, without any consumer; None where there is none."""
+    request = f"STREAM.MSG.GET.{stream}"
+    try:
+        answer = connection.api(request, {"start_time": moment.isoformat()})
+    except MessageNotFoundError:
+        return None
+    return number_in(object_in(answer, "message", request=request), "seq", request=request)
 
 
 def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:

@@ -38,7 +38,8 @@ def count_exactly(connection: Connection, stream: str, start: int, end: int, fil
         filters: none for all subjects.
 
     Returns:
-        The number; None where it cannot be told: so much arrives or goes that no two answers fit together.
+        The number; None where it cannot be told: so much arrives or goes that no two answers fit together, or only a
+        consumer could say it, of a stream that counts its consumers.
 
     Raises:
         StreamError: when there is no such stream, or it may not be asked.
@@ -52,6 +53,8 @@ def count_exactly(connection: Connection, stream: str, start: int, end: int, fil
             return max(0, end - start)
         if before.deleted <= _LISTED:
             return _less_listed(connection, stream, start, end)
+    if before.consumed:
+        return None
     counted = _between(connection, stream, start, end, filters)
     return None if counted is None or _lost_some(before, state_of(connection, stream)) else counted
 

@@ -3,7 +3,7 @@
 A consumer with one filter costs nats-server little, one with several a multiple: with each message it looks through its
 filters and the subjects of a block anew. So where there are several, there are three ways: that consumer, one consumer
 for each filter, or one for a wider filter, or none, with what is not wanted left out here. All three give the same
-messages in the same order; only the costs differ.
+messages in the same order; only the costs differ. `BESIDE` is no choice of costs: it reads without any consumer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from turnout.wire.connection import Connection
 from turnout.wire.places import state_of
 from turnout.wire.range_count import count_about
 
-__all__ = ["TOGETHER", "WHOLE", "Cost", "Kind", "Way", "cover", "way_of"]
+__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Cost", "Kind", "Way", "cover", "way_of"]
 
-Kind = Literal["together", "apart", "sieved"]
+Kind = Literal["together", "apart", "sieved", "beside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Way:
 
     Attributes:
         kind: ``together``, one consumer with all filters; ``apart``, one for each; ``sieved``, one for *cover*, of
-            whose messages the others are left out here.
+            whose messages the others are left out here; ``beside``, none at all, but by sequence.
         cover: a filter that every subject in question matches; none for the whole stream.
         piece: into how many sequences the range is cut, for ``apart``: so much is held before it is put in order.
         stream_end: the sequence behind the stream's last when this was planned; 0 for unknown.
@@ -42,6 +42,9 @@ class Way:
 
 TOGETHER: Final = Way()
 WHOLE: Final = Way("sieved")
+BESIDE: Final = Way("beside")
+"""For streams whose messages go when their consumers acknowledge them, read by one that is none of these: a consumer
+would be refused by a work queue, and would have a say in what an interest stream keeps."""
 
 # In microseconds. The first three are for a message that a consumer delivers, the next for one that a filter passes by.
 _WHOLE: Final = 6.0

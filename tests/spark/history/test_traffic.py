@@ -102,13 +102,10 @@ def test_the_same_as_in_one_process(spark: SparkSession, route: Route, start: st
 
 
 def test_what_tasks_cannot_count(spark: SparkSession, route: Route) -> None:
-    """Without subscriptions there is nothing to match with, and a work queue is for its consumer alone."""
+    """Without subscriptions there is nothing to match with."""
     text = ROUTE.format(url="nats://127.0.0.1:1", stream="S", store="sqlite:///s.db")
     lines = [line for line in text.splitlines() if not line.startswith("subscriptions")]
     snapshot = snapshot_of(route)
 
     with pytest.raises(ConfigError, match="the route counted has none"):
         traffic_in_tasks(Route.parse("\n".join(lines), {}), spark, snapshot, AnchorTraffic({}))
-    queue = Route.parse(text.replace("partitions: 3", "ackConsumer: turnout"), {})
-    with pytest.raises(ConfigError, match="match in one process"):
-        traffic_in_tasks(queue, spark, snapshot, AnchorTraffic({}))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from turnout.spark.session import cds
-from turnout.spark.session.cds import archive_options
-from turnout.spark.session.java import Java, find_java
+from turnout.spark.session.cds import archive_options, jars_of_spark
+from turnout.spark.session.java import Java, find_java, names_jars_once
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def written(options: list[str]) -> Path:
 
 def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
     """What the first leaves behind is taken once nobody writes to it, and only then."""
-    monkeypatch.setattr(cds, "_class_path", lambda: str(tmp_path / "none.jar"))
+    monkeypatch.setattr(cds, "_class_path", lambda java: str(tmp_path / "none.jar"))
     first = archive_options(java, tmp_path)
     command = [str(java.home / "bin" / "java"), *first, "-cp", str(tmp_path / "none.jar"), "-version"]
     subprocess.run(command, check=True, capture_output=True)
@@ -52,6 +52,27 @@ def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path,
     assert f"-XX:SharedArchiveFile={archive}" in options
     assert not part.exists()
     subprocess.run([command[0], *options, "-Xshare:on", *command[-3:]], check=True, capture_output=True)
+
+
+def test_the_class_path_of_sparks_launcher(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """It has slf4j's jar twice: a Java that compares more closely than it writes (21) maps its archive, too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jars = jars_of_spark()
+    (slf4j,) = jars.glob("slf4j-api-*.jar")
+    used = names_jars_once(java, jars)
+    first = archive_options(used, tmp_path)
+    launched = ["-cp", f"{jars.with_name('conf')}:{slf4j}:{jars}/*", "org.apache.spark.deploy.SparkSubmit", "--version"]
+    program = str(used.home / "bin" / "java")
+    subprocess.run([program, *first, *launched], check=True, capture_output=True)
+    part = written(first)
+    if not part.exists():
+        pytest.skip("this JDK has no archive of its own to build on")
+    settle(part)
+
+    options = archive_options(used, tmp_path)
+
+    assert any("SharedArchiveFile" in one for one in options)
+    subprocess.run([program, *options, "-Xshare:on", *launched], check=True, capture_output=True)
 
 
 def test_half_an_archive_is_thrown_away(java: Java, tmp_path: Path) -> None:

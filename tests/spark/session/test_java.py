@@ -66,6 +66,28 @@ def test_the_bundled_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert told.returncode == 0, told.stderr
 
 
+@pytest.mark.parametrize(("major", "once"), [(17, False), (21, True), (25, False)])
+def test_jars_are_named_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, major: int, once: bool) -> None:
+    """Where Java minds: slf4j's jar before all jars is left out, every other argument is handed on as it is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jars = tmp_path / "it's [here]" / "jars"
+    jars.mkdir(parents=True)
+    slf4j = jars / "slf4j-api-2.0.17.jar"
+    slf4j.touch()
+    home = fake_java(tmp_path / "the jdk", major)
+    (home / "bin" / "java").write_text('#!/bin/sh\nfor one in "$@"; do echo "$one"; done\n')
+    home.joinpath("release").write_text("21.0.1")
+
+    used = java.names_jars_once(java.Java(home, major, "PATH"), jars)
+
+    arguments = ["-cp", f"{tmp_path}/conf:{slf4j}:{jars}/*:/b", "-Dx=a b", f"-Dy={slf4j}:", "$(exit 1)", "*", ""]
+    printed = subprocess.run([used.home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    if once:
+        arguments[1] = f"{tmp_path}/conf:{jars}/*:/b"
+    assert printed.stdout.split("\n")[:-1] == arguments
+    assert (used.home != home, (used.home / "release").read_text()) == (once, "21.0.1")
+
+
 def test_none_to_be_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without any the error says what was seen and the cure."""
     old = fake_java(tmp_path / "a", 8)

@@ -20,7 +20,8 @@ class StreamRange:
     Attributes:
         start: its first sequence.
         end: the sequence behind its last.
-        records: how many messages the stream holds there on the subjects that are read.
+        records: how many messages the stream holds there on the subjects that are read; of a work queue or an interest
+            stream, on some subjects, how many it holds at most.
     """
 
     stream: str
@@ -52,6 +53,7 @@ def _ranges(
         last = max(first, min(state.next, resolve(connection, stream, end)))
         records = count_exactly(connection, stream, first, last, filters)
         if records is None:
-            # So much arrives or goes at this moment that there is no exact number; it is shown, and nothing more.
-            records = count_about(connection, stream, first, last, filters)
+            # So much arrives or goes at this moment that there is no exact number, or to count would take a consumer in
+            # a stream that counts its consumers; it is shown, and nothing more.
+            records = last - first if state.consumed else count_about(connection, stream, first, last, filters)
         yield StreamRange(stream, first, last, records)

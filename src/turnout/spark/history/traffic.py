@@ -67,8 +67,7 @@ def traffic_in_tasks(
         end: the place behind the last record, ``latest`` if not given.
 
     Raises:
-        ConfigError: the route has no subscriptions, or reads something else than a stream of NATS beside its consumers,
-            or a place is none.
+        ConfigError: the route has no subscriptions, or reads something else than NATS, or a place is none.
         ConnectionLostError: the server cannot be reached.
         StreamError: the stream does not exist.
         RunError: the job failed.
@@ -78,9 +77,6 @@ def traffic_in_tasks(
         raise ConfigError(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]
         )
-    if source.ack_consumer is not None:
-        problem = "a work queue allows no second consumer, and tasks read by consumers: match in one process"
-        raise ConfigError([Mistake("source.ackConsumer", problem)])
     span = Span.parse(start, end)
     ask(route)
     with (

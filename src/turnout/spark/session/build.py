@@ -17,7 +17,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
 from turnout.scratch import append_privately, lasting_folder, private_folder
 from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_properties
-from turnout.spark.session.cds import archive_options
+from turnout.spark.session.cds import archive_options, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect
 from turnout.spark.session.java import Java, use_java
 from turnout.spark.session.jvm import (
@@ -95,7 +95,7 @@ def build_session(
         return running
     if is_connect(master):
         return connect(master, {**_OF_A_SESSION, **(conf or {})})
-    java = use_java()
+    java = use_java(jars_of_spark())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", worker_python() if master.startswith("local") else sys.executable)
     # pandas 3 makes PySpark warn once per process; nothing of ours uses pandas.

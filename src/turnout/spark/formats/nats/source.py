@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from turnout.spark.formats.nats.holes import HoleCounter
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.reading import Split, planned, resolve, split, state_of
+from turnout.spark.formats.nats.reading import Split, beside, planned, resolve, split, state_of
 from turnout.spark.formats.nats.rows import SPLIT_COLUMNS, Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
@@ -86,7 +86,8 @@ class NatsReader(DataSourceReader):
                 state = state_of(connection, stream)
                 end = min(state.next, resolve(connection, stream, options.end))
                 HoleCounter().count(connection, stream, max(start, state.first), end, state.deleted)
-                parts += planned(split(options, stream, start, end), connection, options.filters)
+                splits = split(options, stream, start, end)
+                parts += beside(splits) if state.consumed else planned(splits, connection, options.filters)
         return parts or [Split(options.streams[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
