@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from turnout.demo.flights import Message, messages
+from turnout.demo.flights import FlightMessage, messages
 from turnout.records.headers import ARROW
 
 ROUTE = Path(__file__).parents[1] / "examples" / "flights.yaml"
@@ -22,7 +22,7 @@ _FIRST = 1_357_016_400_000
 class Flights:
     """So many flights, the year again and again; each was published a millisecond after the one before."""
 
-    sent: list[Message]
+    sent: list[FlightMessage]
 
     @classmethod
     def of(cls, count: int) -> Flights:

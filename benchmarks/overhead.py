@@ -2,7 +2,8 @@
 changes it for both.
 
 ``watched``: `turnout serve` runs examples/flights.yaml to its end, while /metrics is scraped every second and a tap is
-open, or while nobody looks. ``counted``: the engine alone, with its counts by stage and without them.
+open, or while nobody looks. ``counted``: the engine alone, with its counts by stage and without them; of each batch the
+fastest of several runs counts.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -112,15 +114,29 @@ def _counted(route: Route, server: NatsServer, records: int, pairs: int) -> Resu
     program = Program.of(route)
     batches = [piece for batch in batches_of(server, records) for piece in pieces(batch)]
 
-    def measure(counted: bool) -> _Spent:
+    def measure(batch: Any, counted: bool) -> _Spent:
         uncounted = mock.patch("turnout.engine.program.Passage", _Uncounted)
         with nullcontext() if counted else uncounted:
             begun, cpu = time.perf_counter(), time.thread_time()
-            for batch in batches:
-                program.run(batch, index)
+            program.run(batch, index)
             return _Spent(time.perf_counter() - begun, time.thread_time() - cpu)
 
-    return _compared("counted by stage, engine alone", records, _by_turns(pairs, measure))
+    runs = [_by_turns(pairs, partial(measure, batch)) for batch in batches]
+    alone, counted = (_total(_fastest(run[watched] for run in some) for some in runs) for watched in (0, 1))
+    result = _compared("counted by stage, engine alone", records, [(alone, counted)])
+    result.extra["pairs"] = pairs
+    return result
+
+
+def _fastest(runs: Iterable[_Spent]) -> _Spent:
+    """The least of several runs of one batch: what else the machine does makes none of them faster."""
+    runs = list(runs)
+    return _Spent(min(run.wall for run in runs), min(run.cpu for run in runs))
+
+
+def _total(spent: Iterable[_Spent]) -> _Spent:
+    spent = list(spent)
+    return _Spent(sum(one.wall for one in spent), sum(one.cpu for one in spent))
 
 
 # A server that is watched

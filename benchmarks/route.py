@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import Options, Result, cpu_seconds
-from turnout.demo.flights import Message, messages
+from turnout.demo.flights import FlightMessage, messages
 from turnout.demo.stage import streams, subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
@@ -63,7 +63,7 @@ def fill(server: NatsServer, records: int) -> None:
                 publisher.publish(message.subject, message.payload, message.headers)
 
 
-def _repeated(records: int) -> Iterator[Message]:
+def _repeated(records: int) -> Iterator[FlightMessage]:
     year = list(messages(records))
     for number in range(records):
         yield year[number % len(year)]

@@ -78,3 +78,12 @@ def connection(nats_server: NatsServer) -> Iterator[Connection]:
 
     with Connection.open(nats_server.url) as opened:
         yield opened
+
+
+@pytest.fixture
+def stream(connection: Connection) -> Iterator[str]:
+    """An empty stream of that server for one test, with all subjects below its name."""
+    from tests.streams import own_stream
+
+    with own_stream(connection) as name:
+        yield name

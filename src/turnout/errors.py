@@ -52,7 +52,16 @@ __all__ = [
 
 
 class TurnoutError(Exception):
-    """The root: catch this to catch everything that turnout raises on purpose."""
+    """The root: catch this to catch everything that turnout raises on purpose.
+
+    >>> from turnout.conditions import parse
+    >>> try:
+    ...     parse("city:")
+    ... except TurnoutError as error:
+    ...     type(error).__name__, isinstance(error, ValueError)
+    ...
+    ('ConditionError', True)
+    """
 
 
 class SubjectError(TurnoutError, ValueError):
@@ -61,6 +70,14 @@ class SubjectError(TurnoutError, ValueError):
     Attributes:
         text: the whole text that was given.
         position: where in the text the trouble starts, in characters from 0; None if it is the text as a whole.
+
+    >>> from turnout.subjects import SubjectTransform
+    >>> try:
+    ...     SubjectTransform.parse("orders.*", "eu.{{wildcard(x)}}")
+    ... except SubjectError as error:
+    ...     error.text, error.position
+    ...
+    ('eu.{{wildcard(x)}}', 3)
     """
 
     def __init__(self, message: str, *, text: str, position: int | None = None) -> None:
@@ -75,6 +92,14 @@ class ConditionError(TurnoutError, ValueError):
     Attributes:
         text: the pattern or the condition's text.
         position: where the trouble starts, in characters from 0; None if it is the text as a whole.
+
+    >>> from turnout.conditions import parse
+    >>> try:
+    ...     parse("city:Oulu AND")
+    ... except ConditionError as error:
+    ...     error.text, error.position
+    ...
+    ('city:Oulu AND', 13)
     """
 
     def __init__(self, message: str, *, text: str = "", position: int | None = None) -> None:
@@ -91,6 +116,9 @@ class Mistake:
         path: the place, as its author would name it: ``transforms.late.type`` or ``sink.servers[0]``.
         problem: what is wrong there, with the value found and what was expected.
         line: the line of the file, from 1, where one is known.
+
+    >>> str(Mistake("sink.servers[0]", "found 'nats', expected a URL", line=7))
+    "sink.servers[0]: found 'nats', expected a URL (line 7)"
     """
 
     path: str
@@ -113,14 +141,31 @@ class _MistakesError(TurnoutError, ValueError):
 
 
 class ConfigError(_MistakesError):
-    """Raised when a chain, an option or a setting cannot be built; lists every mistake at once."""
+    """Raised when a chain, an option or a setting cannot be built; lists every mistake at once.
+
+    >>> raise ConfigError([Mistake("history", "found 65, expected 1 to 64"), Mistake("bucket", "is missing")])
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConfigError: bad configuration: 2 mistakes
+      history: found 65, expected 1 to 64
+      bucket: is missing
+    """
 
     def __init__(self, mistakes: Iterable[Mistake], *, what: str = "bad configuration") -> None:
         super().__init__(mistakes, what=what)
 
 
 class RouteError(_MistakesError):
-    """Raised when a route file is wrong; lists every mistake with its path in the file."""
+    """Raised when a route file is wrong; lists every mistake with its path in the file.
+
+    >>> from turnout import Route
+    >>> Route.parse("name: 5")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.RouteError: the route cannot be used: 2 mistakes
+      source: is required and missing
+      name: found 5, expected text (line 1)
+    """
 
     def __init__(self, mistakes: Iterable[Mistake], *, what: str = "bad route") -> None:
         super().__init__(mistakes, what=what)
@@ -151,11 +196,27 @@ class RecordError(TurnoutError):
 
 
 class SubscriptionError(TurnoutError):
-    """What went wrong with stored subscriptions."""
+    """What went wrong with stored subscriptions.
+
+    >>> from turnout.subscriptions import open_store
+    >>> try:
+    ...     open_store("memory://none").delete("nobody")
+    ... except SubscriptionError as error:
+    ...     type(error).__name__
+    ...
+    'SubscriptionNotFoundError'
+    """
 
 
 class SubscriptionNotFoundError(SubscriptionError, LookupError):
-    """Raised when no subscription has the id asked for."""
+    """Raised when no subscription has the id asked for.
+
+    >>> from turnout.subscriptions import open_store
+    >>> open_store("memory://empty").read("nobody")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.SubscriptionNotFoundError: no subscription has the id 'nobody'
+    """
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
         super().__init__(f"no subscription has the id {id!r}")
@@ -163,7 +224,15 @@ class SubscriptionNotFoundError(SubscriptionError, LookupError):
 
 
 class SubscriptionExistsError(SubscriptionError):
-    """Raised when a subscription with the same id is stored already."""
+    """Raised when a subscription with the same id is stored already.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Subscription, open_store
+    >>> open_store("memory://twice").create_many(2 * [Subscription(["d"], parse("a:1"), id="one")])
+    Traceback (most recent call last):
+        ...
+    turnout.errors.SubscriptionExistsError: a subscription with the id 'one' exists already
+    """
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the field's own name
         super().__init__(f"a subscription with the id {id!r} exists already")
@@ -171,11 +240,28 @@ class SubscriptionExistsError(SubscriptionError):
 
 
 class SubscriptionInvalidError(SubscriptionError, ValueError):
-    """Raised when a subscription breaks a rule of the service; the message names the rule and the place."""
+    """Raised when a subscription breaks a rule of the service; the message names the rule and the place.
+
+    >>> from turnout.conditions import exists
+    >>> from turnout.subscriptions import Subscription
+    >>> from turnout.subscriptions.rules import check
+    >>> check(Subscription([], exists("city")))
+    Traceback (most recent call last):
+        ...
+    turnout.errors.SubscriptionInvalidError: route.destinations: at least one destination is needed
+    """
 
 
 class HistoryForgottenError(SubscriptionError, LookupError):
-    """Raised when a store is asked what it held at a revision or a time that it does not remember."""
+    """Raised when a store is asked what it held at a revision or a time that it does not remember.
+
+    >>> from turnout.subscriptions import open_store
+    >>> try:
+    ...     open_store("memory://short").as_of(17)
+    ... except HistoryForgottenError as error:
+    ...     str(error).partition(":")[2]
+    ' it remembers revisions 0 to 0'
+    """
 
 
 class StoreUnavailableError(SubscriptionError):
@@ -188,6 +274,10 @@ class StreamError(TurnoutError):
     Attributes:
         code: the HTTP-like code (404), 0 if there is none.
         err_code: JetStream's own code (10059), 0 if there is none.
+
+    >>> error = StreamError("stream not found", code=404, err_code=10059)
+    >>> str(error), error.code, error.err_code
+    ('stream not found', 404, 10059)
     """
 
     def __init__(self, message: str, *, code: int = 0, err_code: int = 0) -> None:
@@ -201,11 +291,28 @@ class ConnectionLostError(TurnoutError, ConnectionError):
 
 
 class RunError(TurnoutError):
-    """Raised when a running route stops because of a failure; what was delivered stays delivered."""
+    """Raised when a running route stops because of a failure; what was delivered stays delivered.
+
+    >>> from turnout.engine import Program
+    >>> from turnout.engine.given import Given, record_batch
+    >>> from turnout.routes import Route
+    >>> text = '{name: r, value: {format: json}, source: {format: nats, servers: "nats://a", stream: S}, sink: %s}'
+    >>> route = Route.parse(text % '{format: nats, servers: "nats://a"}')
+    >>> try:
+    ...     Program.of(route).run(record_batch([Given.of({"topic": "a", "offset": 8, "value": "{"}, stream="S")]))
+    ... except RunError as error:
+    ...     str(error).split(": ")[:2]
+    ...
+    ['topic a, partition 0, offset 8', 'VALUE_CONVERTER']
+    """
 
 
 class MissingExtraError(TurnoutError, ImportError):
-    """Raised when an optional dependency is not installed; the message names the cure."""
+    r"""Raised when an optional dependency is not installed; the message names the cure.
+
+    >>> str(MissingExtraError("mongo", "pymongo"))
+    '\'pymongo\' is not installed: install "turnout[mongo]"'
+    """
 
     def __init__(self, extra: str, module: str) -> None:
         super().__init__(f'{module!r} is not installed: install "turnout[{extra}]"')

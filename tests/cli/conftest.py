@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from turnout.cli import main
+
+
+@contextmanager
+def root_log_kept() -> Iterator[None]:
+    """A command that sets the process's log up writes to this test's standard error, which ends with the test."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.fixture
@@ -21,11 +33,12 @@ def turnout(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["turnout", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        told = capsys.readouterr()
-        return int(code or 0), told.out, told.err
+        with root_log_kept():
+            try:
+                main()
+            except SystemExit as ended:
+                code = ended.code
+        output = capsys.readouterr()
+        return int(code or 0), output.out, output.err
 
     return run

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from tests.engine.batches import sent
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.engine import Program
@@ -49,14 +50,8 @@ def delivered(tmp_path, monkeypatch, server):
         connection.request("seen.a", b'{"city": "Oulu"}')
         record = stored_message(connection, "TRACED", 1).append_column("stream", pa.array(["TRACED"]))
         messages = Program.of(route).run(record, Index.of(store)).messages
-        for topic, id_, value, headers in zip(
-            messages.topics.to_pylist(),
-            messages.ids.to_pylist(),
-            messages.column("value").to_pylist(),
-            messages.column("headers").to_pylist(),
-            strict=True,
-        ):
-            pairs = {one["key"]: one["value"].decode() for one in headers}
+        for topic, id_, value, headers in sent(messages):
+            pairs = {key: data.decode() for key, data in headers}
             connection.request(topic, value, {"Nats-Msg-Id": id_, **pairs})
         yield next(
             sequence

@@ -148,28 +148,6 @@ def pause(server: NatsServer, seconds: float) -> None:
     server.resume()
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A file system of its own for the checkpoint, mounted with the options that it is called with, and again."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = False
-
-    def mount(options: str) -> Path:
-        nonlocal mounted
-        again = "remount," if mounted else ""
-        command = ["mount", "-t", "tmpfs", "-o", again + options, "tmpfs", str(place)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-        mounted = True
-        return place
-
-    yield mount
-    if mounted:
-        subprocess.run(["umount", str(place)], check=True)
-
-
 def test_a_disk_that_is_full(server: NatsServer, low_latency: SparkSession, small_disk: Callable[[str], Path]) -> None:
     """Without room for its progress the query fails; with room again it goes on, and nothing is lost or twice."""
     count = 20_000

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,29 +187,6 @@ def test_a_clock_that_is_set_for_all_processes(streams: Streams, tmp_path: Path)
     assert books(streams) == Counter(range(150))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A file system of its own, mounted with the size that it is called with, and again with another."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = False
-
-    def mount(size: str) -> Path:
-        nonlocal mounted
-        again = "remount," if mounted else ""
-        command = ["mount", "-t", "tmpfs", "-o", f"{again}size={size}", "tmpfs", str(place)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-        mounted = True
-        return place
-
-    yield mount
-    if mounted:
-        # Workers that live on have files of the index there mapped.
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
 def test_a_full_disk(spark: SparkSession, streams: Streams, tmp_path: Path, small_disk: Callable[[str], Path]) -> None:
     """The run says which disk is full; with room again it goes on, and nothing is lost or stored twice."""
     url = f"sqlite:///{tmp_path / 'subscriptions.db'}"
@@ -218,10 +194,10 @@ def test_a_full_disk(spark: SparkSession, streams: Streams, tmp_path: Path, smal
         store.create(Subscription(destinations=(streams.out("x"),), condition=kiwi("subject", "*"), id="all"))
     route = Route.parse(text(streams, batch=10, more=f'subscriptions: {{store: "{url}"}}'), {})
     publish(streams, 0, 200)
-    checkpoint = small_disk("128k") / "checkpoint"
+    checkpoint = small_disk("size=128k") / "checkpoint"
     with pytest.raises(RunError, match=r"route recovered failed: the disk of the checkpoint, .*, is full; make room"):
         job.run(route, spark, once=True, checkpoint=checkpoint)
-    small_disk("8m")
+    small_disk("size=8m")
 
     result = job.run(route, spark, once=True, checkpoint=checkpoint)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.rpc.client import Channel
+from turnout.rpc.client import Channel, MatchingClient, RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.subscriptions import open_store
@@ -30,3 +30,16 @@ def server(backing, settings):
 @pytest.fixture
 def channel(server):
     return Channel(f"127.0.0.1:{server.port}", timeout=10)
+
+
+@pytest.fixture
+def store(channel):
+    with RemoteStore(channel) as store:
+        yield store
+
+
+@pytest.fixture
+def client(channel):
+    client = MatchingClient(channel)
+    yield client
+    client.close()

@@ -12,25 +12,12 @@ from tests.contracts.store import subscription
 from turnout.conditions import all_of, kiwi
 from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.rpc import bounds, matching, storage
-from turnout.rpc.client import Channel, MatchingClient, RemoteStore
+from turnout.rpc.client import Channel, MatchingClient
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.v1 import matching_pb2
 from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.live import LiveMatcher
-
-
-@pytest.fixture
-def store(channel):
-    with RemoteStore(channel) as store:
-        yield store
-
-
-@pytest.fixture
-def client(channel):
-    client = MatchingClient(channel)
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize(

@@ -26,23 +26,12 @@ from turnout.subscriptions import Subscription
 
 
 class TestRemoteStore(StoreContract, TenantHistoryContract):
+    """What every store promises, asked over the wire."""
+
     @pytest.fixture
     def store(self, channel):
         with RemoteStore(channel) as store:
             yield store
-
-
-@pytest.fixture
-def store(channel):
-    with RemoteStore(channel) as store:
-        yield store
-
-
-@pytest.fixture
-def client(channel):
-    client = MatchingClient(channel)
-    yield client
-    client.close()
 
 
 def ids(matches) -> set[str]:

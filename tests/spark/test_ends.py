@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from tests.spark.reads import RecordedReads
 
 from turnout.embedded import NatsServer
 from turnout.routes.endpoints import FileSink, FileSource, NatsSink, NatsSource
 from turnout.spark.ends import read, write
 from turnout.spark.formats.nats.source import register
 from turnout.wire import Connection, create_stream, delete_stream, stream_info
-
-
-class _Asked:
-    """Stands in for a session and its reader: keeps what it is asked for."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, str] = {}
-        self.dataSource = self.readStream = self
-
-    def register(self, _: type) -> None:
-        """Spark would note the format."""
-
-    def format(self, _: str) -> _Asked:
-        return self
-
-    def options(self, **options: str) -> _Asked:
-        self.given.update(options)
-        return self
-
-    def option(self, name: str, value: str) -> _Asked:
-        self.given[name] = value
-        return self
-
-    def load(self) -> dict[str, str]:
-        return self.given
 
 
 @pytest.mark.parametrize(
@@ -52,20 +28,22 @@ class _Asked:
 def test_low_latency_reaches_the_source(latency: str | None, own: dict[str, Any], expected: dict[str, str]) -> None:
     """The trigger alone is enough; what the source names itself goes before."""
     source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
-    given = cast("dict[str, str]", read(cast("SparkSession", _Asked()), source, latency=latency))
+    reads = RecordedReads()
+    read(reads.session, source, latency=latency)
 
     usual = {"servers": "nats://a", "stream": "S", "startingOffsets": "earliest", "includeStream": "true"}
-    assert given == usual | expected
+    assert reads.given == usual | expected
 
 
 @pytest.mark.parametrize(("own", "expected"), [({}, "1"), ({"pollWait": 5}, "5")])
 def test_a_source_that_waits(own: dict[str, Any], expected: str) -> None:
     """It waits at the server for the next message, as long as its own options say."""
     source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
-    given = cast("dict[str, str]", read(cast("SparkSession", _Asked()), source, wait=True))
+    reads = RecordedReads()
+    read(reads.session, source, wait=True)
 
-    assert given["pollWait"] == expected
-    assert "partitions" not in given
+    assert reads.given["pollWait"] == expected
+    assert "partitions" not in reads.given
 
 
 def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
+from tests.streams import own_stream
 
 from turnout.conditions import exists
 from turnout.embedded import NatsServer
@@ -25,12 +27,14 @@ from turnout.engine.messages import RECORDS
 from turnout.errors import RunError, StreamError
 from turnout.routes import Route
 from turnout.spark import stage as module
-from turnout.spark.formats.nats.packed import pack
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import SinkOptions
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, stream_info
+from turnout.wire import Connection, Publisher, PullReader, Range, stream_info
 from turnout.wire.records import SCHEMA
 
 pytestmark = pytest.mark.jetstream
@@ -44,10 +48,13 @@ class FakeProgram:
         self.sinks = sinks
         self.indexes: list[Any] = []
         self.collecting: list[bool] = []
+        self.streams: list[str] = []
 
     def run(self, batch: Any, index: Any = None) -> Any:
         self.indexes.append(index)
         self.collecting.append(gc.isenabled())
+        if "stream" in batch.schema.names:
+            self.streams += batch.column("stream").unique().to_pylist()
         offsets = batch.column("offset").to_pylist()
         good = [row for row, offset in enumerate(offsets) if offset % 3]
         bad = [offset for offset in offsets if not offset % 3]
@@ -81,22 +88,19 @@ def batch_of(first: int, count: int, headers: Any = None) -> Any:
 
 
 @pytest.fixture
-def out(nats_server: NatsServer) -> Iterator[str]:
-    name = f"STAGE{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+def out(connection: Connection) -> Iterator[str]:
+    with own_stream(connection) as name:
         yield name
-        delete_stream(connection, name)
 
 
-def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, packed: bool = True, sink: str = "") -> Stage:
-    """The stage of a route to one NATS sink, with a fake in the place of its program."""
+def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, splits: bool = False, sink: str = "") -> Stage:
+    """The stage of a route to one NATS sink, a fake in the place of its program."""
     text = f"""
 name: stage
 source: {{format: nats, servers: "{url}", stream: S}}
 sink: {{format: nats, servers: "{url}"{sink}}}
 """
-    made = Stage.of(Route.parse(text, {}), packed=packed)
+    made = Stage.of(Route.parse(text, {}), splits=splits)
     monkeypatch.setattr(module, "_programs", {made.key: program})
     return made
 
@@ -113,7 +117,7 @@ def test_what_is_published_is_acknowledged_and_counted(nats_server: NatsServer, 
     headers = [{"key": "Kind", "value": b"x"}, {"key": "Nats-Msg-Id", "value": b"the source's"}]
     made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
 
-    (counted,) = list(made.publish([pack(batch_of(1, 2, headers), "S", None), pack(batch_of(4, 2), "S", None)]))
+    (counted,) = list(made.publish([batch_of(1, 2, headers), batch_of(4, 2)]))
 
     numbers = {name: counted.column(name)[0].as_py() for name in ("read", "delivered", "messages", "failures")}
     assert numbers == {"read": 4, "delivered": 4, "messages": 8, "failures": 0}
@@ -130,7 +134,7 @@ def test_what_is_published_is_acknowledged_and_counted(nats_server: NatsServer, 
 
 def test_a_task_done_again_stores_nothing_twice(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """By its ids; with messageId none every message is stored."""
-    rows = [pack(batch_of(1, 2), "S", None)]
+    rows = [batch_of(1, 2)]
     made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
     for _ in range(2):
         list(made.publish(rows))
@@ -156,7 +160,7 @@ def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, 
     """The first twenty of a task; the others are counted."""
     made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
 
-    (counted,) = list(made.publish([pack(batch_of(1, 90), "S", None), pack(batch_of(91, 9), "S", None)]))
+    (counted,) = list(made.publish([batch_of(1, 90), batch_of(91, 9)]))
 
     assert counted.num_rows == 20
     assert sum(counted.column("failures").to_pylist()) == 33
@@ -166,7 +170,7 @@ def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, 
 
 def test_messages_as_rows(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """For other sinks: messages with null counts, and the counts in a row that is no message."""
-    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out, sinks=2), packed=False)
+    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out, sinks=2))
 
     rows = pa.Table.from_batches(list(made.rows([batch_of(1, 2), batch_of(1, 0)]))).to_pylist()
 
@@ -183,18 +187,47 @@ def test_messages_as_rows(nats_server: NatsServer, out: str, monkeypatch: Any) -
 
 
 def test_records_are_matched_with_their_own_revision(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
-    """That of their row; records without one are matched with the stage's."""
+    """That of their split; records without one are matched with the stage's."""
     program = FakeProgram(out)
     place: Any = SimpleNamespace(open=lambda revision: f"index {revision}")
-    made = a_stage(nats_server.url, monkeypatch, program).with_index(place)
-    rows = [pack(batch_of(1, 1), "S", 7), pack(batch_of(2, 1), "S", 8)]
+    made = a_stage(nats_server.url, monkeypatch, program, splits=True).with_index(place)
+    publish_some(nats_server.url, out, 3)
+    splits = [Split(out, 1, 2, revision=7), Split(out, 2, 3, revision=8), Split(out, 3, 4)]
 
-    list(made.publish(rows))
-    list(replace(made, packed=False).at(5).publish([batch_of(4, 1)]))
+    list(made.at(5).publish(split_rows(nats_server.url, *splits)))
 
     assert program.indexes == ["index 7", "index 8", "index 5"]
     with pytest.raises(StreamError, match="without the revision"):
-        list(replace(made, packed=False).publish([batch_of(4, 1)]))
+        list(made.publish(split_rows(nats_server.url, splits[2])))
+    with pytest.raises(StreamError, match="without the revision"):
+        list(replace(made, splits=False).publish([batch_of(4, 1)]))
+
+
+def test_splits_are_read_by_the_stage(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
+    """Their records go through the program with their stream; what is not read of them is counted beside."""
+    program = FakeProgram(f"{out}.to")
+    made = a_stage(nats_server.url, monkeypatch, program, splits=True)
+    publish_some(nats_server.url, out, 12)
+    narrowed = Split(out, 1, 9, filters=(f"{out}.0",), counted=8)
+    nothing = Split(out, 9, 13, filters=(), counted=4)
+
+    (row,) = list(made.publish(split_rows(nats_server.url, narrowed, nothing)))
+
+    assert [row.column(name)[0].as_py() for name in ("read", "not_read")] == [3, 9]
+    assert program.streams == [out]
+
+
+def publish_some(url: str, stream: str, count: int) -> None:
+    with Connection.open(url) as connection, Publisher(connection) as publisher:
+        for n in range(count):
+            publisher.publish(f"{stream}.{n % 3}", b"%d" % n)
+
+
+def split_rows(url: str, *splits: Split) -> list[Any]:
+    """Splits as Spark brings them to a stage."""
+    options = SourceOptions.from_mapping({"servers": url, "stream": "S", "splits": "true"}, streaming=False)
+    rows = Rows.of(options, StructType())
+    return [row for split in splits for row in rows.read(split)]
 
 
 def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
@@ -202,7 +235,7 @@ def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out
     program = FakeProgram(out)
     made = a_stage(nats_server.url, monkeypatch, program)
 
-    list(made.publish([pack(batch_of(1, 1), "S", None)]))
+    list(made.publish([batch_of(1, 1)]))
 
     assert program.collecting == [False]
     assert gc.isenabled()
@@ -223,7 +256,7 @@ errors: {{tolerance: all, log: true}}
 """
     index = Index.of([Subscription(destinations, exists("subject"), id="mine")])
     place: Any = SimpleNamespace(open=lambda revision: index)
-    return Stage.of(Route.parse(text, {}), packed=False).with_index(place).at(1)
+    return Stage.of(Route.parse(text, {}), splits=False).with_index(place).at(1)
 
 
 def counted(rows: Any) -> dict[str, int]:
@@ -358,7 +391,7 @@ def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypa
         'name: x\nsource: {format: nats, servers: "nats://u:hunter2@h", stream: S}\nsink: {format: nats, servers: "n"}'
     )
     monkeypatch.setattr(module, "_programs", {})
-    first, second = (pickle.loads(pickle.dumps(Stage.of(Route.parse(text, {}), packed=True))) for _ in range(2))
+    first, second = (pickle.loads(pickle.dumps(Stage.of(Route.parse(text, {}), splits=True))) for _ in range(2))
 
     assert first._program() is second._program()
     assert "hunter2" not in repr(first)

@@ -26,6 +26,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.stores import mongo
+from turnout.subscriptions.stores._mongo_driver import error_of
 
 pytestmark = pytest.mark.mongo
 
@@ -170,7 +171,7 @@ def test_a_writer_that_died(url, monkeypatch):
         assert [one.id for one in store.snapshot()] == ["acknowledged"]
         # Its lease is over when the clock says so.
         now = time.time
-        monkeypatch.setattr(mongo.time, "time", lambda: now() + 60)
+        monkeypatch.setattr(time, "time", lambda: now() + 60)
         store.create(subscription(id="next"))
         assert [one.id for one in store.snapshot()] == ["acknowledged", "next"]
         assert store._subscriptions.count_documents({}) == 2
@@ -189,7 +190,7 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
             store.delete("a")
     with open_store(url) as other:
         now = time.time
-        monkeypatch.setattr(mongo.time, "time", lambda: now() + 60)
+        monkeypatch.setattr(time, "time", lambda: now() + 60)
         other.create(subscription(id="c"))
         changes = other.changes(1)
 
@@ -205,7 +206,7 @@ def test_a_writer_that_was_too_slow(url, store, monkeypatch):
         for number in range(1_500):
             if number == 1_200:
                 with monkeypatch.context() as later, open_store(url) as other:
-                    later.setattr(mongo.time, "time", lambda: now() + 60)
+                    later.setattr(time, "time", lambda: now() + 60)
                     other.create(subscription(id="other"))
             yield subscription()
 
@@ -294,7 +295,7 @@ def test_every_error_of_the_driver_is_translated():
         failure = kind.__new__(kind)
         Exception.__init__(failure, "the words")
         failure._message = "the words"
-        found = mongo._error_of(failure)
+        found = error_of(failure)
 
         assert isinstance(found, SubscriptionError), kind
         retry = issubclass(kind, (errors.ConnectionFailure, errors.ExecutionTimeout, errors.WTimeoutError))

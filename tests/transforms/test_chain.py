@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.vectors.connect import properties
 
 from turnout.errors import ConfigError
 from turnout.transforms import Chain, registry
@@ -26,16 +27,6 @@ def config_vectors() -> list[Any]:
             if "config_error" in vector["expect"] or "config_ok" in vector["expect"]:
                 found.append(pytest.param(vector, id=f"{file.stem}: {vector['name']}"))
     return found
-
-
-def properties(vector: dict[str, Any]) -> dict[str, Any]:
-    config = vector["config"]
-    if vector.get("level") == "connector":
-        return config
-    if ".predicates." in config["type"]:
-        guard = {"transforms": "t", "transforms.t.type": "Filter", "transforms.t.predicate": "p", "predicates": "p"}
-        return guard | {f"predicates.p.{name}": value for name, value in config.items()}
-    return {"transforms": "t"} | {f"transforms.t.{name}": value for name, value in config.items()}
 
 
 @pytest.mark.parametrize("vector", config_vectors())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.vectors.outcome import Outcome
+from tests.vectors.outcome import Outcome, in_python_and_spark
 from turnout.errors import SubjectError
 from turnout.subjects import MappingTable, mappings_in, parse_config
 
@@ -17,14 +16,7 @@ REFUSED = "refused on purpose: the server accepts an empty destination and crash
 
 
 def run(path: Path) -> Iterable[Outcome]:
-    vectors = json.loads(path.read_text(encoding="utf-8"))
-    yield from python_outcomes(vectors)
-    try:
-        from turnout.spark.session.build import build_session
-    except ImportError:
-        yield Outcome("all of them", "spark", "unsupported", "pyspark is not installed")
-        return
-    yield from spark_outcomes(vectors, build_session("turnout-vectors", master="local[2]"))
+    return in_python_and_spark(path, python_outcomes, spark_outcomes)
 
 
 def config_of(vector: dict[str, Any]) -> dict[str, Any]:

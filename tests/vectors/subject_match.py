@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.vectors.outcome import Outcome
+from tests.vectors.outcome import Outcome, in_python_and_spark
 from turnout import subjects
 
 # Per list of the file: what a vector asks, and the field that has the answer.
@@ -28,14 +27,7 @@ PYTHON: dict[str, tuple[tuple[str, _Ask], ...]] = {
 
 
 def run(path: Path) -> Iterable[Outcome]:
-    vectors = json.loads(path.read_text(encoding="utf-8"))
-    yield from python_outcomes(vectors)
-    try:
-        from turnout.spark.session.build import build_session
-    except ImportError:
-        yield Outcome("all of them", "spark", "unsupported", "pyspark is not installed")
-        return
-    yield from spark_outcomes(vectors, build_session("turnout-vectors", master="local[2]"))
+    return in_python_and_spark(path, python_outcomes, spark_outcomes)
 
 
 def _judge(kind: str, vector: dict[str, Any], implementation: str, field: str, found: object) -> Outcome:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.vectors.outcome import Outcome
+from tests.vectors.outcome import Outcome, in_python_and_spark
 from turnout.errors import SubjectError
 from turnout.subjects import SubjectTransform, placeholders, with_placeholders
 from turnout.subjects.functions import parse_call
@@ -19,14 +18,7 @@ _AT_ONCE = 40
 
 
 def run(path: Path) -> Iterable[Outcome]:
-    vectors = json.loads(path.read_text(encoding="utf-8"))
-    yield from python_outcomes(vectors)
-    try:
-        from turnout.spark.session.build import build_session
-    except ImportError:
-        yield Outcome("all of them", "spark", "unsupported", "pyspark is not installed")
-        return
-    yield from spark_outcomes(vectors, build_session("turnout-vectors", master="local[2]"))
+    return in_python_and_spark(path, python_outcomes, spark_outcomes)
 
 
 def name_of(vector: dict[str, Any]) -> str:

@@ -36,14 +36,6 @@ def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
         yield Publisher(opened, window=200)
 
 
-@pytest.fixture
-def stream(connection: Connection) -> Iterator[str]:
-    name = f"PUB{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    yield name
-    delete_stream(connection, name)
-
-
 def stored(connection: Connection, stream: str) -> int:
     return int(stream_info(connection, stream)["state"]["messages"])
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,16 +11,8 @@ from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import Connection, PullReader, Range, create_stream, delete_stream, purge_stream
+from turnout.wire import Connection, PullReader, Range, create_stream, purge_stream
 from turnout.wire.connection import frame
-
-
-@pytest.fixture
-def stream(connection: Connection) -> Iterator[str]:
-    name = f"PULL{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    yield name
-    delete_stream(connection, name)
 
 
 def fill(connection: Connection, stream: str, payloads: list[bytes], headers: dict[str, str] | None = None) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import re
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,23 +28,7 @@ from turnout.protocol.settings import option_of
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
 
-__all__ = [
-    "SECRETS",
-    "Access",
-    "Ca",
-    "Cert",
-    "Creds",
-    "Domain",
-    "InboxPrefix",
-    "KeyFile",
-    "Prefix",
-    "SeedFile",
-    "Server",
-    "Timeout",
-    "User",
-    "run",
-    "show",
-]
+__all__ = ["SECRETS", "Access", "run", "show", "with_access"]
 
 T = TypeVar("T")
 
@@ -118,6 +104,54 @@ class Access:
         except ConfigError as wrong:
             mistakes = [Mistake(_flag(one.path), one.problem) for one in wrong.mistakes]
             raise ConfigError(mistakes, what="NATS connection") from None
+
+
+def _access_of(
+    server: Server = "nats://127.0.0.1:4222",
+    prefix: Prefix = None,
+    domain: Domain = None,
+    inbox_prefix: InboxPrefix = "_INBOX",
+    creds: Creds = None,
+    user: User = None,
+    nkey_seed_file: SeedFile = None,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: KeyFile = None,
+    timeout: Timeout = 5.0,
+) -> Access:
+    return Access(
+        servers=server,
+        api_prefix=prefix,
+        domain=domain,
+        inbox_prefix=inbox_prefix,
+        credentials=creds,
+        user=user,
+        nkey_seed_file=nkey_seed_file,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        timeout=timeout,
+    )
+
+
+def with_access(command: Callable[..., None]) -> Callable[..., None]:
+    """The *command* as Typer is to see it: with the options of a connection in place of its parameter ``access``."""
+    own = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(_access_of, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        access = _access_of(**{name: given.pop(name) for name in shared})
+        command(**given, access=access)
+
+    parameters = [
+        option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.parameters.items()
+        for option in (shared.values() if name == "access" else (parameter,))
+    ]
+    with_options.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {option.name: option.annotation for option in parameters}
+    return with_options
 
 
 def _flag(option: str) -> str:

@@ -12,6 +12,7 @@ import typer
 
 from turnout.cli._spark import needs_spark
 from turnout.cli._store import StoreUrl, opened_store
+from turnout.cli.options import AsJson, Master
 from turnout.cli.run import log_beside
 from turnout.errors import ConfigError, Mistake
 
@@ -35,10 +36,10 @@ def analyze(
     spark: Annotated[
         bool, typer.Option("--spark", help="Match the records in Spark's tasks, not in this process.")
     ] = False,
-    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    master: Master = "local[*]",
     hottest: Annotated[int, typer.Option(min=0, help="How many anchors to name.")] = 10,
     store: StoreUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find duplicates, subsumed and impossible subscriptions, and with --against those that do nothing."""
     from turnout.cli._analysis import analysis_lines

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.exits import DONE, FAILED, WRONG_REQUEST
+from turnout.cli.options import AsJson, RouteFile
 from turnout.errors import RouteError
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ def register(app: typer.Typer) -> None:
 
     @app.command("check")
     def check(
-        route: Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)],
+        route: RouteFile,
         connect: Annotated[
             bool, typer.Option("--connect", help="Ask servers and store, and try the route on the latest records.")
         ] = False,
         records: Annotated[int, typer.Option(min=0, help="With --connect: so many of each stream.")] = 100,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Read a route and say everything that is wrong with it, without running it."""
         raise typer.Exit(_check(route, records if connect else None, as_json=as_json))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli.exits import FAILED
+from turnout.cli.options import AsJson, Master
 from turnout.cli.progress import console, loading, run_display, run_summary
 from turnout.cli.run import result_json
 from turnout.cli.signals import stop_on_signals
@@ -33,11 +34,11 @@ def register(app: typer.Typer) -> None:
         limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many flights only.")] = None,
         subscriptions: Annotated[int, typer.Option(min=0, help="How many to draw from the data.")] = 10_000,
         keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_KEPT}.")] = False,
-        master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+        master: Master = "local[*]",
         console: Annotated[
             bool, typer.Option("--console", help="Show the run in a console, and serve it until Ctrl-C.")
         ] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Run the main job on real servers and real data: 336,776 flights past 10,000 subscriptions."""
         try:

@@ -12,6 +12,7 @@ import typer
 from turnout.cli._past import moments_of
 from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
+from turnout.cli.options import AsJson, Master, SparkLog
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -25,58 +26,54 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-
-    @app.command("diff")
-    def diff(
-        versions: Annotated[
-            list[str], typer.Argument(metavar="OLD NEW", help="Route files, or REV:path as git writes it.")
-        ],
-        start: Annotated[
-            str, typer.Option("--from", metavar="TIME|SEQ", help="The first record: a time, a sequence, earliest.")
-        ] = "earliest",
-        end: Annotated[
-            str, typer.Option("--to", metavar="TIME|SEQ", help="The record to stop before: likewise, or latest.")
-        ] = "latest",
-        git: Annotated[
-            str | None, typer.Option(metavar="REV1..REV2", help="Two revisions of the one file that is named.")
-        ] = None,
-        old_subscriptions: Annotated[
-            str | None, typer.Option(metavar="URL|FILE", help="The old version's: a store, or exported lines.")
-        ] = None,
-        new_subscriptions: Annotated[
-            str | None, typer.Option(metavar="URL|FILE", help="The new version's, likewise.")
-        ] = None,
-        as_of: Annotated[
-            str,
-            typer.Option(
-                "--subscriptions-as-of",
-                metavar="MOMENT[..MOMENT]",
-                help="Match with what the stores held at a time or revision; two: the old version's and the new one's.",
-            ),
-        ] = "now",
-        fail_on: Annotated[
-            str | None, typer.Option(metavar="CONDITION", help="Exit with 1 where it holds: 'lost > 0 or moved > 9'.")
-        ] = None,
-        examples: Annotated[int, typer.Option(min=0, help="How many are shown of each kind.")] = 5,
-        html: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Write the report as a page to this file.", dir_okay=False)
-        ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
-        master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
-        spark_log: Annotated[Path | None, typer.Option(help="Where Spark's own messages go.")] = None,
-    ) -> None:
-        """Compare two versions of a route over the same stored records; nothing is published."""
-        threshold = _threshold(fail_on)
-        moments = _moments(as_of, (old_subscriptions, new_subscriptions))
-        with ExitStack() as resources:
-            old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
-            report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
-        _tell(report, html, as_json=as_json)
-        if threshold is not None and threshold.holds(report.differences.totals):
-            typer.echo(f"turnout: {threshold.text} holds", err=True)
-            raise typer.Exit(FAILED)
+def diff(
+    versions: Annotated[
+        list[str], typer.Argument(metavar="OLD NEW", help="Route files, or REV:path as git writes it.")
+    ],
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME|SEQ", help="The first record: a time, a sequence, earliest.")
+    ] = "earliest",
+    end: Annotated[
+        str, typer.Option("--to", metavar="TIME|SEQ", help="The record to stop before: likewise, or latest.")
+    ] = "latest",
+    git: Annotated[
+        str | None, typer.Option(metavar="REV1..REV2", help="Two revisions of the one file that is named.")
+    ] = None,
+    old_subscriptions: Annotated[
+        str | None, typer.Option(metavar="URL|FILE", help="The old version's: a store, or exported lines.")
+    ] = None,
+    new_subscriptions: Annotated[
+        str | None, typer.Option(metavar="URL|FILE", help="The new version's, likewise.")
+    ] = None,
+    as_of: Annotated[
+        str,
+        typer.Option(
+            "--subscriptions-as-of",
+            metavar="MOMENT[..MOMENT]",
+            help="Match with what the stores held at a time or revision; two: the old version's and the new one's.",
+        ),
+    ] = "now",
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="Exit with 1 where it holds: 'lost > 0 or moved > 9'.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=0, help="How many are shown of each kind.")] = 5,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as a page to this file.", dir_okay=False)
+    ] = None,
+    as_json: AsJson = False,
+    master: Master = "local[*]",
+    spark_log: SparkLog = None,
+) -> None:
+    """Compare two versions of a route over the same stored records; nothing is published."""
+    threshold = _threshold(fail_on)
+    moments = _moments(as_of, (old_subscriptions, new_subscriptions))
+    with ExitStack() as resources:
+        old, new = _versions(versions, git, (old_subscriptions, new_subscriptions), resources, moments)
+        report = _compared(old, new, (start, end), moments, examples=examples, master=master, log=spark_log)
+    _tell(report, html, as_json=as_json)
+    if threshold is not None and threshold.holds(report.differences.totals):
+        typer.echo(f"turnout: {threshold.text} holds", err=True)
+        raise typer.Exit(FAILED)
 
 
 def _threshold(text: str | None) -> Threshold | None:
@@ -173,3 +170,8 @@ def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
         typer.echo(json.dumps(report_json(report), indent=1))
     else:
         typer.echo("\n".join(report_lines(report)))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("diff")(diff)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnout.cli._past import AsOf
+from turnout.cli.options import AsJson, RouteFile
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("explain")
     def explain(
-        route: Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)],
+        route: RouteFile,
         record: Annotated[
             str | None, typer.Option(metavar="STREAM:SEQ", help="A message of the route's NATS source.")
         ] = None,
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="ID", help="Say why this one does not get the record.")
         ] = None,
         as_of: AsOf = "now",
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
         from turnout.records.without_pandas import spare_pandas

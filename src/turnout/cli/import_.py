@@ -28,49 +28,43 @@ Force = Annotated[bool, typer.Option("--force", help="Write over a file that is 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, what was taken, what was left.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(help="Make a route of what you have already.", no_args_is_help=True)
-    app.add_typer(group, name="import")
+def connect(
+    file: File,
+    name: Name = None,
+    source: From = None,
+    to: To = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """A connector of Kafka Connect, as its .json or .properties file has it.
 
-    @group.command("connect")
-    def connect(
-        file: File,
-        name: Name = None,
-        source: From = None,
-        to: To = None,
-        output: Output = None,
-        force: Force = False,
-        as_json: AsJson = False,
-    ) -> None:
-        """A connector of Kafka Connect, as its .json or .properties file has it.
+    turnout import connect orders.json --to nats://127.0.0.1:4222 --output orders.yaml
+    """
+    from turnout.routes.drafts import draft_of_connector
 
-        turnout import connect orders.json --to nats://127.0.0.1:4222 --output orders.yaml
-        """
-        from turnout.routes.drafts import draft_of_connector
+    written = _Written(file, output, force=force, as_json=as_json)
+    raise typer.Exit(written.write(lambda ends: draft_of_connector(file, name=name, **ends), source, to))
 
-        written = _Written(file, output, force=force, as_json=as_json)
-        raise typer.Exit(written.write(lambda ends: draft_of_connector(file, name=name, **ends), source, to))
 
-    @group.command("nats")
-    def nats(
-        file: File,
-        account: Annotated[str | None, typer.Option(help="Whose mappings.")] = None,
-        name: Name = None,
-        source: From = None,
-        to: To = None,
-        output: Output = None,
-        force: Force = False,
-        as_json: AsJson = False,
-    ) -> None:
-        """The mappings of a nats-server's configuration.
+def nats(
+    file: File,
+    account: Annotated[str | None, typer.Option(help="Whose mappings.")] = None,
+    name: Name = None,
+    source: From = None,
+    to: To = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """The mappings of a nats-server's configuration.
 
-        turnout import nats nats-server.conf --account ORDERS --from nats://127.0.0.1:4222/ORDERS
-        """
-        from turnout.routes.drafts import draft_of_server
+    turnout import nats nats-server.conf --account ORDERS --from nats://127.0.0.1:4222/ORDERS
+    """
+    from turnout.routes.drafts import draft_of_server
 
-        written = _Written(file, output, force=force, as_json=as_json)
-        raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
+    written = _Written(file, output, force=force, as_json=as_json)
+    raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +125,11 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
         "variables": draft.variables,
         "mistakes": [{"path": one.path, "problem": one.problem, "line": one.line} for one in mistakes],
     }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Make a route of what you have already.", no_args_is_help=True)
+    group.command("connect")(connect)
+    group.command("nats")(nats)
+    app.add_typer(group, name="import")

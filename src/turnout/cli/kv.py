@@ -10,21 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._jetstream import (
-    Access,
-    Ca,
-    Cert,
-    Creds,
-    Domain,
-    InboxPrefix,
-    KeyFile,
-    Prefix,
-    SeedFile,
-    Server,
-    Timeout,
-    User,
-    run,
-)
+from turnout.cli._jetstream import Access, run, with_access
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
@@ -91,33 +77,10 @@ def _value(text: str) -> bytes:
 
 def _options(
     context: typer.Context,
-    server: Server = "nats://127.0.0.1:4222",
-    prefix: Prefix = None,
-    domain: Domain = None,
-    inbox_prefix: InboxPrefix = "_INBOX",
-    creds: Creds = None,
-    user: User = None,
-    nkey_seed_file: SeedFile = None,
-    tls_ca: Ca = None,
-    tls_cert: Cert = None,
-    tls_key: KeyFile = None,
-    timeout: Timeout = 5.0,
+    access: Access,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
 ) -> None:
     """Read, write and watch key-value buckets."""
-    access = Access(
-        servers=server,
-        api_prefix=prefix,
-        domain=domain,
-        inbox_prefix=inbox_prefix,
-        credentials=creds,
-        user=user,
-        nkey_seed_file=nkey_seed_file,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        timeout=timeout,
-    )
     context.obj = _Work(access, as_json)
 
 
@@ -282,7 +245,7 @@ def watch(
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands = typer.Typer(help="Read, write and watch key-value buckets.", no_args_is_help=True)
-    commands.callback()(_options)
+    commands.callback()(with_access(_options))
     for command in (put, create, update, get, delete, purge, keys, history, watch, buckets):
         commands.command(command.__name__)(command)
     commands.command("create-bucket")(create_bucket)

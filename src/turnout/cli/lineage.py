@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="URL", help="Where the message is; without it, the route's NATS sinks.")
         ] = None,
         git: Annotated[bool, typer.Option("--git", help="Find the commit that had the route as it was.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Say which record, subscription and route a delivered message was made from."""
         if route is None and server is None:

@@ -20,49 +20,45 @@ __all__ = ["register"]
 _SHOWN = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def map_(
+    words: Annotated[
+        list[str] | None, typer.Argument(help="SOURCE DESTINATION SUBJECT…, or with --config SUBJECT…")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Hold the transform to the rules for imports.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A file with mappings: a route, a nats-server configuration, a claim, YAML or JSON."),
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="With --config: whose mappings.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="With --config: the cluster of the server; a route's own if not given.")
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read subjects from standard input, a line each.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a subject becomes, and why.
 
-    @app.command("map")
-    def map_(
-        words: Annotated[
-            list[str] | None, typer.Argument(help="SOURCE DESTINATION SUBJECT…, or with --config SUBJECT…")
-        ] = None,
-        strict: Annotated[bool, typer.Option("--strict", help="Hold the transform to the rules for imports.")] = False,
-        config: Annotated[
-            Path | None,
-            typer.Option(help="A file with mappings: a route, a nats-server configuration, a claim, YAML or JSON."),
-        ] = None,
-        account: Annotated[str | None, typer.Option(help="With --config: whose mappings.")] = None,
-        cluster: Annotated[
-            str | None, typer.Option(help="With --config: the cluster of the server; a route's own if not given.")
-        ] = None,
-        stdin: Annotated[bool, typer.Option("--stdin", help="Read subjects from standard input, a line each.")] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ) -> None:
-        """Show what a subject becomes, and why.
+    turnout map 'foo.*' 'bar.{{partition(10,1)}}' foo.1 foo.2
 
-        turnout map 'foo.*' 'bar.{{partition(10,1)}}' foo.1 foo.2
-
-        turnout map --config nats-server.conf --cluster west foo
-        """
-        arguments = list(words or ())
-        lines = _lines() if stdin else iter(())
-        try:
-            if config is not None:
-                if strict:
-                    raise ConfigError([Mistake("--strict", "it is for one transform, not for --config")])
-                _explain_table(config, account, cluster, chain(arguments, lines), as_json=as_json)
-                return
-            _check_transform(arguments, account, cluster)
-            source, destination, *subjects = arguments
-            if not _try_transform(source, destination, chain(subjects, lines), strict=strict, as_json=as_json):
-                raise typer.Exit(FAILED)
-        except SubjectError as failure:
-            if not as_json:
-                raise
-            _say(json.dumps({"errors": _errors(failure)}, indent=1))
-            raise typer.Exit(WRONG_REQUEST) from None
+    turnout map --config nats-server.conf --cluster west foo
+    """
+    arguments = list(words or ())
+    lines = _lines() if stdin else iter(())
+    try:
+        if config is not None:
+            if strict:
+                raise ConfigError([Mistake("--strict", "it is for one transform, not for --config")])
+            _explain_table(config, account, cluster, chain(arguments, lines), as_json=as_json)
+            return
+        _check_transform(arguments, account, cluster)
+        source, destination, *subjects = arguments
+        if not _try_transform(source, destination, chain(subjects, lines), strict=strict, as_json=as_json):
+            raise typer.Exit(FAILED)
+    except SubjectError as failure:
+        if not as_json:
+            raise
+        _say(json.dumps({"errors": _errors(failure)}, indent=1))
+        raise typer.Exit(WRONG_REQUEST) from None
 
 
 def _check_transform(arguments: Sequence[str], account: str | None, cluster: str | None) -> None:
@@ -240,3 +236,8 @@ def _as_json(one: Any) -> dict[str, Any]:
         "not_chosen": [{"destination": destination, "why": why} for destination, why in one.skipped],
         "not_taken": [{"source": source, "why": why} for source, why in one.others],
     }
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("map")(map_)

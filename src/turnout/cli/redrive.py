@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli.exits import FAILED as EXIT_FAILED
-from turnout.cli.run import AsJson, RouteFile
+from turnout.cli.options import AsJson, RouteFile
 
 if TYPE_CHECKING:
     from turnout.history.redrive import RedriveReport

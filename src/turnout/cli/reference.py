@@ -38,7 +38,7 @@ def _commands(command: Any, path: str) -> Iterator[str]:
         yield from _command(command, path)
         return
     if path.count(" "):
-        yield from ("", f"## {path}", "", _text(command.help))
+        yield from ("", f"## {path}", "", _one_line(command.help))
         yield from _table(command)
     for name in sorted(children):
         if not children[name].hidden:
@@ -46,7 +46,14 @@ def _commands(command: Any, path: str) -> Iterator[str]:
 
 
 def _command(command: Any, path: str) -> Iterator[str]:
-    yield from ("", f"{'#' * (path.count(' ') + 1)} {path}", "", f"`{_usage(command, path)}`", "", _text(command.help))
+    yield from (
+        "",
+        f"{'#' * (path.count(' ') + 1)} {path}",
+        "",
+        f"`{_usage(command, path)}`",
+        "",
+        _one_line(command.help),
+    )
     yield from _table(command)
 
 
@@ -67,7 +74,7 @@ def _table(command: Any) -> Iterator[str]:
     if shown:
         yield from ("", "| | type | if not given | |", "| --- | --- | --- | --- |")
     for parameter in shown:
-        yield f"| {_names(parameter)} | {_type(parameter)} | {_default(parameter)} | {_text(_help(parameter))} |"
+        yield f"| {_names(parameter)} | {_type(parameter)} | {_default(parameter)} | {_one_line(_help(parameter))} |"
 
 
 def _hidden(parameter: Any) -> bool:
@@ -111,7 +118,7 @@ def _default(parameter: Any) -> str:
     return f"`{value}`"
 
 
-def _text(text: str | None) -> str:
+def _one_line(text: str | None) -> str:
     """A help text's first paragraph on one line, with nothing in it that a table or Markdown would take for its own."""
     plain = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
     return plain.replace("|", "\\|").replace("*", "\\*").replace("{{", "&#123;&#123;").replace("<", "&lt;")

@@ -12,8 +12,9 @@ import typer
 from turnout.cli._past import AsOf, moment_of
 from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
+from turnout.cli.options import AsJson, Master, RouteFile
 from turnout.cli.progress import console, counts_table, run_display
-from turnout.cli.run import AsJson, RouteFile, log_beside
+from turnout.cli.run import log_beside
 from turnout.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -28,52 +29,46 @@ _SHOWN = 20
 _PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def replay(
+    route: RouteFile,
+    start: Annotated[str, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}.")],
+    end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last record.")] = "latest",
+    subscription: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Deliver to this subscription only; may be repeated.")
+    ] = None,
+    as_of: AsOf = "now",
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="Deliver only records that meet this condition.")
+    ] = None,
+    sink: Annotated[
+        str | None, typer.Option(help="Deliver to this sink: a name of the route's, or a block in YAML.")
+    ] = None,
+    id: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
+    part: Annotated[int, typer.Option(min=1, metavar="N", help="Note what is done every so many sequences.")] = 500_000,
+    master: Master = "local[*]",
+    as_json: AsJson = False,
+) -> None:
+    """Deliver a route's history once more; go on where the same replay was interrupted."""
+    from turnout.routes import Route
 
-    @app.command("replay")
-    def replay(
-        route: RouteFile,
-        start: Annotated[str, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}.")],
-        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last record.")] = "latest",
-        subscription: Annotated[
-            list[str] | None, typer.Option(metavar="ID", help="Deliver to this subscription only; may be repeated.")
-        ] = None,
-        as_of: AsOf = "now",
-        where: Annotated[
-            str | None, typer.Option(metavar="CONDITION", help="Deliver only records that meet this condition.")
-        ] = None,
-        sink: Annotated[
-            str | None, typer.Option(help="Deliver to this sink: a name of the route's, or a block in YAML.")
-        ] = None,
-        id: Annotated[  # noqa: A002 - the option's name
-            str | None,
-            typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
-        ] = None,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
-        part: Annotated[
-            int, typer.Option(min=1, metavar="N", help="Note what is done every so many sequences.")
-        ] = 500_000,
-        master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
-        as_json: AsJson = False,
-    ) -> None:
-        """Deliver a route's history once more; go on where the same replay was interrupted."""
-        from turnout.routes import Route
-
-        loaded = Route.load(route)
-        moment = moment_of(as_of, "--subscriptions-as-of")
-        selection: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
-        plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
-        screen = console(quiet=as_json)
-        lines = plan.lines() if dry_run else _begun(plan)
-        screen.print("\n".join(lines), soft_wrap=True, markup=False)
-        result = _carried_out(plan, master, part, dry_run=dry_run, quiet=as_json)
-        if as_json:
-            typer.echo(json.dumps(_as_json(result), indent=1))
-        else:
-            _show(result)
-        if not result.counts.conserved:
-            raise typer.Exit(FAILED)
+    loaded = Route.load(route)
+    moment = moment_of(as_of, "--subscriptions-as-of")
+    selection: dict[str, Any] = {"start": start, "end": end, "where": where, "sink": sink, "id": id}
+    plan = _planned(loaded, subscriptions=subscription, subscriptions_as_of=moment, **selection)
+    screen = console(quiet=as_json)
+    lines = plan.lines() if dry_run else _begun(plan)
+    screen.print("\n".join(lines), soft_wrap=True, markup=False)
+    result = _carried_out(plan, master, part, dry_run=dry_run, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(_as_json(result), indent=1))
+    else:
+        _show(result)
+    if not result.counts.conserved:
+        raise typer.Exit(FAILED)
 
 
 def _planned(route: Any, **selection: Any) -> ReplayPlan:
@@ -142,3 +137,8 @@ def _would(by_subscription: Any) -> Iterator[str]:
         yield f"    {count:>12,} {'under their own topic' if subscription is None else subscription}"
     if len(by_subscription) > _SHOWN:
         yield f"    … {len(by_subscription):,} subscriptions; --json has all of them"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(replay)

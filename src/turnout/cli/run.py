@@ -11,6 +11,7 @@ import typer
 
 from turnout.cli._spark import needs_spark
 from turnout.cli.exits import FAILED
+from turnout.cli.options import AsJson, RouteFile, SparkLog
 from turnout.cli.progress import console, run_display, run_summary
 from turnout.cli.signals import stop_on_signals
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from turnout.spark.running.progress import Progress, RunResult
 
 __all__ = ["log_beside", "register", "result_json"]
-
-RouteFile = Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +31,7 @@ def register(app: typer.Typer) -> None:
         once: Annotated[bool, typer.Option(help="Do all there is, then stop.")] = False,
         master: Annotated[str, typer.Option(help="Spark's master, or sc://HOST:PORT for Spark Connect.")] = "local[*]",
         checkpoint: Annotated[str | None, typer.Option(help="The folder of the run's progress.")] = None,
-        spark_log: Annotated[Path | None, typer.Option(help="Where Spark's own messages go.")] = None,
+        spark_log: SparkLog = None,
         as_json: AsJson = False,
         json_lines: Annotated[
             bool, typer.Option("--json-lines", help="Print a line of JSON for each micro-batch, and one at the end.")

@@ -13,6 +13,7 @@ import typer
 
 from turnout.cli._store import StoreUrl, opened_store, store_url_of
 from turnout.cli.analyze import analyze
+from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
 from turnout.cli.token import token
 from turnout.errors import SubscriptionInvalidError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
 Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
 Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]

@@ -10,21 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._jetstream import (
-    Access,
-    Ca,
-    Cert,
-    Creds,
-    Domain,
-    InboxPrefix,
-    KeyFile,
-    Prefix,
-    SeedFile,
-    Server,
-    Timeout,
-    User,
-    run,
-)
+from turnout.cli._jetstream import Access, run, with_access
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -90,52 +76,26 @@ def pretty(message: Message) -> str:
     return "\n".join(lines)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def tail(
+    subject: Annotated[str, typer.Argument(help="What to follow; wildcards are allowed.")],
+    stream: Annotated[str, typer.Option(help="The stream, if the subject is not to find it.")] = "",
+    from_: Annotated[str, typer.Option("--from", help=f"Where to begin: {_FORMS}.")] = "new",
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
+    wait: Annotated[float | None, typer.Option(help="End after this many seconds without a message.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each message.")] = False,
+    *,
+    access: Access,
+) -> None:
+    """Follow a stream with an ordered consumer: every message once, in order, over faults too."""
+    config = start(from_, datetime.now(UTC))
+    show = json_line if as_json else pretty
 
-    @app.command("tail")
-    def tail(
-        subject: Annotated[str, typer.Argument(help="What to follow; wildcards are allowed.")],
-        stream: Annotated[str, typer.Option(help="The stream, if the subject is not to find it.")] = "",
-        from_: Annotated[str, typer.Option("--from", help=f"Where to begin: {_FORMS}.")] = "new",
-        count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after this many.")] = None,
-        wait: Annotated[float | None, typer.Option(help="End after this many seconds without a message.")] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each message.")] = False,
-        server: Server = "nats://127.0.0.1:4222",
-        prefix: Prefix = None,
-        domain: Domain = None,
-        inbox_prefix: InboxPrefix = "_INBOX",
-        creds: Creds = None,
-        user: User = None,
-        nkey_seed_file: SeedFile = None,
-        tls_ca: Ca = None,
-        tls_cert: Cert = None,
-        tls_key: KeyFile = None,
-        timeout: Timeout = 5.0,
-    ) -> None:
-        """Follow a stream with an ordered consumer: every message once, in order, over faults too."""
-        config = start(from_, datetime.now(UTC))
-        access = Access(
-            servers=server,
-            api_prefix=prefix,
-            domain=domain,
-            inbox_prefix=inbox_prefix,
-            credentials=creds,
-            user=user,
-            nkey_seed_file=nkey_seed_file,
-            tls_ca=tls_ca,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            timeout=timeout,
-        )
-        show = json_line if as_json else pretty
+    async def follow() -> None:
+        async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
+            async for message in _some(messages, count, wait):
+                typer.echo(show(message))
 
-        async def follow() -> None:
-            async with access.open() as js, await js.ordered(subject, stream=stream, config=config) as messages:
-                async for message in _some(messages, count, wait):
-                    typer.echo(show(message))
-
-        run(follow())
+    run(follow())
 
 
 async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
@@ -149,3 +109,8 @@ async def _some(messages: OrderedSubscription, count: int | None, wait: float | 
         except RequestTimeoutError:
             return
         count_shown += 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("tail")(with_access(tail))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli.run import RouteFile
+from turnout.cli.options import RouteFile
 from turnout.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:

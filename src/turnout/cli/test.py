@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli.exits import FAILED
+from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
         junit: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML to this file.", dir_okay=False)
         ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")] = False,
+        as_json: AsJson = False,
     ) -> None:
         """Run the tests of routes, and say what they do not reach."""
         from turnout.records.without_pandas import spare_pandas

@@ -15,7 +15,14 @@ Decoded: TypeAlias = tuple[list[Block], dict[int, RecordError]]
 
 
 class Codec(Protocol):
-    """Reads and writes the bytes of keys or values."""
+    """Reads and writes the bytes of keys or values.
+
+    >>> from turnout.codecs import FORMATS, Format, codec_of
+    >>> [codec_of(Format(name)).class_name.rpartition(".")[2] for name in ("json", "connect-json", "long")]
+    ['JsonConverter', 'JsonConverter', 'LongConverter']
+    >>> "avro" in FORMATS
+    False
+    """
 
     @property
     def format(self) -> str:

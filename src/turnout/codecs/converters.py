@@ -51,7 +51,15 @@ class Converters:
 
 
 def converters_of(properties: Mapping[str, str | None]) -> Converters:
-    """The formats of ``key.converter`` and ``value.converter`` with their settings."""
+    """The formats of ``key.converter`` and ``value.converter`` with their settings.
+
+    >>> properties = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter": "a.b.C"}
+    >>> converters = converters_of({**properties, "value.converter.schemas.enable": "false"})
+    >>> converters.value.format, converters.value.schemas_enable
+    ('connect-json', False)
+    >>> [mistake.path for mistake in converters.mistakes]
+    ['key.converter']
+    """
     mistakes: list[Mistake] = []
     key = _format_of("key.converter", properties, mistakes)
     value = _format_of("value.converter", properties, mistakes)

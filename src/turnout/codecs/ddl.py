@@ -56,6 +56,11 @@ class DdlError(ValueError):
 
     Attributes:
         position: where the trouble starts, in characters from 0.
+
+    >>> parse_ddl("city STRNG")
+    Traceback (most recent call last):
+        ...
+    turnout.codecs.ddl.DdlError: at character 6: found 'STRNG', expected a type; did you mean STRING?
     """
 
     def __init__(self, problem: str, position: int) -> None:
@@ -89,6 +94,10 @@ def parse_ddl(text: str) -> Declared:
 
     Raises:
         DdlError: when it cannot be read; names the place and what was expected.
+
+    >>> schema = parse_ddl("city STRING NOT NULL, total DECIMAL(10, 2), tags ARRAY<STRING>").schema
+    >>> [(field.name, field.schema.type, field.schema.optional) for field in schema.fields]
+    [('city', 'string', False), ('total', 'bytes', True), ('tags', 'array', True)]
     """
     parser = _Parser(text)
     declared = parser.whole() if parser.is_struct() else parser.columns("")

@@ -63,6 +63,12 @@ class Format:
             written, as that default.
         decimal_format: of ``connect-json``, whether decimals are written as ``BASE64`` or as ``NUMERIC`` (KIP-481).
         options: of a format of another package, all its settings.
+
+    >>> from turnout.codecs import codec_of
+    >>> codec_of(Format("json", schema="city STRING, total DOUBLE")).schema().fields[1].name
+    'total'
+    >>> codec_of(Format("json")).schema() is None
+    True
     """
 
     format: str = "raw"

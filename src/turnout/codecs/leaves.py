@@ -154,7 +154,7 @@ def _slow_schemaless(text: bytes) -> Any:
         raise Misfit("JSON", text) from None
 
 
-def _text(read: Callable[[str], Moment], expected: str) -> Slow:
+def _moment_reader(read: Callable[[str], Moment], expected: str) -> Slow:
     def slow(text: bytes) -> Moment:
         value = _parsed(text, expected)
         try:
@@ -178,8 +178,8 @@ def _slow_timestamp(text: bytes) -> Moment:
     return Moment(value * 1000)
 
 
-_text_timestamp = _text(read_timestamp, "a time in ISO 8601")
-_slow_date = _text(read_date, "a date in ISO 8601")
+_text_timestamp = _moment_reader(read_timestamp, "a time in ISO 8601")
+_slow_date = _moment_reader(read_date, "a date in ISO 8601")
 
 
 def _decimal(scale: int, digits: int) -> Slow:

@@ -22,6 +22,14 @@ def codec_of(format: Format) -> Codec:  # noqa: A002 - its name everywhere
     Raises:
         ConfigError: a format of another package does not like its settings.
         LookupError: no package offers such a format.
+
+    >>> from turnout.records.block import rows_of
+    >>> codec = codec_of(Format("json"))
+    >>> blocks, errors = codec.decode(rows_of(3), [b'{"n": 1, "city": "Oulu"}', b"{", b'{"n": 2, "city": "Kemi"}'])
+    >>> [dict(block.columns) for block in blocks], list(errors)
+    ([{'n': [1, 2], 'city': ['Oulu', 'Kemi']}], [1])
+    >>> codec.encode(blocks[0])
+    [b'{"n":1,"city":"Oulu"}', b'{"n":2,"city":"Kemi"}']
     """
     name = format.format
     if name == "json":

@@ -24,6 +24,11 @@ class SeenLeaf:
         leaf: with its negation.
         value: the text under its key; None where there is none.
         holds: whether the leaf is true, its negation included.
+
+    >>> from turnout.conditions import parse
+    >>> (seen,) = blame(parse("total>500"), {"total": "120"}).leaves
+    >>> seen.leaf.number, seen.value, seen.holds
+    (500.0, '120', False)
     """
 
     leaf: Leaf
@@ -44,6 +49,10 @@ class Blame:
         leaves: were each of them the other way round, the condition would be true. Empty where it is true already; None
             where no change of leaves makes it true, as for ``a:1 AND NOT a:1``.
         exact: whether no smaller set does; False only beyond `MAX_REPEATED`.
+
+    >>> from turnout.conditions import parse
+    >>> blame(parse("a:1"), {"a": "1"}).leaves, blame(parse("a:1 AND NOT a:1"), {}).leaves
+    ((), None)
     """
 
     leaves: tuple[SeenLeaf, ...] | None
@@ -51,7 +60,12 @@ class Blame:
 
 
 def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[SeenLeaf, ...]:
-    """The leaves that are true of a message, negated ones included, left to right."""
+    """The leaves that are true of a message, negated ones included, left to right.
+
+    >>> from turnout.conditions import parse
+    >>> [seen.leaf.key for seen in true_leaves(parse("city:Oulu OR NOT status:done OR n>5"), {"city": "Oulu"})]
+    ['city', 'status']
+    """
     seen = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
     return tuple(one for one in seen if one.holds)
 
@@ -64,6 +78,11 @@ def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:
 
     Where no test is repeated, the fewest changes of a group follow from those of its children, in one walk. Repeated
     tests are decided first, in every combination if they are few, and the walk is made for each.
+
+    >>> from turnout.conditions import parse
+    >>> missed = blame(parse("city:Oulu AND (total>500 OR urgent exists)"), {"city": "Oulu", "total": "120"})
+    >>> [(seen.leaf.key, seen.value) for seen in missed.leaves]
+    [('total', '120')]
     """
     counts = Counter(map(_test_of, leaves(condition)))
     repeated = tuple(test for test, count in counts.items() if count > 1)

@@ -10,7 +10,7 @@ from functools import lru_cache, singledispatch
 from operator import eq, ge, gt, le, lt
 from typing import NamedTuple
 
-from turnout.conditions.evaluate import address_text, network_span, number_of
+from turnout.conditions.evaluate import address_text, network_span, parsed_number
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
 from turnout.conditions.pattern import ANY, fold, lexemes, parse_pattern, pattern_matcher
 
@@ -135,5 +135,5 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "~": str.__contains__,
 }
 
-_number_read = lru_cache(maxsize=4096)(number_of)
+_number_read = lru_cache(maxsize=4096)(parsed_number)
 """One message's price is compared with many subscriptions' limits."""

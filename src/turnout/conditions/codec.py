@@ -29,7 +29,12 @@ _OBJECT = (dict, Mapping)
 
 
 def encode(condition: Condition) -> Json:
-    """The condition as JSON; `decode` gives an equal one back, with the same ids and dialects."""
+    """The condition as JSON; `decode` gives an equal one back, with the same ids and dialects.
+
+    >>> from turnout.conditions import parse
+    >>> encode(parse("NOT city:Oulu"))
+    {'kiwiCondition': {'not': True, 'key': 'city', 'pattern': 'Oulu'}}
+    """
     body: Json = {"id": condition.id} if condition.id else {}
     if condition.negated:
         body["not"] = True
@@ -51,6 +56,14 @@ def decode(data: object, path: str = "condition") -> Condition:
     Raises:
         ConditionError: for anything else; the message begins with the place, as in
             ``condition.group[1].pattern``.
+
+    >>> from turnout.conditions import parse
+    >>> decode(encode(parse("city:Oulu AND total>5"))) == parse("city:Oulu AND total>5")
+    True
+    >>> decode({"kiwiCondition": {"key": 5}})
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConditionError: condition.key: expected text, found 5
     """
     kind, body = _opened(data, path)
     fields = _FIELDS[kind]

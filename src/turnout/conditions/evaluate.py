@@ -10,7 +10,7 @@ from ipaddress import ip_address, ip_network
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 
-__all__ = ["NUMBER", "address_text", "evaluate", "leaf_holds", "network_span", "number_of"]
+__all__ = ["NUMBER", "address_text", "evaluate", "leaf_holds", "network_span", "parsed_number"]
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """What counts as a number in a value, in a syntax that Python and Java read alike."""
@@ -23,6 +23,11 @@ def evaluate(condition: Condition, metadata: Mapping[str, str]) -> bool:
 
     A leaf is true when its key is present and its test holds. A missing key makes a leaf false, and so its
     negation true: a negation is the plain inverse everywhere.
+
+    >>> from turnout.conditions import parse
+    >>> condition = parse("city:Ou* AND NOT status:cancelled")
+    >>> [evaluate(condition, seen) for seen in ({"city": "Oulu"}, {"city": "Oulu", "status": "cancelled"}, {})]
+    [True, False, False]
     """
     if not isinstance(condition, Group):
         value = metadata.get(condition.key)
@@ -54,7 +59,7 @@ def _(leaf: Kiwi, value: str) -> bool:
 
 @leaf_holds.register
 def _(leaf: Compare, value: str) -> bool:
-    number = number_of(value)
+    number = parsed_number(value)
     if number is None:
         return False
     match leaf.op:
@@ -84,7 +89,7 @@ def _(leaf: Cidr, value: str) -> bool:
     return first <= address <= last
 
 
-def number_of(value: str) -> float | None:
+def parsed_number(value: str) -> float | None:
     """The number that a value is, None if it is none; white space around it is not forgiven."""
     return float(value) if _NUMBER.fullmatch(value) else None
 

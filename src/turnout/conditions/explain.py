@@ -21,6 +21,11 @@ class Explanation:
         holds: its truth, its own negation included.
         reason: why, in words: what was found under a leaf's key, or how many children of a group hold.
         children: the same for each child of a group.
+
+    >>> from turnout.conditions import parse
+    >>> part = explain(parse("NOT total>500"), {"total": "900"})
+    >>> part.holds, part.reason, part.children
+    (False, "'total' is '900'", ())
     """
 
     condition: Condition
@@ -52,7 +57,15 @@ class Explanation:
 
 
 def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
-    """The truth of the condition for this metadata, and of each node in it."""
+    """The truth of the condition for this metadata, and of each node in it.
+
+    >>> from turnout.conditions import parse
+    >>> explanation = explain(parse("city:Oulu AND total>500"), {"city": "Oulu", "total": "120"})
+    >>> explanation.holds, explanation.reason
+    (False, '1 of 2 hold')
+    >>> [(part.holds, part.reason) for part in explanation.children]
+    [(True, "'city' is 'Oulu'"), (False, "'total' is '120'")]
+    """
     if not isinstance(condition, Group):
         value = metadata.get(condition.key)
         seen = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"

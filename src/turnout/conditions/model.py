@@ -37,7 +37,12 @@ MAX_DEPTH = 100
 
 
 class Logic(StrEnum):
-    """How a group couples its children: all of them, at least one, exactly one."""
+    """How a group couples its children: all of them, at least one, exactly one.
+
+    >>> from turnout.conditions import parse
+    >>> [parse(f"a:1 {word} b:2").logic for word in ("AND", "OR", "XOR")]
+    [<Logic.AND: 'And'>, <Logic.OR: 'Or'>, <Logic.XOR: 'Xor'>]
+    """
 
     AND = "And"
     OR = "Or"
@@ -71,6 +76,10 @@ class Kiwi:
         negated: true where the rest is false, so also where the key is missing.
         tree: written in the *kiwi tree* dialect, which has ``*`` only at the end. The meaning is the same.
         id: the leaf's name in a store.
+
+    >>> from turnout.conditions import evaluate
+    >>> [evaluate(Kiwi("city", pattern), {"city": "Oulu"}) for pattern in ("O?lu", "O*", "ulu", "*")]
+    [True, True, False, True]
     """
 
     key: str
@@ -91,6 +100,10 @@ class Compare:
     """True when the key's value is a decimal number and stands in this relation to *number*.
 
     Numbers are compared as IEEE doubles. A value that is not a number makes the leaf false.
+
+    >>> from turnout.conditions import parse
+    >>> parse("total>=10") == Compare("total", Operator(">="), 10.0)
+    True
     """
 
     key: str
@@ -120,7 +133,12 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """True when the key is present, whatever its value, also the empty one."""
+    """True when the key is present, whatever its value, also the empty one.
+
+    >>> from turnout.conditions import parse
+    >>> parse("NOT urgent exists") == Exists("urgent", negated=True)
+    True
+    """
 
     key: str
     negated: bool = False
@@ -135,6 +153,13 @@ class Cidr:
     """True when the key's value is an IP address inside *network*, of IPv4 or IPv6.
 
     The network is kept in its canonical form; host bits that are set in it are refused.
+
+    >>> Cidr("client", "2001:DB8::/32").network
+    '2001:db8::/32'
+    >>> Cidr("client", "10.1.2.3/16")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConditionError: not a network: 10.1.2.3/16 has host bits set
     """
 
     key: str
@@ -155,7 +180,12 @@ Leaf: TypeAlias = Kiwi | Compare | Exists | Cidr
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Children coupled by a logic. ``Xor`` is true when exactly one child is."""
+    """Children coupled by a logic. ``Xor`` is true when exactly one child is.
+
+    >>> from turnout.conditions import parse
+    >>> parse("a:1 XOR b:2").logic, len(parse("a:1 AND b:2 AND c:3").children)
+    (<Logic.XOR: 'Xor'>, 3)
+    """
 
     logic: Logic
     children: tuple[Condition, ...]
@@ -180,7 +210,12 @@ Condition: TypeAlias = Group | Leaf
 
 
 def nodes(condition: Condition) -> Iterator[Condition]:
-    """Every node of the tree, parents before their children, left to right."""
+    """Every node of the tree, parents before their children, left to right.
+
+    >>> from turnout.conditions import parse
+    >>> [type(node).__name__ for node in nodes(parse("city:Oulu AND (total>5 OR urgent exists)"))]
+    ['Group', 'Kiwi', 'Group', 'Compare', 'Exists']
+    """
     yield condition
     if isinstance(condition, Group):
         for child in condition.children:
@@ -188,7 +223,12 @@ def nodes(condition: Condition) -> Iterator[Condition]:
 
 
 def leaves(condition: Condition) -> Iterator[Leaf]:
-    """Every leaf of the tree, left to right."""
+    """Every leaf of the tree, left to right.
+
+    >>> from turnout.conditions import parse
+    >>> [leaf.key for leaf in leaves(parse("city:Oulu AND (total>5 OR NOT urgent exists)"))]
+    ['city', 'total', 'urgent']
+    """
     if not isinstance(condition, Group):
         yield condition
         return
@@ -201,7 +241,14 @@ def leaves(condition: Condition) -> Iterator[Leaf]:
 
 
 def with_ids(condition: Condition, new_id: Callable[[], str]) -> Condition:
-    """The same condition with an id on each node that had none."""
+    """The same condition with an id on each node that had none.
+
+    >>> from itertools import count
+    >>> from turnout.conditions import parse
+    >>> numbers = count(1)
+    >>> [node.id for node in nodes(with_ids(parse("city:Oulu AND total>5"), lambda: f"n{next(numbers)}"))]
+    ['n3', 'n1', 'n2']
+    """
     if isinstance(condition, Group):
         children = tuple(with_ids(child, new_id) for child in condition.children)
         return Group(condition.logic, children, condition.negated, condition.id or new_id())

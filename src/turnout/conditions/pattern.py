@@ -79,23 +79,16 @@ def _parse_by_character(pattern: str, *, tree: bool) -> tuple[Piece, ...]:
         if character == "\\":
             position += 1
             if position == len(pattern):
-                raise ConditionError(
-                    f"the pattern {pattern!r} ends in a backslash: it escapes the character after it",
-                    text=pattern,
-                    position=position - 1,
-                )
+                problem = "ends in a backslash: it escapes the character after it"
+                raise ConditionError(f"the pattern {pattern!r} {problem}", text=pattern, position=position - 1)
             text.append(pattern[position])
         elif character == "?":
             end_text()
             pieces.append(ONE)
         elif character == "*":
             if tree and position != len(pattern) - 1:
-                raise ConditionError(
-                    f"the pattern {pattern!r} has a '*' at {position}: kiwi tree takes one only at the end; "
-                    "kiwi bird takes it anywhere",
-                    text=pattern,
-                    position=position,
-                )
+                problem = f"has a '*' at {position}: kiwi tree takes one only at the end; kiwi bird takes it anywhere"
+                raise ConditionError(f"the pattern {pattern!r} {problem}", text=pattern, position=position)
             end_text()
             if not pieces or pieces[-1] is not ANY:
                 pieces.append(ANY)

@@ -47,6 +47,15 @@ def parse(text: str) -> Condition:
 
     Raises:
         ConditionError: with the position where reading stopped.
+
+    >>> parse("city:Oulu")
+    Kiwi(key='city', pattern='Oulu', partial=False, ignore_case=False, negated=False, tree=False, id='')
+    >>> parse("city:Oulu AND total>")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConditionError: expected a number, found the end (at 20)
+      city:Oulu AND total>
+                          ^
     """
     reader = _Reader(text)
     condition = reader.group(0)
@@ -192,6 +201,10 @@ def format_condition(condition: Condition) -> str:
     """The condition as text, which `parse` reads as an equal one.
 
     A group of one child is written as that child, which means the same; ids have no text.
+
+    >>> from turnout.conditions import all_of, kiwi, not_
+    >>> format_condition(not_(all_of(kiwi("city", "New York"), kiwi("state", "*Y*", partial=True))))
+    'NOT (city:"New York" AND state~*Y*)'
     """
     return _written(condition, outermost=True)
 

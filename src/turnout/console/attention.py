@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.console.words import span
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.rest.parts import Parts
 from turnout.server.supervisor import Phase
 
@@ -13,7 +13,7 @@ _LATE_SECONDS = 300.0
 """A route that is so far behind is not keeping up."""
 
 
-def needs(entry: Entry, parts: Parts) -> str:
+def needs(entry: RouteEntry, parts: Parts) -> str:
     """Why somebody has to look at a route, in a sentence; "" where nobody has to."""
     status = entry.status
     if status.phase in (Phase.FAILED, Phase.INVALID, Phase.WAITING):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.state import Pause
 from turnout.server.supervisor import Phase
 
@@ -21,7 +21,7 @@ class Controls:
     reset: str
 
 
-def controls_of(entry: Entry, pause: Pause | None) -> Controls:
+def controls_of(entry: RouteEntry, pause: Pause | None) -> Controls:
     """What the server would say to each request, told before it is made.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnout.errors import MissingExtraError
 
-__all__ = ["CUT_OFF", "FLIGHTS", "Message", "flights", "messages"]
+__all__ = ["CUT_OFF", "FLIGHTS", "FlightMessage", "flights", "messages"]
 
 FLIGHTS = 336_776
 """How many flights the data set has."""
@@ -26,7 +26,7 @@ _NAMED = ("carrier", "tailnum", "origin", "dest")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class FlightMessage:
     """What is published for one flight."""
 
     subject: str
@@ -76,7 +76,7 @@ def _iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def messages(limit: int | None = None) -> Iterator[Message]:
+def messages(limit: int | None = None) -> Iterator[FlightMessage]:
     """One message for each flight, and now and then a cut-off one (`CUT_OFF` in a whole year).
 
     The subject is ``flights.<origin>.<dest>.<carrier>``; the headers are ``Tail-Number`` (where known), ``Date`` and,
@@ -94,7 +94,7 @@ def messages(limit: int | None = None) -> Iterator[Message]:
         if "dep_time" not in flight:
             headers.append(("Cancelled", "true"))
         payload = json.dumps(flight, separators=(",", ":"), ensure_ascii=False).encode()
-        yield Message(subject, headers, payload, f"nyc13-{number}")
+        yield FlightMessage(subject, headers, payload, f"nyc13-{number}")
         if number % _CUT_OFF_EVERY == 0 and cut < CUT_OFF:
             cut += 1
-            yield Message(subject, [("Date", date)], payload[: len(payload) // 2], f"nyc13-{number}-cut-off")
+            yield FlightMessage(subject, [("Date", date)], payload[: len(payload) // 2], f"nyc13-{number}-cut-off")

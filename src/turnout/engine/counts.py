@@ -31,6 +31,10 @@ class Counts:
         dropped_headers: headers that a sink could not carry, left out of their messages.
         flow: how the records went through the stages. It is no part of what makes two counts equal: that is how their
             records ended.
+
+    >>> counts = Counts(read=10, filtered=2, delivered=7, dead_lettered=1) + Counts(read=5, delivered=5)
+    >>> counts.read, counts.delivered, counts.conserved
+    (15, 12, True)
     """
 
     read: int = 0

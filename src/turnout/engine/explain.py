@@ -250,14 +250,14 @@ def _messages(program: Program, trace: Trace) -> list[SentMessage]:
     )  # fmt: skip
     return [
         SentMessage(
-            topic, sinks[sink], id_, subscription, trace.is_letter(place), _text(key), _text(value),
-            tuple((header["key"], _text(header["value"])) for header in pairs or ()),
+            topic, sinks[sink], id_, subscription, trace.is_letter(place), _readable(key), _readable(value),
+            tuple((header["key"], _readable(header["value"])) for header in pairs or ()),
         )
         for place, (topic, sink, id_, subscription, key, value, pairs) in enumerate(columns)
     ]  # fmt: skip
 
 
-def _text(raw: bytes | None) -> str | None:
+def _readable(raw: bytes | None) -> str | None:
     """Bytes as text; bytes that are not UTF-8 become a replacement mark."""
     text = text_of(raw)
     return raw.decode("utf-8", "replace") if text is None and raw is not None else text

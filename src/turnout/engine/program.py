@@ -53,6 +53,27 @@ class Program:
     Args:
         route: the route.
         replay: what is different where this is history that is delivered once more.
+
+    >>> from turnout.engine.given import Given, record_batch
+    >>> text = '''
+    ... name: orders
+    ... source: {format: nats, servers: "nats://127.0.0.1:4222", stream: ORDERS}
+    ... value: {format: json}
+    ... transforms: [{name: mask, type: MaskField$Value, fields: phone}]
+    ... mappings: {"orders.*": "eu.{{wildcard(1)}}"}
+    ... sink: {format: nats, servers: "nats://127.0.0.1:4222"}
+    ... errors: {tolerance: all}
+    ... deadLetter: {topic: dead}
+    ... '''
+    >>> good = Given.of({"topic": "orders.17", "value": {"n": 1, "phone": "555"}})
+    >>> bad = Given.of({"topic": "orders.18", "value": "no object"})
+    >>> result = Program.of(Route.parse(text)).run(record_batch([good, bad]))
+    >>> result.messages.topics.to_pylist()
+    ['eu.17', 'dead']
+    >>> result.messages.column("value").to_pylist()
+    [b'{"n":1,"phone":""}', b'no object']
+    >>> result.counts.delivered, result.counts.dead_lettered
+    (1, 1)
     """
 
     def __init__(self, route: Route, replay: Replay | None = None) -> None:

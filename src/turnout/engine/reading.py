@@ -41,7 +41,13 @@ class Consumed:
 
 
 def pieces(batch: Any) -> Iterator[Any]:
-    """A record batch in parts of at most `AT_ONCE` records, without copying."""
+    """A record batch in parts of at most `AT_ONCE` records, without copying.
+
+    >>> import pyarrow as pa
+    >>> batch = pa.RecordBatch.from_pydict({"n": range(2 * AT_ONCE + 1)})
+    >>> [piece.num_rows == AT_ONCE for piece in pieces(batch)]
+    [True, True, False]
+    """
     for start in range(0, batch.num_rows, AT_ONCE):
         yield batch.slice(start, AT_ONCE)
 

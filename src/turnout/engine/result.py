@@ -103,6 +103,18 @@ class Result:
         messages: what goes out.
         failures: what failed, as the log shows it; only where the route asks for a log.
         sent: answers for messages that are refused; None where all of them are dead letters.
+
+    >>> from turnout.engine import Program
+    >>> from turnout.engine.given import Given, record_batch
+    >>> from turnout.routes import Route
+    >>> route = Route.parse(
+    ...     '{name: r, source: {format: nats, servers: "nats://a", stream: S}, '
+    ...     'mappings: {"a.*": "b.{{wildcard(1)}}"}, sink: {format: nats, servers: "nats://a"}}'
+    ... )
+    >>> batch = record_batch([Given.of({"topic": topic, "value": "x"}) for topic in ("a.1", "c.2")])
+    >>> result = Program.of(route).run(batch)
+    >>> result.counts.read, result.messages.topics.to_pylist()
+    (2, ['b.1', 'c.2'])
     """
 
     counts: Counts

@@ -53,8 +53,8 @@ class SubjectFilters:
         self.keys = frozenset((_TOPIC - paths.keys()) | renamed)
         forms = through_chain(map(Form.read, self.own or (FULL,)), route.chain)
         self._forms = through_mappings(forms, route.mappings, route.cluster)
-        told = repr((_RULES, self.own, sorted(self.keys), self._forms))
-        self.digest = hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
+        facts = repr((_RULES, self.own, sorted(self.keys), self._forms))
+        self.digest = hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()
         self._known: dict[str, frozenset[str]] = {}
 
     def asked(self, condition: Condition) -> Asked | None:
@@ -68,17 +68,17 @@ class SubjectFilters:
             At most `MOST_FILTERS`, or as many as the source has, no two of which have a subject in common; none at
             all where nothing can be wanted. None where that is no less than the source's own.
         """
-        wanted: set[str] = set()
+        filters: set[str] = set()
         different = set(questions)
         if None in different or len(different) > _MOST_QUESTIONS or len(self._forms) > _MOST_FORMS:
             return None
         own = set(self.own or (FULL,))
         for question in different:
             assert question is not None
-            wanted |= self._filters(question)
-            if own <= wanted:
+            filters |= self._filters(question)
+            if own <= filters:
                 return None
-        chosen = fewest(wanted, own, MOST_FILTERS)
+        chosen = fewest(filters, own, MOST_FILTERS)
         return None if own <= set(chosen) else chosen
 
     def _filters(self, question: Asked) -> frozenset[str]:

@@ -75,6 +75,26 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
 
     Raises:
         StoreUnavailableError: a case wants the subscriptions of the route's store, which cannot be reached.
+
+    >>> from pathlib import Path
+    >>> from turnout.history import Suite
+    >>> text = '''
+    ... name: orders
+    ... source: {format: nats, servers: "nats://127.0.0.1:4222", stream: ORDERS}
+    ... value: {format: json}
+    ... mappings: {"orders.*": "eu.{{wildcard(1)}}"}
+    ... sink: {format: nats, servers: "nats://127.0.0.1:4222"}
+    ... tests:
+    ... - name: goes to its own shop
+    ...   record: {topic: orders.17, value: {n: 1}}
+    ...   expect: {topic: eu.18}
+    ... '''
+    >>> route = Route.parse(text)
+    >>> report = run_cases(route, Suite.parse(text, route, Path("orders.yaml"), ("tests",)).cases)
+    >>> [(result.case.name, result.passed) for result in report.results]
+    [('goes to its own shop', False)]
+    >>> [(one.path, one.expected, one.actual) for one in report.failed[0].differences]
+    [('topic', 'eu.18', 'eu.17')]
     """
     begun = time.monotonic()
     watch = CoverageWatch(route)

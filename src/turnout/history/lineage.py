@@ -39,9 +39,9 @@ class SourceRecord:
     def of(cls, stream: str, batch: Any) -> Self:
         """The only record of a batch."""
         (row,) = batch.to_pylist()
-        headers = tuple((one["key"], _text(one["value"])) for one in row["headers"] or ())
+        headers = tuple((one["key"], _readable(one["value"])) for one in row["headers"] or ())
         return cls(
-            f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, _text(row["value"])
+            f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, _readable(row["value"])
         )
 
 
@@ -179,6 +179,6 @@ def cause_of(
     return False, None
 
 
-def _text(raw: bytes | None) -> str | None:
+def _readable(raw: bytes | None) -> str | None:
     text = text_of(raw)
     return raw.decode("utf-8", "replace") if text is None and raw is not None else text

@@ -56,7 +56,7 @@ class Hidden:
             "key": HIDDEN if self.key else self._content(record.key, record.key_schema),
             "value": HIDDEN if self.value else self._content(record.value, record.value_schema),
             "headers": [
-                [one.name, HIDDEN if one.name in self.headers else _text(one.value, one.schema)]
+                [one.name, HIDDEN if one.name in self.headers else _shown_text(one.value, one.schema)]
                 for one in record.headers
             ],
             "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
@@ -83,7 +83,7 @@ class Hidden:
         return [self._without(item) for item in plain] if isinstance(plain, list) else plain
 
 
-def _text(value: Any, schema: Any) -> str | None:
+def _shown_text(value: Any, schema: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else text_of(value, schema)
 
 

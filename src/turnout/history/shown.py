@@ -23,12 +23,12 @@ def plain(value: Any) -> Any:
 
 def difference_lines(difference: Difference) -> list[str]:
     """The path with what was expected and what was there, one under the other."""
-    expected, actual = _text(difference.expected), _text(difference.actual)
+    expected, actual = _as_json(difference.expected), _as_json(difference.actual)
     lines = [f"{difference.path}: expected {expected}", f"{' ' * len(difference.path)}  found    {actual}"]
     return [*lines, f"    {difference.note}"] if difference.note else lines
 
 
-def _text(value: Any) -> str:
+def _as_json(value: Any) -> str:
     if value is ABSENT:
         return "nothing"
     return json.dumps(plain(value), ensure_ascii=False, default=str)

@@ -39,6 +39,15 @@ class Case:
         file: where it stands.
         line: likewise, from 1.
         place: its path in that file.
+
+    >>> from turnout.history import run_cases
+    >>> route = Route.parse(
+    ...     '{name: r, source: {format: nats, servers: "nats://a", stream: S}, '
+    ...     'mappings: {"a.*": "b.{{wildcard(1)}}"}, sink: {format: nats, servers: "nats://a"}}'
+    ... )
+    >>> (result,) = run_cases(route, [Case("a record of a", Given.of({"topic": "a.1", "value": "x"}))]).results
+    >>> result.ending.outcome
+    'delivered'
     """
 
     name: str

@@ -22,7 +22,12 @@ __all__ = [
 
 
 class DeliverPolicy(StrEnum):
-    """Where a consumer begins."""
+    """Where a consumer begins.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=17))
+    {'deliver_policy': 'by_start_sequence', 'opt_start_seq': 17}
+    """
 
     ALL = "all"
     LAST = "last"
@@ -33,7 +38,11 @@ class DeliverPolicy(StrEnum):
 
 
 class AckPolicy(StrEnum):
-    """Which messages must be acknowledged."""
+    """Which messages must be acknowledged.
+
+    >>> ConsumerConfig(ack_policy="none").ack_policy == AckPolicy.NONE
+    True
+    """
 
     NONE = "none"
     ALL = "all"
@@ -53,6 +62,12 @@ class ConsumerConfig:
 
     A field that is None is left to the server, and is not compared with a consumer that exists.
     ``extra`` holds what a later server knows and this class does not.
+
+    >>> ours = ConsumerConfig(durable_name="worker", ack_wait=30.0)
+    >>> ours.differences(ConsumerConfig(durable_name="worker", ack_wait=60.0, max_deliver=5))
+    [('ack_wait', 30.0, 60.0)]
+    >>> ConsumerConfig(deliver_subject="inbox").is_push, ours.is_push
+    (True, False)
     """
 
     name: str | None = None
@@ -130,7 +145,13 @@ class SequenceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerInfo:
-    """What the server tells of a consumer."""
+    """What the server tells of a consumer.
+
+    >>> from turnout.jetstream._codec import decode
+    >>> info = decode(ConsumerInfo, {"stream_name": "ORDERS", "name": "worker", "num_pending": 5, "of_2030": True})
+    >>> info.num_pending, info.extra
+    (5, {'of_2030': True})
+    """
 
     stream_name: str
     name: str

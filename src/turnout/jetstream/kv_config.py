@@ -35,6 +35,10 @@ class KeyValueConfig:
         limit_marker_ttl: seconds that a marker stays where an entry went by its own TTL; allows TTLs per key.
         mirror: another bucket's stream that this one mirrors; its name may be the bucket's.
         sources: the same for several.
+
+    >>> stream = KeyValueConfig(bucket="stock", history=5, ttl=3600.0).to_stream()
+    >>> stream.name, stream.subjects, stream.max_msgs_per_subject, stream.max_age
+    ('KV_stock', ['$KV.stock.>'], 5, 3600.0)
     """
 
     bucket: str
@@ -58,15 +62,7 @@ class KeyValueConfig:
         Raises:
             ConfigError: with all mistakes.
         """
-        rules = (
-            ("bucket", bool(_BUCKET.fullmatch(self.bucket)), "must be of letters, digits, - and _"),
-            ("history", 1 <= self.history <= _MAX_HISTORY, f"must be from 1 to {_MAX_HISTORY}"),
-            ("mirror", not (self.mirror and self.sources), "cannot be given together with sources"),
-            ("limit_marker_ttl", (self.limit_marker_ttl or 1) >= 1, "must be at least 1 second"),
-        )
-        mistakes = [Mistake(name, f"{getattr(self, name)!r} {why}") for name, good, why in rules if not good]
-        if mistakes:
-            raise ConfigError(mistakes, what="bad bucket")
+        self._check()
         subjects: list[str] | None = [f"$KV.{self.bucket}.>"]
         return StreamConfig(
             name=f"KV_{self.bucket}",
@@ -94,6 +90,17 @@ class KeyValueConfig:
             allow_msg_ttl=True if self.limit_marker_ttl else None,
             subject_delete_marker_ttl=self.limit_marker_ttl,
         )
+
+    def _check(self) -> None:
+        rules = (
+            ("bucket", bool(_BUCKET.fullmatch(self.bucket)), "must be of letters, digits, - and _"),
+            ("history", 1 <= self.history <= _MAX_HISTORY, f"must be from 1 to {_MAX_HISTORY}"),
+            ("mirror", not (self.mirror and self.sources), "cannot be given together with sources"),
+            ("limit_marker_ttl", (self.limit_marker_ttl or 1) >= 1, "must be at least 1 second"),
+        )
+        mistakes = [Mistake(name, f"{getattr(self, name)!r} {why}") for name, good, why in rules if not good]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad bucket")
 
 
 def _bucket_source(source: StreamSource) -> StreamSource:

@@ -58,6 +58,11 @@ class WatchOptions:
         keys_only: no values.
         flow_control: off where ``$JS.FC.>`` is not imported; it is noticed by itself, but slowly.
         heartbeat: seconds between signs of life.
+
+    >>> WatchOptions(updates_only=True, keys_only=True).to_consumer().deliver_policy.value
+    'new'
+    >>> WatchOptions(history=True).to_consumer().deliver_policy.value
+    'all'
     """
 
     history: bool = False

@@ -68,7 +68,12 @@ def object_stream(bucket: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStoreConfig:
-    """An object store's configuration; durations are in seconds, a limit of None means no limit."""
+    """An object store's configuration; durations are in seconds, a limit of None means no limit.
+
+    >>> stream = ObjectStoreConfig(bucket="labels").to_stream()
+    >>> stream.name, stream.subjects
+    ('OBJ_labels', ['$O.labels.C.>', '$O.labels.M.>'])
+    """
 
     bucket: str
     description: str | None = None

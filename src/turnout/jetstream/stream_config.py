@@ -87,7 +87,12 @@ class SubjectTransformConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSource:
-    """A stream that another one mirrors or copies from."""
+    """A stream that another one mirrors or copies from.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(StreamSource(name="ORDERS", opt_start_seq=17, external=External(api="$JS.hub.API")))
+    {'name': 'ORDERS', 'opt_start_seq': 17, 'external': {'api': '$JS.hub.API'}}
+    """
 
     name: str
     opt_start_seq: int | None = None
@@ -114,6 +119,10 @@ class StreamConfig:
 
     A field that is None is left to the server. ``extra`` holds what a later server knows and this class does not,
     so that reading a configuration, changing a field and writing it back loses nothing.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(StreamConfig(name="ORDERS", subjects=["orders.>"], max_age=3600.0, storage=StorageType.MEMORY))
+    {'name': 'ORDERS', 'subjects': ['orders.>'], 'max_age': 3600000000000, 'storage': 'memory'}
     """
 
     name: str
@@ -183,7 +192,14 @@ class StreamSourceInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """What the server tells of a stream."""
+    """What the server tells of a stream.
+
+    >>> from turnout.jetstream._codec import decode
+    >>> answer = {"config": {"name": "ORDERS", "max_age": 60_000_000_000}, "state": {"messages": 3}}
+    >>> info = decode(StreamInfo, answer)
+    >>> info.config.name, info.config.max_age, info.state.messages
+    ('ORDERS', 60.0, 3)
+    """
 
     config: StreamConfig = nested(StreamConfig)
     state: StreamState = nested(StreamState)

@@ -9,7 +9,7 @@ from typing import Any
 from turnout.errors import StreamError
 from turnout.protocol.numbers import LARGEST_SEQUENCE
 
-__all__ = ["number_of", "object_of", "read_object"]
+__all__ = ["number_in", "object_in", "read_object"]
 
 _SHOWN = 60
 
@@ -30,7 +30,7 @@ def read_object(raw: bytes, *, request: str) -> dict[str, Any]:
     return value
 
 
-def object_of(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str, Any]:
+def object_in(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str, Any]:
     """The object that *answer* holds under *name*.
 
     Raises:
@@ -42,7 +42,7 @@ def object_of(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str
     return value
 
 
-def number_of(answer: Mapping[str, Any], name: str, *, request: str, default: int | None = None) -> int:
+def number_in(answer: Mapping[str, Any], name: str, *, request: str, default: int | None = None) -> int:
     """The number, from 0 to 2**63 - 1, that *answer* holds under *name*; *default* where it has nothing of the name.
 
     Raises:

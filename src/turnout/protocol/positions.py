@@ -113,6 +113,10 @@ class JSAck:
         consumer_seq: its sequence in the consumer's deliveries; redeliveries count too.
         timestamp_ns: when it was stored, in nanoseconds since 1970.
         num_pending: how many messages were left for the consumer when this one was sent.
+
+    >>> ack = JSAck.parse("$JS.ACK.ORDERS.worker.1.42.7.1700000000000000000.3")
+    >>> ack.stream, ack.consumer, ack.stream_seq, ack.num_pending
+    ('ORDERS', 'worker', 42, 3)
     """
 
     version: int

@@ -27,6 +27,13 @@ class Prefix:
             for it. Under a custom prefix it is on (the account must import ``$O.>``); under a domain it is off,
             because a server maps ``$KV`` but not ``$O`` across a leaf node. The hub can be given that mapping:
             ``mappings { "$JS.HUB.API.$O.>": "$O.>" }``; then say ``prefix_objects=True``.
+
+    >>> Prefix.of(domain="hub").api("STREAM.INFO.ORDERS")
+    '$JS.hub.API.STREAM.INFO.ORDERS'
+    >>> Prefix.of(prefix="fromA").api("STREAM.INFO.ORDERS")
+    'fromA.STREAM.INFO.ORDERS'
+    >>> Prefix().is_default
+    True
     """
 
     text: str = _DEFAULT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from turnout.protocol.headers import VERSION, Headers, parse_table
 from turnout.protocol.numbers import decimal
@@ -17,6 +17,7 @@ __all__ = [
     "NO_RESPONDERS",
     "REQUEST_TIMEOUT",
     "Status",
+    "StatusLine",
     "read_status",
 ]
 
@@ -30,14 +31,23 @@ NO_RESPONDERS = 503
 _LINE = re.compile(re.escape(VERSION) + rb"[ \t]+([0-9]{3})(?:[ \t]+([^\r\n]*))?[ \t]*\r?(?:\n|\Z)")
 
 
-def read_status(block: bytes) -> tuple[int, str] | None:
+class StatusLine(NamedTuple):
+    """What a version line says beside the version: a code, and the text after it."""
+
+    code: int
+    text: str
+
+
+def read_status(block: bytes) -> StatusLine | None:
     r"""The code and text in the version line of a header *block*; None for the headers of a message.
 
-    >>> read_status(b"NATS/1.0 404 No Messages\r\n\r\n"), read_status(b"NATS/1.0\r\nStatus: 404\r\n\r\n")
-    ((404, 'No Messages'), None)
+    >>> read_status(b"NATS/1.0 404 No Messages\r\n\r\n")
+    StatusLine(code=404, text='No Messages')
+    >>> read_status(b"NATS/1.0\r\nStatus: 404\r\n\r\n") is None
+    True
     """
     line = _LINE.match(block)
-    return (int(line[1]), (line[2] or b"").decode("utf-8", "replace").strip()) if line else None
+    return StatusLine(int(line[1]), (line[2] or b"").decode("utf-8", "replace").strip()) if line else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,9 @@ class Status:
         description: the text after it.
         headers: the lines below it.
         reply: where an answer goes; flow control requests have one.
+
+    >>> Status(100, "FlowControl Request", reply="$JS.FC.ORDERS.worker").is_flow_control, Status(100).is_flow_control
+    (True, False)
     """
 
     code: int

@@ -152,10 +152,10 @@ def _texts(schema: Schema | None, column: Sequence[Any]) -> list[str | None]:
     if len(kinds) == 1 and kinds <= _REPEATING:
         texts = {value: text_of(value, schema) for value in set(column)}
         return [texts[value] for value in column]
-    return [_text(value, schema) for value in column]
+    return [_seen_text(value, schema) for value in column]
 
 
-def _text(value: Any, schema: Schema | None) -> str | None:
+def _seen_text(value: Any, schema: Schema | None) -> str | None:
     if type(value) is str:
         return value
     return text_of(value.value, value.schema) if isinstance(value, _Typed) else text_of(value, schema)

@@ -51,7 +51,11 @@ ANY = "variant"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a struct."""
+    """One field of a struct.
+
+    >>> Schema("struct", fields=(Field("city", Schema("string")),)).field("city").type
+    'string'
+    """
 
     name: str
     schema: Schema
@@ -71,6 +75,12 @@ class Schema:
         fields: of a struct, in their order.
         keys: of a map; None where the keys have no common schema.
         values: of an array or a map; None where the elements have no common schema.
+
+    >>> schema = Schema("struct", fields=(Field("city", Schema("string", optional=True)),))
+    >>> schema.to_json()
+    {'type': 'struct', 'optional': False, 'fields': [{'field': 'city', 'type': 'string', 'optional': True}]}
+    >>> Schema.from_json(schema.to_json()) == schema, schema.field("city").optional, schema.field("town")
+    (True, True, None)
     """
 
     type: str

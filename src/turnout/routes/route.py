@@ -24,7 +24,11 @@ __all__ = ["DEFAULT_SINK", "Route", "digest_of"]
 
 
 def digest_of(text: str) -> str:
-    """What tells one text of a route file from another: the first half of its SHA-256; variables are as written."""
+    """What tells one text of a route file from another: the first half of its SHA-256; variables are as written.
+
+    >>> digest_of("name: a") == digest_of("name: a"), digest_of("name: a") == digest_of("name: a ")
+    (True, False)
+    """
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -51,6 +55,22 @@ class Route:
         notes: what a connector's file asks for and has no effect here, a sentence for each.
         digest: of the text that the route was read from; "" for one that was made in Python.
         reads: sink name → patterns of the subjects there that the route itself reads; known once servers are asked.
+
+    >>> text = '''
+    ... name: orders
+    ... source: {format: nats, servers: "nats://127.0.0.1:4222", stream: ORDERS}
+    ... mappings: {"orders.*": "eu.orders.{{wildcard(1)}}"}
+    ... sink: {format: nats, servers: "nats://127.0.0.1:4222"}
+    ... '''
+    >>> route = Route.parse(text)
+    >>> route.mappings.apply("orders.17"), route.unmatched, list(route.sinks)
+    ('eu.orders.17', 'drop', [''])
+    >>> try:
+    ...     Route.parse(text.replace("stream: ORDERS", "stream: {}, strem: ORDERS"))
+    ... except RouteError as error:
+    ...     [(mistake.path, mistake.line) for mistake in error.mistakes]
+    ...
+    [('source.stream', 3), ('source.strem', 3)]
     """
 
     name: str

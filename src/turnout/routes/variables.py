@@ -64,12 +64,12 @@ class Variables:
 
     def _filled(self, text: str, path: Path) -> str:
         try:
-            return self._text(text)
+            return self._substituted(text)
         except _UnusableError as failure:
             self.mistakes.append((path, str(failure)))
             return text
 
-    def _text(self, text: str, depth: int = 0) -> str:
+    def _substituted(self, text: str, depth: int = 0) -> str:
         if depth > _DEEPEST:
             raise _UnusableError(f"more than {_DEEPEST} variables stand inside one another")
         parts = []
@@ -84,7 +84,7 @@ class Variables:
     def _value(self, inside: str, depth: int) -> str:
         """What stands for one ``${…}``."""
         if inside.startswith(_FILE):
-            return self._of_file(self._text(inside.removeprefix(_FILE), depth + 1))
+            return self._of_file(self._substituted(inside.removeprefix(_FILE), depth + 1))
         name, otherwise, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
             raise _UnusableError(
@@ -92,7 +92,7 @@ class Variables:
             )
         value = self.values.get(name)
         if otherwise:
-            return value or self._text(default, depth + 1)
+            return value or self._substituted(default, depth + 1)
         if value is None:
             raise _UnusableError(f"the variable {name} is not set: set it, or write ${{{name}:-a default}}")
         return value

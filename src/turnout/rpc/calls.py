@@ -89,7 +89,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
             raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, "this service needs a bearer token that it knows")
         return caller
 
-    def note(self, ended: Ended, problem: object) -> None:
+    def note(self, ended: FinishedCall, problem: object) -> None:
         """Count the call and log it: failures of ours with their trace, refusals as warnings."""
         code = ended.code
         self._metrics.ended(ended.service, ended.method, code, ended.seconds)
@@ -107,7 +107,7 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedCall:
     """A call that is over, as the log tells it."""
 
     service: str
@@ -161,7 +161,7 @@ class _Ending:
         code, details, about = _verdict(None if gone else problem)
         shown = grpc.StatusCode.CANCELLED if gone else code
         seconds = time.perf_counter() - self._begun
-        ended = Ended(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
+        ended = FinishedCall(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
         self._calls.note(ended, problem)
         if problem is None or gone:
             return

@@ -11,7 +11,7 @@ from turnout.server.supervisor import Phase, Status, Supervisor, Version
 from turnout.server.watch import RouteFile
 from turnout.spark.running.checkpoint import checkpoint_of, local_folder
 
-__all__ = ["Entry", "Pending"]
+__all__ = ["Pending", "RouteEntry"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RouteEntry:
     """One route as its file says it, and as it runs.
 
     Attributes:

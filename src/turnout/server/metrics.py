@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from turnout._version import __version__
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Stages
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.supervisor import Phase
 from turnout.server.survey import Lag
 from turnout.spark.running.progress import Progress
@@ -50,7 +50,7 @@ class Metrics:
         for collector in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
             self.registry.register(collector)
 
-    def watch(self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None]) -> None:
+    def watch(self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None]) -> None:
         """Read the routes, and how far they are behind, whenever Prometheus asks."""
         self.registry.register(_Routes(entries, lag, self._seconds))
 
@@ -72,7 +72,7 @@ class _Routes:
     """The routes as metrics, read when Prometheus asks."""
 
     def __init__(
-        self, entries: Callable[[], list[Entry]], lag: Callable[[str], Lag | None], seconds: Histogram
+        self, entries: Callable[[], list[RouteEntry]], lag: Callable[[str], Lag | None], seconds: Histogram
     ) -> None:
         self._entries = entries
         self._lag = lag
@@ -90,7 +90,7 @@ class _Routes:
             family.samples = [sample for sample in family.samples if sample.labels["route"] in names]
             yield family
 
-    def _lags(self, entries: list[Entry]) -> Iterator[Metric]:
+    def _lags(self, entries: list[RouteEntry]) -> Iterator[Metric]:
         records = GaugeMetricFamily(
             "turnout_route_lag_records",
             "Records of the source that are not done yet.",
@@ -109,7 +109,7 @@ class _Routes:
         yield seconds
 
 
-def _counters(entries: list[Entry]) -> Iterator[Metric]:
+def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:
     read = CounterMetricFamily("turnout_route_records_read", "Records that came from the source.", labels=_ROUTE)
     not_read = CounterMetricFamily(
         "turnout_route_records_not_read", "Records left at the server, as nobody can want them.", labels=_ROUTE
@@ -130,7 +130,7 @@ def _counters(entries: list[Entry]) -> Iterator[Metric]:
     yield from (read, not_read, records, messages)
 
 
-def _flows(entries: list[Entry]) -> Iterator[Metric]:
+def _flows(entries: list[RouteEntry]) -> Iterator[Metric]:
     """By stages: those that the route has now from the beginning, and those that it had as long as the server runs."""
     records = CounterMetricFamily(
         "turnout_route_stage_records", "Records that came to a stage of the route.", labels=_STAGE
@@ -153,7 +153,7 @@ def _flows(entries: list[Entry]) -> Iterator[Metric]:
     yield from (records, failures, delivery)
 
 
-def _gauges(entries: list[Entry]) -> Iterator[Metric]:
+def _gauges(entries: list[RouteEntry]) -> Iterator[Metric]:
     up = GaugeMetricFamily("turnout_route_up", "Whether the route runs.", labels=_ROUTE)
     failed = GaugeMetricFamily(
         "turnout_route_failed", "Whether the route has failed too often, and waits for somebody.", labels=_ROUTE

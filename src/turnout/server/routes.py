@@ -7,13 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
 from turnout.server.compatibility import Change, compatibility, is_safe
 from turnout.server.config import RestartsPart
-from turnout.server.entry import Entry, Pending
+from turnout.server.entry import Pending, RouteEntry
 from turnout.server.errors import ConflictError, RouteNotFoundError, StaleError, UnsafeChangeError
 from turnout.server.offsets import Offsets, Start, begun_at, checked_start, committed, set_aside
 from turnout.server.recorder import Recorder
@@ -22,6 +20,7 @@ from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, Supervisor, Version
+from turnout.server.texts import RouteTexts, name_in
 from turnout.server.watch import Files, RouteFile, digest_of, write
 
 __all__ = ["Routes"]
@@ -56,22 +55,22 @@ class Routes:
         self._state = state
         self._recorder = recorder
         self._policy = policy
-        self._checkpoints = checkpoints
+        self._texts = RouteTexts(runner, files.folder or Path(), checkpoints)
         self._resolve = resolve
         self._lock = threading.RLock()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RouteEntry] = {}
         self._seen: dict[Path, str] = {}
         self._missing: set[Path] = set()
         self._leaving: dict[str, Supervisor] = {}
 
     # Reading
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RouteEntry]:
         """All routes, by name."""
         with self._lock:
             return [self._entries[name] for name in sorted(self._entries)]
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> RouteEntry:
         """The route of that name.
 
         Raises:
@@ -93,18 +92,7 @@ class Routes:
         Raises:
             RouteError: lists every mistake.
         """
-        beside = file or (self._files.folder or Path()) / "route.yaml"
-        route = self._parsed(text, beside)
-        if mistakes := self._runner.mistakes(route):
-            raise RouteError(mistakes, what=f"route {route.name} cannot be used")
-        return route
-
-    def _parsed(self, text: str, file: Path) -> Route:
-        """The route that a text says, with a checkpoint where this server keeps those of routes that name none."""
-        route = Route.parse(text, file=file)
-        if route.checkpoint or self._checkpoints is None:
-            return route
-        return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
+        return self._texts.check(text, file)
 
     def changes(self, route: Route) -> list[Change]:
         """What the route would change of the version that was started last under its name."""
@@ -149,24 +137,19 @@ class Routes:
         if other is not None and other.file.path != path and other.file.path.exists():
             raise RouteError([Mistake("name", f"{name!r} is the route in {other.file.path.name} already")])
 
-    def _show_mistakes(self, before: Entry | None, file: RouteFile, mistakes: tuple[Mistake, ...]) -> None:
-        entry = before or Entry(self._name_for(file), file)
+    def _show_mistakes(self, before: RouteEntry | None, file: RouteFile, mistakes: tuple[Mistake, ...]) -> None:
+        entry = before or RouteEntry(self._name_for(file), file)
         self._entries[entry.name] = replace(entry, file=file, mistakes=mistakes, pending=None)
         self._recorder.tell("route.mistakes", entry.name, mistakes=[str(mistake) for mistake in mistakes])
 
     def _name_for(self, file: RouteFile) -> str:
         """What to call a file whose route cannot be read."""
-        try:
-            document = yaml.safe_load(file.text)
-        except yaml.YAMLError:
-            document = None
-        written = document.get("name") if isinstance(document, dict) else None
-        name = written if isinstance(written, str) else file.path.stem
+        name = name_in(file)
         return f"{name}@{file.path.name}" if name in self._entries else name
 
     def _take(self, version: Version, file: RouteFile, *, confirmed: bool) -> None:
         name = version.route.name
-        entry = self._entries.get(name) or Entry(name, file)
+        entry = self._entries.get(name) or RouteEntry(name, file)
         before = self._before(name)
         changes = compatibility(before.route, version.route) if before else []
         if before is not None and not is_safe(changes) and not confirmed:
@@ -185,7 +168,7 @@ class Routes:
             return
         self._start(entry, version)
 
-    def _park(self, entry: Entry, before: Version, pending: Pending) -> None:
+    def _park(self, entry: RouteEntry, before: Version, pending: Pending) -> None:
         """Keep a version that needs to be confirmed; the one before goes on, also after the server was restarted."""
         entry = replace(entry, pending=pending)
         unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
@@ -201,15 +184,9 @@ class Routes:
         if entry is not None and entry.version is not None:
             return entry.version
         kept = self._state.newest_revision(name)
-        if kept is None:
-            return None
-        try:
-            route = self._parsed(kept.text, Path(kept.file))
-        except (RouteError, OSError):
-            return None
-        return Version(route, kept.text, kept.digest, Path(kept.file), kept.who)
+        return None if kept is None else self._texts.kept(kept)
 
-    def _start(self, entry: Entry, version: Version) -> None:
+    def _start(self, entry: RouteEntry, version: Version) -> None:
         supervisor = entry.supervisor or Supervisor(
             entry.name,
             self._runner,
@@ -228,13 +205,13 @@ class Routes:
         if reset is None:
             return version.route
         if reset.pending:
-            checkpoint = Entry("", RouteFile(version.path, "", ""), version).checkpoint
+            checkpoint = RouteEntry("", RouteFile(version.path, "", ""), version).checkpoint
             if checkpoint is not None:
                 set_aside(checkpoint)
             self._state.reset(version.route.name, reset.start, pending=False)
         return begun_at(version.route, reset.start)
 
-    def _remove(self, entry: Entry, *, who: str) -> None:
+    def _remove(self, entry: RouteEntry, *, who: str) -> None:
         del self._entries[entry.name]
         # A file with the same name may have waited for this one to go.
         self._seen = {path: digest for path, digest in self._seen.items() if path in self._paths_in_use()}
@@ -316,7 +293,7 @@ class Routes:
             raise ConflictError(f"the file {path.name} is there, and holds another route")
         return path
 
-    def _check_digest(self, entry: Entry | None, digest: str | None) -> None:
+    def _check_digest(self, entry: RouteEntry | None, digest: str | None) -> None:
         if digest is not None and (entry is None or entry.file.digest != digest):
             now = entry.file.digest if entry else "not there"
             raise StaleError(f"the route has changed since you read it: it is {now}, you had {digest}")

@@ -11,7 +11,7 @@ from turnout.engine.given import Given, record_batch
 from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.errors import ConflictError
 from turnout.server.matchers import Matchers, StoredSubscriptions
 from turnout.server.sources import record_at
@@ -19,7 +19,7 @@ from turnout.server.sources import record_at
 __all__ = ["batch_at", "batch_of", "explained", "route_of"]
 
 
-def route_of(entry: Entry) -> Route:
+def route_of(entry: RouteEntry) -> Route:
     """The route as it runs, or would.
 
     Raises:

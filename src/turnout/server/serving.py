@@ -14,6 +14,7 @@ from typing import Self
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from turnout.errors import ConfigError, Mistake, RouteError, RunError
 from turnout.routes import Route
@@ -155,18 +156,21 @@ class Server:
         if tenants is not None and self.config.store is not None:
             matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
         self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants, matchers)
-        unguarded = build_app(self.parts)
-        entrance = self._pages(unguarded, authenticator) if self._pages else Entrance()
-        app = guarded(
-            unguarded,
-            authenticator=authenticator,
-            hosts=allowed_hosts(self.config.address.host, self.config.hosts),
-            entrance=entrance,
-        )
+        app = self._guarded_app(self.parts, authenticator)
         self.routes.look()
         survey.start()
         self._in_thread("turnout-watch", lambda: self._keep_looking(recorder))
         self._serve_http(app, listening, events)
+
+    def _guarded_app(self, parts: Parts, authenticator: TokenFile | None) -> ASGIApp:
+        """What is served over HTTP, behind the checks of who asks and under which name."""
+        unguarded = build_app(parts)
+        return guarded(
+            unguarded,
+            authenticator=authenticator,
+            hosts=allowed_hosts(self.config.address.host, self.config.hosts),
+            entrance=self._pages(unguarded, authenticator) if self._pages else Entrance(),
+        )
 
     def _listen(self) -> socket.socket:
         address = self.config.address

@@ -13,7 +13,7 @@ from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.routes.endpoints import Endpoint, NatsSink, NatsSource
 from turnout.secrets import masked_url
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.offsets import committed
 from turnout.server.sources import address_of, knock, oldest, opened, seconds_since, stream_ends
 from turnout.server.supervisor import Phase
@@ -51,7 +51,7 @@ class Survey:
 
     def __init__(
         self,
-        entries: Callable[[], list[Entry]],
+        entries: Callable[[], list[RouteEntry]],
         *,
         pause: float = 2.0,
         clock: Callable[[], float] = time.time,
@@ -122,7 +122,7 @@ class Survey:
                 self._seen(name, lag)
         self._looked.set()
 
-    def _lag(self, entry: Entry, servers: _Servers) -> Lag | None:
+    def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:
         assert entry.version is not None
         source = entry.version.route.source
         if not isinstance(source, NatsSource):

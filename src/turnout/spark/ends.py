@@ -17,9 +17,15 @@ __all__ = ["RECORD_COLUMNS", "activate", "is_batch", "look_ahead", "read", "writ
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
 _HEADERS = "array<struct<key:string,value:binary>>"
-_RECORD_SCHEMA = (
-    f"topic string, partition int, offset bigint, key string, value string, headers {_HEADERS}, timestamp timestamp"
-)
+_FILE_TYPES = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "key": "string",
+    "value": "string",
+    "headers": _HEADERS,
+    "timestamp": "timestamp",
+}
 
 
 def is_batch(source: Endpoint) -> bool:
@@ -34,14 +40,15 @@ def read(
     latency: str | None = None,
     wait: bool = False,
     pause_file: str | None = None,
-    packed: bool = False,
+    splits: bool = False,
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The source's records, streaming unless the source `is_batch`.
 
     With *latency* ``low`` a NATS source waits at the server and is read by one task, unless its own options say else.
     With *wait* it waits there as well: Spark asks a hundred times a second otherwise, of each source that is idle.
-    While there is a *pause_file*, it has nothing new. If it is to be *packed*, its rows are record batches. *more* are
+    While there is a *pause_file*, it has nothing new. With *splits* its rows are parts of its streams, to be
+    read by the next stage. *more* are
     options of a NATS source that are not a route's to set.
     """
     options = source.options()
@@ -51,15 +58,21 @@ def read(
         options = {**usual, **options}
         if pause_file is not None:
             options["pauseFile"] = pause_file
-        shape = "packed" if packed else "includeStream"
+        shape = "splits" if splits else "includeStream"
         return spark.readStream.format("nats").options(**options, **(more or {})).option(shape, "true").load()
     if isinstance(source, KafkaSource):
         loaded = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true").load()
         return loaded.select(*RECORD_COLUMNS)
     assert isinstance(source, FileSource)
+    return _read_files(spark, source)
+
+
+def _read_files(spark: SparkSession, source: FileSource) -> DataFrame:
     # A CSV file has texts alone: there headers are the JSON of their list, the bytes in Base64.
     in_csv = source.format == "csv"
-    schema = _RECORD_SCHEMA.replace(_HEADERS, "string") if in_csv else _RECORD_SCHEMA
+    types = {**_FILE_TYPES, "headers": "string"} if in_csv else _FILE_TYPES
+    schema = ", ".join(f"{name} {type_}" for name, type_ in types.items())
+    options = source.options()
     if source.stream:
         loaded = spark.readStream.format(source.format).schema(schema).options(**options).load(source.path)
     else:
@@ -72,12 +85,7 @@ def read(
 
 def _as_records(loaded: DataFrame) -> DataFrame:
     """What a file holds as record columns: those that it lacks are null."""
-    types = dict(part.strip().split(" ", 1) for part in _RECORD_SCHEMA.replace(_HEADERS, "HEADERS").split(","))
-    missing = {
-        name: F.lit(None).cast(kind.replace("HEADERS", _HEADERS))
-        for name, kind in types.items()
-        if name not in loaded.columns
-    }
+    missing = {name: F.lit(None).cast(type_) for name, type_ in _FILE_TYPES.items() if name not in loaded.columns}
     return loaded.withColumns(missing).select(*RECORD_COLUMNS)
 
 
@@ -117,7 +125,8 @@ def activate(spark: SparkSession) -> None:
     java = getattr(spark, "_jsparkSession", None)
     # A session of Spark Connect has its own on the server.
     if java is not None:
-        sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001 - there is no public way
+        # SparkSession.setActiveSession is public in Scala and Java, not in Python.
+        sessions = SparkSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         sessions.setActiveSession(java)
 
 

@@ -17,11 +17,11 @@ from pyspark import cloudpickle
 from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
+from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
-from turnout.records.headers import ARROW
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.spark.formats.nats.packed import not_read_in, unpack
+from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.publishing import Publishers
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
     from turnout.engine.replay import Replay
     from turnout.histogram import Histogram
+    from turnout.subscriptions.index import Index
 
-__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "Tally"]
+__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "TaskTally"]
 
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
@@ -84,12 +85,7 @@ _MESSAGES_SCHEMA: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
         pa.field(MESSAGE_ID, pa.string()),
-        pa.field("value", pa.binary()),
-        pa.field("headers", ARROW),
-        pa.field("key", pa.binary()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        *RECORDS,
         pa.field(SINK, pa.int8()),
         *COUNTS_SCHEMA,
     ]
@@ -104,7 +100,7 @@ class Stage:
     """One route as functions for ``mapInArrow``.
 
     Attributes:
-        packed: whether a row holds a record batch, and with it its revision; if not, rows are records.
+        splits: whether a row is a split, to be read here, with its revision; if not, rows are records.
         index: where the subscriptions' index is found; None for a route without subscriptions.
         revision: what records are matched with that do not bring a revision.
         route: the pickled route, and the replay that this is: workers read them once, and not for each task.
@@ -113,7 +109,7 @@ class Stage:
         with_ids: whether messages to that sink get their ids.
     """
 
-    packed: bool
+    splits: bool
     index: IndexPlace | None
     revision: int | None
     route: bytes = field(repr=False)
@@ -122,7 +118,7 @@ class Stage:
     with_ids: tuple[bool, ...]
 
     @classmethod
-    def of(cls, route: Route, *, packed: bool, replay: Replay | None = None) -> Self:
+    def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
         """The stage of a route, or of a replay of its history.
 
         Raises:
@@ -134,7 +130,7 @@ class Stage:
             for sink in route.sinks.values()
         )
         with_ids = tuple(getattr(sink, "message_id", None) != "none" for sink in route.sinks.values())
-        return cls(packed, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids)
+        return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids)
 
     def at(self, revision: int) -> Self:
         """The same for records that are matched with this revision."""
@@ -153,7 +149,7 @@ class Stage:
             RunError: a record failed, or a message was refused, and the route tolerates no failures.
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
-        tally = Tally()
+        tally = TaskTally()
         with without_collections(), Publishers(self.sinks, self.with_ids) as publishers:
             for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
@@ -163,7 +159,7 @@ class Stage:
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Give the messages, and behind them the task's counts."""
-        tally = Tally()
+        tally = TaskTally()
         with without_collections():
             for result in self.results(batches):
                 tally.add(result)
@@ -177,32 +173,37 @@ class Stage:
     def nothing(self) -> Iterator[Any]:
         """Make this worker's program of the route, and give the counts of no record."""
         self._program()
-        yield Tally().rows()
+        yield TaskTally().rows()
 
     def results(self, batches: Iterable[Any]) -> Iterator[Result]:
         """What becomes of each batch, for whoever does something else with it."""
-        from turnout.engine import Messages, Result, pieces
+        from turnout.engine import Messages, Result
+
+        for rows in batches:
+            if not self.splits:
+                yield from self._outcomes(rows, self._index(self.revision))
+                continue
+            for reader in readers_of(rows):
+                index = self._index(self.revision if reader.revision is None else reader.revision)
+                for records in reader.batches_with_stream():
+                    yield from self._outcomes(records, index)
+                if reader.not_read:
+                    yield Result(Counts(not_read=reader.not_read), Messages.none())
+
+    def _outcomes(self, records: Any, index: Index | None) -> Iterator[Result]:
+        from turnout.engine import pieces
 
         program = self._program()
-        for rows in batches:
-            for batch, revision in self._records(rows):
-                index = None
-                if self.index is not None:
-                    if revision is None:
-                        raise StreamError("records came without the revision of the subscriptions to match them with")
-                    index = self.index.open(revision)
-                for piece in pieces(batch):
-                    yield program.run(piece, index)
-            not_read = not_read_in(rows) if self.packed else 0
-            if not_read:
-                yield Result(Counts(not_read=not_read), Messages.none())
+        for piece in pieces(records):
+            yield program.run(piece, index)
 
-    def _records(self, rows: Any) -> Iterator[tuple[Any, int | None]]:
-        if self.packed:
-            for records, revision in unpack(rows):
-                yield records, self.revision if revision is None else revision
-        elif rows.num_rows:
-            yield rows, self.revision
+    def _index(self, revision: int | None) -> Index | None:
+        """The subscriptions of a revision; None for a route without."""
+        if self.index is None:
+            return None
+        if revision is None:
+            raise StreamError("records came without the revision of the subscriptions to match them with")
+        return self.index.open(revision)
 
     def _program(self) -> Program:
         """The worker's own program of the route."""
@@ -231,7 +232,7 @@ def _message_rows(messages: Messages) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=_MESSAGES_SCHEMA)
 
 
-class Tally:
+class TaskTally:
     """What one task has counted, and the first of the failures that are to be logged."""
 
     def __init__(self) -> None:

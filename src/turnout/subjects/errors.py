@@ -85,6 +85,12 @@ class NoMatchError(SubjectError, LookupError):
 
     Attributes:
         source: the filter that did not match.
+
+    >>> from turnout.subjects import SubjectTransform
+    >>> SubjectTransform.parse("orders.*", "eu.orders.$1").apply("stock.17")
+    Traceback (most recent call last):
+        ...
+    turnout.subjects.errors.NoMatchError: the subject 'stock.17' does not match 'orders.*'
     """
 
     reason: ClassVar[str] = "no_match"
@@ -275,6 +281,14 @@ class MappingTableError(SubjectError):
     Attributes:
         errors: one error per wrong source, each of the class of its reason.
         mistakes: the same as path and problem, for a larger report to include.
+
+    >>> from turnout.subjects import MappingTable
+    >>> MappingTable.from_config({"orders..new": "eu", "stock": [{"destination": "a", "weight": 200}]})
+    Traceback (most recent call last):
+        ...
+    turnout.subjects.errors.MappingTableError: 2 mappings are wrong:
+      mapping of 'orders..new': invalid subject 'orders..new': an empty token at position 7
+      mapping of 'stock': a weight is an integer from 0 to 100, found 200
     """
 
     def __init__(self, errors: Iterable[MappingEntryError]) -> None:

@@ -43,6 +43,12 @@ class Destination:
         destination: literals and mapping functions between dots.
         weight: its share in percent.
         cluster: the cluster it is for; empty for no cluster, the default group.
+
+    >>> table = MappingTable.from_config({"orders": [{"destination": "west", "weight": "50%", "cluster": "w"}]})
+    >>> table.mappings[0].destinations
+    (Destination(destination='west', weight=50, cluster='w'),)
+    >>> table.apply("orders", "w", draw=0.1), table.apply("orders", "w", draw=0.9), table.apply("orders", "e")
+    ('west', 'orders', 'orders')
     """
 
     destination: str
@@ -76,6 +82,10 @@ class SubjectMapping:
         destinations: as configured.
         groups: cluster name to shares, "" for the default group. A group is completed with the source's own
             subject up to 100 unless the source itself is among the destinations: what is missing is then lost.
+
+    >>> table = MappingTable.from_config({"orders": [{"destination": "blue", "weight": 30}]})
+    >>> [(share.transform.destination, share.weight, share.completed) for share in table.mappings[0].groups[""]]
+    [('blue', 30, False), ('orders', 70, True)]
     """
 
     source: str
@@ -174,6 +184,13 @@ class MappingTable:
 
     nats-server reads a configuration file's mappings into a map and so tries overlapping sources in an order
     that changes from start to start. Here the order is the one they were written in.
+
+    >>> halves = [{"destination": "blue.$1", "weight": "90%"}, {"destination": "green.$1", "weight": "10%"}]
+    >>> table = MappingTable.from_config({"orders.*": halves, "stock.>": "eu.stock.>"})
+    >>> table.apply("orders.17", draw=0.05), table.apply("orders.17", draw=0.95)
+    ('green.17', 'blue.17')
+    >>> table.apply("stock.oulu.3"), table.apply("unknown")
+    ('eu.stock.oulu.3', 'unknown')
     """
 
     mappings: tuple[SubjectMapping, ...]

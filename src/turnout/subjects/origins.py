@@ -33,6 +33,14 @@ def mappings_from_file(path: Path | str, account: str | None = None) -> dict[str
         ConfigError: when there is no such account, a block is not one, or there are no mappings where they are looked
             for.
         FileNotFoundError: when there is no such file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "nats-server.conf"
+    ...     _ = file.write_text('accounts { SHOP { mappings { "orders.*": "eu.orders.$1" } } }')
+    ...     mappings_from_file(file, account="SHOP")
+    ...
+    {'orders.*': 'eu.orders.$1'}
     """
     config = load_config(path)
     mappings = mappings_in(config, account)
@@ -72,6 +80,10 @@ def mappings_in(config: Mapping[str, Any], account: str | None = None) -> dict[s
 
     Raises:
         ConfigError: when there is no such account, or a block is not one.
+
+    >>> config = {"accounts": {"EU": {"mappings": {"orders": "eu.orders"}}}}
+    >>> mappings_in(config, "EU"), mappings_in(config)
+    ({'orders': 'eu.orders'}, {})
     """
     if account is None or account == GLOBAL:
         return _blocks(config, "")
@@ -106,6 +118,9 @@ def mappings_from_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ConfigError: when the claim has another form.
+
+    >>> mappings_from_claim({"nats": {"mappings": {"orders.*": [{"subject": "eu.orders.$1"}]}}})
+    {'orders.*': [{'destination': 'eu.orders.$1', 'weight': 100, 'cluster': ''}]}
     """
     inner = claim.get("nats", claim)
     mappings = inner.get("mappings") if isinstance(inner, Mapping) else None
@@ -146,6 +161,11 @@ class StreamTransforms:
         mirror: on messages from the mirrored stream.
         sources: by the name of the source stream, on messages from it. What none of them matches is not
             taken from that stream at all. A ``filter_subject`` is a transform that changes nothing.
+
+    >>> source = {"name": "EU", "subject_transforms": [{"src": "orders.>", "dest": "eu.>"}]}
+    >>> (transform,) = stream_transforms({"name": "ALL", "sources": [source]}).sources["EU"]
+    >>> transform.apply("orders.17")
+    'eu.17'
     """
 
     subject_transform: SubjectTransform | None = None
@@ -160,6 +180,10 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
     Raises:
         MappingTableError: with one error for each part that the server would refuse (10155, 10156).
         ConfigError: when a part has another form.
+
+    >>> config = {"name": "S", "subject_transform": {"src": "in.*", "dest": "kept.{{wildcard(1)}}"}}
+    >>> stream_transforms(config).subject_transform.apply("in.a")
+    'kept.a'
     """
     config = _object("config", config.get("config", config))
     reader = _TransformReader()
@@ -169,7 +193,7 @@ def stream_transforms(config: Mapping[str, Any]) -> StreamTransforms:
     sources: dict[str, tuple[SubjectTransform, ...]] = {}
     for number, entry in enumerate(_items("sources", config.get("sources"))):
         source = _object(f"sources[{number}]", entry)
-        name = _text(f"sources[{number}].name", source.get("name"))
+        name = _text_at(f"sources[{number}].name", source.get("name"))
         # A stream may be a source several times, each with filters of its own.
         sources[name] = sources.get(name, ()) + reader.several(f"sources[{number}]", source)
     if reader.errors:
@@ -188,8 +212,8 @@ class _TransformReader:
         if value is None:
             return None
         holder = _object(path, value, "an object with src and dest")
-        source = _text(f"{path}.src", holder.get("src")) or FULL
-        destination = _text(f"{path}.dest", holder.get("dest")) or with_placeholders(source)
+        source = _text_at(f"{path}.src", holder.get("src")) or FULL
+        destination = _text_at(f"{path}.dest", holder.get("dest")) or with_placeholders(source)
         try:
             check_subject(source)
         except SubjectError as failure:
@@ -222,7 +246,7 @@ def _items(path: str, value: object) -> list[Any]:
     return list(value or ())
 
 
-def _text(path: str, value: object) -> str:
+def _text_at(path: str, value: object) -> str:
     if not isinstance(value, str | None):
         raise ConfigError([Mistake(path, f"expected a text, found {value!r}")])
     return value or ""

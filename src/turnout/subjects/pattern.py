@@ -17,6 +17,11 @@ def matches(pattern: str, subject: str) -> bool:
     """Whether a subscription on *pattern* gets a message published on *subject*.
 
     ``*foo`` is a plain token here. A pattern or a subject with an empty token matches nothing.
+
+    >>> [matches("orders.*", subject) for subject in ("orders.new", "orders", "orders.eu.new")]
+    [True, False, False]
+    >>> matches("orders.>", "orders.eu.new"), matches("orders.*x", "orders.ax")
+    (True, False)
     """
     pattern_tokens = pattern.split(".")
     tokens = subject.split(".")
@@ -56,7 +61,11 @@ def covers_tokens(tokens: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def is_subset(subject: str, of: str) -> bool:
-    """Whether every subject that *subject* (which may have wildcards) stands for is also covered by *of*."""
+    """Whether every subject that *subject* (which may have wildcards) stands for is also covered by *of*.
+
+    >>> is_subset("orders.*", "orders.>"), is_subset("orders.>", "orders.*")
+    (True, False)
+    """
     return covers_tokens(subject.split("."), of.split("."))
 
 
@@ -70,7 +79,11 @@ def _could_be_equal(one: str, other: str) -> bool:
 
 
 def collide(one: str, other: str) -> bool:
-    """Whether some literal subject matches both filters, as two streams of one account must not."""
+    """Whether some literal subject matches both filters, as two streams of one account must not.
+
+    >>> collide("orders.*", "*.new"), collide("orders.*", "orders.*.new")
+    (True, False)
+    """
     if one == other:
         return True
     first, second = one.split("."), other.split(".")
@@ -107,5 +120,9 @@ def common(one: str, other: str) -> str | None:
 
 
 def subscriptions_under(subscriptions: Iterable[str], subject: str) -> list[str]:
-    """Those *subscriptions* that a wildcard *subject* has in common with, in their order."""
+    """Those *subscriptions* that a wildcard *subject* has in common with, in their order.
+
+    >>> subscriptions_under(["stock.>", "*.new", "orders.eu"], "orders.*")
+    ['*.new', 'orders.eu']
+    """
     return [subscription for subscription in subscriptions if collide(subscription, subject)]

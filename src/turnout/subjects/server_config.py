@@ -35,11 +35,19 @@ _Read = Callable[[Path], str]
 
 
 def load_config(path: Path | str) -> dict[str, Any]:
-    """What a configuration file says, with its includes read and its variables put in.
+    r"""What a configuration file says, with its includes read and its variables put in.
 
     Raises:
         ConfigSyntaxError: with the file and the line of the trouble.
         FileNotFoundError: when there is no such file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "shop.conf").write_text("mappings { orders: eu.orders }")
+    ...     _ = (Path(folder) / "nats-server.conf").write_text("port: 4222\ninclude shop.conf")
+    ...     load_config(Path(folder) / "nats-server.conf")
+    ...
+    {'port': 4222, 'mappings': {'orders': 'eu.orders'}}
     """
     path = Path(path)
     return parse_config(_read(path), file=path, environment=os.environ)
@@ -66,6 +74,9 @@ def parse_config(
 
     Raises:
         ConfigSyntaxError: with the file and the line of the trouble.
+
+    >>> parse_config('region = eu; mappings { "orders.*": [{ destination: "eu.$1", weight: 80% }] }; here: $region')
+    {'region': 'eu', 'mappings': {'orders.*': [{'destination': 'eu.$1', 'weight': '80%'}]}, 'here': 'eu'}
     """
     return _Parser(text, Path(file) if file else None, read, environment or {}, depth=0).document()
 

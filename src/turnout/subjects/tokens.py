@@ -101,33 +101,57 @@ def not_literal(subject: str, tokens: Sequence[str]) -> InvalidSubjectError:
 
 
 def is_valid(subject: str) -> bool:
-    """Whether a stream or a subscription may use this subject; wildcards are fine."""
+    """Whether a stream or a subscription may use this subject; wildcards are fine.
+
+    >>> [is_valid(subject) for subject in ("orders.>", "orders..new", "orders.>.new")]
+    [True, False, False]
+    """
     return _problem(subject.split("."), blanks=True) is None
 
 
 def is_valid_literal(subject: str) -> bool:
-    """Whether no token is empty or a wildcard. Blanks are not looked at, see `is_publishable`."""
+    """Whether no token is empty or a wildcard. Blanks are not looked at, see `is_publishable`.
+
+    >>> [is_valid_literal(subject) for subject in ("orders.new", "orders new", "orders.*")]
+    [True, True, False]
+    """
     tokens = subject.split(".")
     return "" not in tokens and PARTIAL not in tokens and FULL not in tokens
 
 
 def is_publishable(subject: str) -> bool:
-    """Whether a message can be published here and reach a subscriber: literal, no empty token, no blank."""
+    """Whether a message can be published here and reach a subscriber: literal, no empty token, no blank.
+
+    >>> [is_publishable(subject) for subject in ("orders.new", "orders new", "orders..new", "orders.*")]
+    [True, False, False, False]
+    """
     return is_valid_literal(subject) and is_valid(subject)
 
 
 def has_wildcard(subject: str) -> bool:
-    """Whether a token is exactly ``*`` or ``>``; inside a longer token they are plain characters."""
+    """Whether a token is exactly ``*`` or ``>``; inside a longer token they are plain characters.
+
+    >>> has_wildcard("orders.*"), has_wildcard("orders.a*")
+    (True, False)
+    """
     tokens = subject.split(".")
     return PARTIAL in tokens or FULL in tokens
 
 
 def is_literal(subject: str) -> bool:
-    """Whether no token is exactly ``*`` or ``>``."""
+    """Whether no token is exactly ``*`` or ``>``.
+
+    >>> is_literal("orders.new*"), is_literal("orders.>")
+    (True, False)
+    """
     return not has_wildcard(subject)
 
 
 def token_at(subject: str, index: int) -> str:
-    """Token *index*, counted from 1; empty where there is none."""
+    """Token *index*, counted from 1; empty where there is none.
+
+    >>> token_at("orders.eu.new", 2), token_at("orders.eu.new", 4)
+    ('eu', '')
+    """
     tokens = subject.split(".")
     return tokens[index - 1] if 1 <= index <= len(tokens) else ""

@@ -37,6 +37,12 @@ class SubjectTransform:
         tail: how many tokens of the subject come before what ``>`` stands for; None without ``>``.
         render: what the destination makes of a subject that the source is known to match, given with its
             tokens and a draw: `apply` without its checks.
+
+    >>> transform = SubjectTransform.parse("orders.*.*", "{{wildcard(2)}}.orders.{{partition(3,1)}}")
+    >>> transform.apply("orders.17.eu")
+    'eu.orders.1'
+    >>> SubjectTransform.parse("*", "{{left(1,3)}}.{{split(1,-)}}").apply("2026-11-22")
+    '202.2026.11.22'
     """
 
     source: str
@@ -220,7 +226,11 @@ def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, str
 
 
 def with_placeholders(subject: str) -> str:
-    """A filter as a destination: each ``*`` becomes ``$1``, ``$2`` and so on."""
+    """A filter as a destination: each ``*`` becomes ``$1``, ``$2`` and so on.
+
+    >>> with_placeholders("orders.*.items.*")
+    'orders.$1.items.$2'
+    """
     number = 0
     tokens: list[str] = []
     for token in subject.split("."):
@@ -236,6 +246,9 @@ def placeholders(destination: str) -> tuple[str, list[str]]:
     """A destination as a filter, and the placeholders that became ``*``, in order.
 
     Follows the server, which takes ``$1x`` for a placeholder here although the transform has it as a literal.
+
+    >>> placeholders("eu.{{wildcard(2)}}.$1")
+    ('eu.*.*', ['{{wildcard(2)}}', '$1'])
     """
     holders: list[str] = []
     tokens: list[str] = []

@@ -67,6 +67,17 @@ class Matcher:
         subscriptions: what to begin with. Each needs an id; of several with the same one, the last counts.
         sample: metadata of typical messages: what is rare in it is preferred to look subscriptions up by.
         revision: the store's revision that the subscriptions are of.
+
+    >>> from turnout.conditions import parse
+    >>> matcher = Matcher([Subscription(["orders.oulu"], parse("city:Oulu AND NOT status:done"), id="oulu")])
+    >>> [match.subscription_id for match in matcher.match({"city": "Oulu"})]
+    ['oulu']
+    >>> matcher.add(Subscription(["large"], parse("total>500"), id="large"))
+    >>> sorted(match.subscription_id for match in matcher.match({"city": "Oulu", "total": "900"}))
+    ['large', 'oulu']
+    >>> matcher.remove("oulu")
+    >>> matcher.match({"city": "Oulu"})
+    []
     """
 
     def __init__(

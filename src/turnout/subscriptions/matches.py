@@ -33,6 +33,16 @@ class MatchBatch(Sequence["MatchList"]):
         matches: what the index says.
         layers: the answers of the subscriptions of each of its layers.
         beside: by row, the answers of subscriptions that match and are not in the index.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Matcher, Subscription
+    >>> cities = ("Oulu", "Turku")
+    >>> matcher = Matcher([Subscription([f"to.{city}"], parse(f"city:{city}"), id=city) for city in cities])
+    >>> batch = matcher.match_many([{"city": "Turku"}, {"city": "Kemi"}, {"city": "Oulu"}])
+    >>> batch.ids(), batch.destinations()
+    ([['Turku'], [], ['Oulu']], [[('to.Turku',)], [], [('to.Oulu',)]])
+    >>> [len(matches) for matches in batch]
+    [1, 0, 1]
     """
 
     def __init__(
@@ -129,6 +139,12 @@ class MatchList(Sequence[Match]):
     Args:
         batch: whose message it is.
         row: of the message.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Matcher, Subscription
+    >>> matches = Matcher([Subscription(["d"], parse("a:1"), id="one")]).match_many([{"a": "1"}])[0]
+    >>> type(matches).__name__, [match.subscription_id for match in matches], matches == list(matches)
+    ('MatchList', ['one'], True)
     """
 
     __slots__ = ("_batch", "_row")

@@ -28,6 +28,11 @@ class Subscription:
         condition: what a message has to look like.
         metadata: what people say about the subscription; it has no part in matching.
         id: its name in a store, which gives it one when it is created.
+
+    >>> from turnout.conditions import parse
+    >>> wants = Subscription(["orders.oulu"], parse("city:Oulu"), metadata={"owner": "depot"})
+    >>> wants.id, wants.destinations
+    ('', ('orders.oulu',))
     """
 
     destinations: Sequence[str]
@@ -51,7 +56,15 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConditionMatch:
-    """A subscription that has the leaf that was searched for, and that leaf's id."""
+    """A subscription that has the leaf that was searched for, and that leaf's id.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import open_store
+    >>> store = open_store("memory://leaves")
+    >>> id_ = store.create(Subscription(["d"], parse("city:Oulu AND total>5"), id="one"))
+    >>> [item.subscription_id for item in store.search_by_condition("city", "Oulu", partial=False).items]
+    ['one']
+    """
 
     subscription_id: str
     condition_id: str
@@ -65,6 +78,16 @@ class Page(Generic[T]):
     Attributes:
         items: the results.
         cursor: what to pass for the next page; "" when this was the last.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import open_store
+    >>> store = open_store("memory://pages")
+    >>> ids = [store.create(Subscription(["d"], parse("a:1"), id=name)) for name in "abc"]
+    >>> first = store.search_by_metadata({}, limit=2)
+    >>> [item.id for item in first.items], first.cursor
+    (['a', 'b'], 'b')
+    >>> [item.id for item in store.search_by_metadata({}, limit=2, cursor=first.cursor).items]
+    ['c']
     """
 
     items: tuple[T, ...]
@@ -87,6 +110,17 @@ class Changes:
         deleted_ids: those that were there and are not now.
         reset: the store no longer knows its past as far back as asked: *created* is everything it holds,
             and whoever follows it starts again from that.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import open_store
+    >>> store = open_store("memory://changes")
+    >>> before = store.revision()
+    >>> id_ = store.create(Subscription(["d"], parse("a:1"), id="one"))
+    >>> [item.id for item in store.changes(before).created]
+    ['one']
+    >>> store.delete("one")
+    >>> store.changes(store.revision() - 1).deleted_ids
+    ('one',)
     """
 
     revision: int

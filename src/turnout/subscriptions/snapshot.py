@@ -12,7 +12,13 @@ __all__ = ["Snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a store held at *revision*. A snapshot made by hand has revision 0."""
+    """What a store held at *revision*. A snapshot made by hand has revision 0.
+
+    >>> from turnout.conditions import parse
+    >>> snapshot = Snapshot((Subscription(["d"], parse("a:1"), id="one"),))
+    >>> [item.id for item in snapshot], snapshot.revision
+    (['one'], 0)
+    """
 
     subscriptions: tuple[Subscription, ...]
     revision: int = 0

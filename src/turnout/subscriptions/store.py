@@ -33,6 +33,14 @@ class Store(Closeable, Protocol):
 
     Subscriptions are immutable: there is no update. Every change, a create or a delete, leads to a higher
     revision, and what `create` or `delete` has returned from is durable as far as the store is.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Subscription
+    >>> store = open_store("memory://protocol")
+    >>> before = store.revision()
+    >>> id_ = store.create(Subscription(["d"], parse("a:1")))
+    >>> store.revision() > before, len(store.snapshot()), len(store.changes(before).created)
+    (True, 1, 1)
     """
 
     def create(self, subscription: Subscription) -> str:
@@ -150,6 +158,19 @@ def open_store(url: str) -> Store:
     Raises:
         ConfigError: no store has that scheme.
         MissingExtraError: the store's driver is not installed.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Subscription
+    >>> with open_store("memory://example") as store:
+    ...     id_ = store.create(Subscription(["orders.oulu"], parse("city:Oulu")))
+    ...     store.read(id_).destinations
+    ...
+    ('orders.oulu',)
+    >>> open_store("postgres://host/db")
+    Traceback (most recent call last):
+        ...
+    turnout.errors.ConfigError: bad configuration: 1 mistake
+      store: no store is named 'postgres://host/db'; expected one of grpc://, memory://, mongodb://, sqlite://
     """
     problem = url_problem(url)
     if problem:

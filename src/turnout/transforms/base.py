@@ -158,7 +158,16 @@ def flat_fields(option: str, side: Side, names: Iterable[str]) -> Iterator[Named
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A configured predicate: true or false of a record as the stages before have left it."""
+    r"""A configured predicate: true or false of a record as the stages before have left it.
+
+    >>> from turnout.records import Record
+    >>> from turnout.transforms import Chain
+    >>> config = {"transforms": "t", "transforms.t.type": "Filter", "transforms.t.predicate": "p", "predicates": "p"}
+    >>> more = {"predicates.p.type": "TopicNameMatches", "predicates.p.pattern": r"test\..*"}
+    >>> chain = Chain.from_config({**config, **more})
+    >>> chain.apply([Record(topic="test.a")]), chain.apply(Record(topic="orders.test")).topic
+    ([None], 'orders.test')
+    """
 
     options: ClassVar[tuple[Option, ...]] = ()
     summary: ClassVar[str] = ""

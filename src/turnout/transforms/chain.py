@@ -32,7 +32,21 @@ class ChainMistake(Mistake):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A predicate, and whether its answer is turned around; *place* stands before its options in the configuration."""
+    """A predicate, and whether its answer is turned around; *place* stands before its options in the configuration.
+
+    >>> chain = Chain.from_config(
+    ...     {
+    ...         "transforms": "drop",
+    ...         "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter",
+    ...         "transforms.drop.predicate": "gone",
+    ...         "transforms.drop.negate": "true",
+    ...         "predicates": "gone",
+    ...         "predicates.gone.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+    ...     }
+    ... )
+    >>> [(stage.name, [guard.alias for guard in stage.guards], stage.negate) for stage in chain.stages]
+    [('drop', ['gone'], True)]
+    """
 
     alias: str
     predicate: Predicate
@@ -46,6 +60,11 @@ class Stage:
 
     Attributes:
         place: what stands before the names of its options in the configuration.
+
+    >>> properties = {"transforms": "mask", "transforms.mask.type": "MaskField$Key", "transforms.mask.fields": "a"}
+    >>> (stage,) = Chain.from_config(properties).stages
+    >>> stage.name, stage.transform.side, stage.guards
+    ('mask', <Side.KEY: 'Key'>, ())
     """
 
     name: str
@@ -62,6 +81,19 @@ class Chain:
     Attributes:
         stages: the transforms with their guards.
         errors: what happens to a record that a stage cannot handle.
+
+    >>> from turnout.records import Record
+    >>> chain = Chain.from_config(
+    ...     {
+    ...         "transforms": "rename",
+    ...         "transforms.rename.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+    ...         "transforms.rename.renames": "town:city",
+    ...     }
+    ... )
+    >>> chain.apply(Record(topic="orders", value={"town": "Oulu"})).value
+    {'city': 'Oulu'}
+    >>> chain.apply([Record(topic="orders", value=text) for text in ({"n": 1}, "no object")])[1].message
+    'rename: Only Map objects supported in absence of schema for [field replacement], found: another type'
     """
 
     stages: tuple[Stage, ...] = ()

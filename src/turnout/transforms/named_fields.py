@@ -21,13 +21,19 @@ _SIDES = {"key": Side.KEY, "value": Side.VALUE}
 def unknown_fields(
     chain: Chain, key: Schema | None, value: Schema | None, metadata: Mapping[str, str]
 ) -> Iterator[Mistake]:
-    """A mistake for each field that an option or a path names, and that is in no schema a record can have by then.
+    r"""A mistake for each field that an option or a path names, and that is in no schema a record can have by then.
 
     Args:
         chain: the stages, followed by `turnout.transforms.schemas`.
         key: the schema of all keys; None where nothing is known of them.
         value: that of all values.
         metadata: name → path, looked up behind the chain.
+
+    >>> from turnout.codecs import parse_ddl
+    >>> schema = parse_ddl("city STRING, total DOUBLE").schema
+    >>> paths = {"town": "value.ctiy", "sum": "value.total"}
+    >>> [mistake.problem for mistake in unknown_fields(Chain(), None, schema, paths)]
+    ['no value has a field \'ctiy\' by then; there are city, total; did you mean "city"?']
     """
     if key is None and value is None:
         return

@@ -27,6 +27,11 @@ class ErrorPolicy:
             the record (KIP-585's draft).
         dead_letter_topic: where failed records go, empty for nowhere.
         bad_headers: whether a header that a sink cannot carry makes its record fail, or is left out and counted.
+
+    >>> from turnout.transforms import Chain
+    >>> properties = {"topics": "orders", "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead"}
+    >>> Chain.from_config(properties, sink=True).errors == ErrorPolicy(tolerance="all", dead_letter_topic="dead")
+    True
     """
 
     tolerance: Literal["none", "all"] = "none"

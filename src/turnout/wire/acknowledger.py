@@ -10,7 +10,7 @@ import json
 import time
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.answers import number_in, object_in
 from turnout.protocol.positions import sequences
 from turnout.protocol.status import NO_MESSAGES, REQUEST_TIMEOUT
 from turnout.wire.connection import Connection, frame
@@ -37,8 +37,8 @@ class Acknowledger:
             **({"filter_subject": filters[0]} if filters else {}),
         }
         request = f"consumer {consumer!r}"
-        floor = object_of(create_consumer(connection, stream, config), "ack_floor", request=request)
-        self.floor = number_of(floor, "stream_seq", request=request) + 1
+        floor = object_in(create_consumer(connection, stream, config), "ack_floor", request=request)
+        self.floor = number_in(floor, "stream_seq", request=request) + 1
 
     def acknowledge(self, end: int) -> int:
         """Acknowledge every message below *end* that is not yet; how many they were.
@@ -83,8 +83,8 @@ class Acknowledger:
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             status = message.status
             if status is not None and message.subject == inbox:
-                if status[0] not in (NO_MESSAGES, REQUEST_TIMEOUT):
-                    raise StreamError(f"consumer {self._consumer!r}: {status[1] or 'refused'}", code=status[0])
+                if status.code not in (NO_MESSAGES, REQUEST_TIMEOUT):
+                    raise StreamError(f"consumer {self._consumer!r}: {status.text or 'refused'}", code=status.code)
                 ended = True
                 break
             if not message.reply.startswith("$JS.ACK."):

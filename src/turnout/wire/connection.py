@@ -21,7 +21,7 @@ from turnout.protocol.errors import BrokenFrameError, NoRespondersError, Request
 from turnout.protocol.frames import MessageLine
 from turnout.protocol.headers import encode
 from turnout.protocol.options import ConnectionOptions
-from turnout.protocol.status import NO_RESPONDERS, read_status
+from turnout.protocol.status import NO_RESPONDERS, StatusLine, read_status
 from turnout.wire._link import Link, reason_of
 
 __all__ = ["Connection", "Message"]
@@ -37,7 +37,7 @@ class Message:
     payload: bytes
 
     @property
-    def status(self) -> tuple[int, str] | None:
+    def status(self) -> StatusLine | None:
         """The code and text where the server says something instead of delivering."""
         return read_status(self.headers) if self.headers and not self.payload else None
 
@@ -238,7 +238,7 @@ class Connection(Link):
         self.publish(subject, payload, reply, tuple(headers.items()))
         for message in self.messages(time.monotonic() + timeout):
             if message.subject == reply:
-                if (status := message.status) is not None and status[0] == NO_RESPONDERS:
+                if (status := message.status) is not None and status.code == NO_RESPONDERS:
                     raise NoRespondersError(subject)
                 return message
         raise AssertionError("messages() ends by raising only")

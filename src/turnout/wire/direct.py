@@ -71,8 +71,8 @@ class DirectReader:
             if self._next == before and not done:
                 raise StreamError(f"stream {self._range.stream!r}: more is pending, and nothing comes")
             if rows:
-                sequences = np.array([row[2] for row in rows])
-                self.hole, self._last = hole(sequences, self.next), rows[-1][2]
+                sequences = np.array([row.offset for row in rows])
+                self.hole, self._last = hole(sequences, self.next), rows[-1].offset
                 yield record_batch(rows)
             if done:
                 return
@@ -119,17 +119,16 @@ class DirectReader:
         status = message.status
         if status is None:
             return None
-        code, text = status
-        if code == END_OF_BATCH:
+        if status.code == END_OF_BATCH:
             pending = dict(parse(message.headers)).get("Nats-Num-Pending", b"0")
             return not pending.strip(b"0")
-        if code == NO_MESSAGES:
+        if status.code == NO_MESSAGES:
             return True
-        if code == NO_RESPONDERS:
+        if status.code == NO_RESPONDERS:
             raise StreamError(
                 f"stream {self._range.stream!r} does not answer direct gets: it needs allow_direct for this", code=503
             )
-        raise StreamError(f"stream {self._range.stream!r}: {text or 'refused'}", code=code)
+        raise StreamError(f"stream {self._range.stream!r}: {status.text or 'refused'}", code=status.code)
 
 
 def _row(stream: str, message: Message) -> Row:

@@ -36,11 +36,11 @@ def pack(subjects: Any, payloads: Any, lines: Any, replies: Any) -> tuple[Any, N
     count = len(subjects)
     sizes = pc.binary_length(payloads)
     if lines is None:
-        parts = [b"PUB ", subjects, b" ", replies, b" ", _text(sizes), b"\r\n", payloads, b"\r\n"]
+        parts = [b"PUB ", subjects, b" ", replies, b" ", _digits(sizes), b"\r\n", payloads, b"\r\n"]
     else:
         heads = pc.add(pc.binary_length(lines), len(_VERSION) + 2)
-        totals = _text(pc.add(sizes, heads))
-        opening = [b"HPUB ", subjects, b" ", replies, b" ", _text(heads), b" ", totals, b"\r\n"]
+        totals = _digits(pc.add(sizes, heads))
+        opening = [b"HPUB ", subjects, b" ", replies, b" ", _digits(heads), b" ", totals, b"\r\n"]
         parts = [*opening, _VERSION, lines, b"\r\n", payloads, b"\r\n"]
     joined = _join(parts)
     edges = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset : joined.offset + count + 1]
@@ -49,7 +49,7 @@ def pack(subjects: Any, payloads: Any, lines: Any, replies: Any) -> tuple[Any, N
 
 def numbered(lead: bytes, first: int, count: int) -> Any:
     """*count* reply subjects: *lead* and a number, from *first* on."""
-    return _join([lead, _text(np.arange(first, first + count))])
+    return _join([lead, _digits(np.arange(first, first + count))])
 
 
 def have_ids(lines: Any) -> bool:
@@ -131,5 +131,5 @@ def _scalar(text: bytes) -> Any:
     return pa.scalar(text, type=pa.binary())
 
 
-def _text(numbers: Any) -> Any:
+def _digits(numbers: Any) -> Any:
     return pc.cast(pa.array(numbers) if isinstance(numbers, np.ndarray) else numbers, pa.string()).cast(pa.binary())

@@ -22,6 +22,7 @@ from turnout.protocol.frames import MessageLine
 from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.wire._chunks import TOO_LARGE, Messages, Numbered, Refused, small_enough
 from turnout.wire._digits import numbers_before, windows
+from turnout.wire._memory import with_room
 from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
 from turnout.wire._window import Window
 from turnout.wire.connection import Connection
@@ -204,10 +205,7 @@ class Publisher:
 
     def _collect(self) -> None:
         """Take the acknowledgements that have come, waiting for the first."""
-        if self._filled == len(self._memory):
-            larger = bytearray(2 * len(self._memory))
-            larger[: self._filled] = self._memory
-            self._memory = larger
+        self._memory = with_room(self._memory, self._filled)
         view = memoryview(self._memory)
         try:
             count = self._connection.receive_into(view[self._filled :], _SILENCE)

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, read_status
+from turnout.wire._memory import with_room
 from turnout.wire.connection import Connection, frame
 from turnout.wire.frames import locate
-from turnout.wire.records import SCHEMA, Batch, decode
+from turnout.wire.records import SCHEMA, Received, decode
 from turnout.wire.streams import create_consumer, delete_consumer
 
 __all__ = ["PullReader", "Range", "hole"]
@@ -246,10 +247,7 @@ class PullReader:
 
     def _receive(self) -> None:
         """Wait for more bytes, then take what else is there."""
-        if self._filled == len(self._memory):
-            larger = bytearray(2 * len(self._memory))
-            larger[: self._filled] = self._memory
-            self._memory = larger
+        self._memory = with_room(self._memory, self._filled)
         view = memoryview(self._memory)
         try:
             before = self._filled
@@ -286,7 +284,7 @@ class PullReader:
 
     # -- what came
 
-    def _account(self, batch: Batch) -> int:
+    def _account(self, batch: Received) -> int:
         """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
         at = self._at
         count = len(batch.sequences)
@@ -366,6 +364,6 @@ def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
     return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
 
 
-def _record_batch(batch: Batch, count: int) -> Any:
+def _record_batch(batch: Received, count: int) -> Any:
     record_batch = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
     return record_batch if count == len(batch.sequences) else record_batch.slice(0, count)

@@ -23,7 +23,7 @@ from turnout.records.headers import ARROW
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire.frames import Frames
 
-__all__ = ["SCHEMA", "Batch", "decode"]
+__all__ = ["SCHEMA", "Received", "decode"]
 
 SCHEMA = pa.schema(
     [
@@ -47,7 +47,7 @@ _SHORTEST_NUMBERS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Received:
     """The messages of one buffer.
 
     Attributes:
@@ -66,7 +66,7 @@ class Batch:
     statuses: list[tuple[int, str, bytes]]
 
 
-def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Batch:
+def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Received:
     """Read the *frames* of a buffer; nothing of the result refers to the buffer.
 
     Raises:
@@ -88,7 +88,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         )
     if not len(frames):
         empty: Any = np.zeros(0, dtype=np.int64)
-        return Batch([pa.array([], type=field.type) for field in SCHEMA], empty, empty, -1, statuses)
+        return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, -1, statuses)
     at = _positions(memory, words, octets, frames, before_size)
     topic_start = frames.start + 4 + frames.with_headers
     values = _slices(memory, filled, payload, frames.end)
@@ -102,7 +102,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         headers,
         pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
     ]
-    return Batch(columns, at.sequence, at.consumer_sequence, int(at.pending[-1]), statuses)
+    return Received(columns, at.sequence, at.consumer_sequence, int(at.pending[-1]), statuses)
 
 
 def _payloads(

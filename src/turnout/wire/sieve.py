@@ -28,10 +28,10 @@ class Sieve:
     def of(self, batch: Any) -> Any:
         """The rows of a record batch of `turnout.wire.records.SCHEMA` whose topic matches, in their order."""
         topics = batch.column("topic").dictionary_encode()
-        wanted = np.fromiter((self.passes(topic) for topic in topics.dictionary.to_pylist()), dtype=np.bool_)
-        if wanted.all():
+        passing = np.fromiter((self.passes(topic) for topic in topics.dictionary.to_pylist()), dtype=np.bool_)
+        if passing.all():
             return batch
-        return batch.filter(pa.array(wanted[topics.indices.to_numpy()]))
+        return batch.filter(pa.array(passing[topics.indices.to_numpy()]))
 
     def passes(self, subject: str) -> bool:
         """Whether one of the filters matches *subject*."""

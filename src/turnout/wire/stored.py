@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import StreamError
-from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.answers import number_in, object_in
 from turnout.protocol.errors import MessageNotFoundError
 from turnout.protocol.headers import parse
 from turnout.wire.connection import Connection
@@ -38,8 +38,8 @@ def stored_row(stream: str, answer: Mapping[str, Any]) -> Row:
         StreamError: there is none, or it cannot be read.
     """
     request = f"STREAM.MSG.GET.{stream}"
-    message = object_of(answer, "message", request=request)
-    sequence = number_of(message, "seq", request=request)
+    message = object_in(answer, "message", request=request)
+    sequence = number_in(message, "seq", request=request)
     try:
         headers, payload = (base64.b64decode(message.get(name) or "") for name in ("hdrs", "data"))
         return row(message["subject"], sequence, payload, parse(headers), message["time"])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.errors import StreamError
-from turnout.protocol.answers import number_of, object_of
+from turnout.protocol.answers import number_in, object_in
 from turnout.protocol.errors import ConsumerNotFoundError
 from turnout.wire.connection import Connection
 
@@ -38,10 +38,10 @@ def stream_info(connection: Connection, stream: str, **body: Any) -> dict[str, A
     """
     request = f"STREAM.INFO.{stream}"
     info = connection.api(request, body or None)
-    object_of(info, "config", request=request)
-    state = object_of(info, "state", request=request)
+    object_in(info, "config", request=request)
+    state = object_in(info, "state", request=request)
     for name in ("messages", "bytes", "first_seq", "last_seq"):
-        number_of(state, name, request=request)
+        number_in(state, name, request=request)
     return info
 
 
@@ -59,7 +59,7 @@ def delete_stream(connection: Connection, stream: str) -> None:
 def purge_stream(connection: Connection, stream: str, **body: Any) -> int:
     """Remove messages, all or those that *body* names (``filter``, ``seq``, ``keep``); how many they were."""
     request = f"STREAM.PURGE.{stream}"
-    return number_of(connection.api(request, body or None), "purged", request=request)
+    return number_in(connection.api(request, body or None), "purged", request=request)
 
 
 def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> dict[str, int]:
@@ -72,8 +72,8 @@ def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> d
         page = info["state"].get("subjects") or {}
         if not isinstance(page, dict):
             raise StreamError(f"{request}: 'subjects' in the answer is no object")
-        counts.update({subject: number_of(page, subject, request=request) for subject in page})
-        if len(counts) == known or len(counts) >= number_of(info, "total", request=request, default=0):
+        counts.update({subject: number_in(page, subject, request=request) for subject in page})
+        if len(counts) == known or len(counts) >= number_in(info, "total", request=request, default=0):
             return counts
 
 
@@ -90,7 +90,7 @@ def create_consumer(connection: Connection, stream: str, config: Mapping[str, An
     info = connection.api(request, body)
     if info.get("name") != name:
         raise StreamError(f"{request}: the answer is about {info.get('name')!r:.60}")
-    number_of(info, "num_pending", request=request, default=1)
+    number_in(info, "num_pending", request=request, default=1)
     return info
 
 

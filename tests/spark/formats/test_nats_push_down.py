@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pickle
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
@@ -20,14 +21,14 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
 from turnout.routes import Route
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.packed import not_read_in, unpack
 from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
 from turnout.spark.index.revisions import Revisions
 from turnout.spark.index.server import IndexServer
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
-from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream
+from turnout.wire import Connection, Publisher, purge_stream
 from turnout.wire.range_count import count_exactly
 from turnout.wire.ways import TOGETHER, WHOLE, Way
 
@@ -44,20 +45,6 @@ mappings: {mappings}
 WAYS = [None, TOGETHER, WHOLE, Way("apart", (), 10_000, 3031), Way("apart", (), 400)]
 Make = Callable[..., NatsStreamReader]
 Publish = Callable[..., None]
-
-
-@pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def stream(connection: Connection) -> Iterator[str]:
-    name = f"PUSH{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    yield name
-    delete_stream(connection, name)
 
 
 @pytest.fixture
@@ -97,7 +84,7 @@ def make(nats_server: NatsServer, stream: str, store: Store, tmp_path: Path) -> 
         server = IndexServer(revisions)
         server.__enter__()
         opened.append(lambda: server.__exit__(None, None, None))
-        asked = {"servers": nats_server.url, "stream": stream, "packed": "true", "pushDown": "true"}
+        asked = {"servers": nats_server.url, "stream": stream, "splits": "true", "pushDown": "true"}
         asked |= {"revisionsUrl": server.url, **({"filterSubjects": ",".join(own)} if own else {}), **options}
         reader = NatsStreamReader(SourceOptions.from_mapping(asked, streaming=True), StructType())
         opened.append(reader.stop)
@@ -111,16 +98,25 @@ def want(store: Store, condition: str, id_: str = "") -> None:
     store.create(Subscription(["out"], parse(condition), id=id_))
 
 
+def in_way(part: InputPartition, way: Way | None) -> Split:
+    """The split, to be read in this way, or in the one that was chosen for it."""
+    assert isinstance(part, Split)
+    return replace(part, way=way or part.way)
+
+
 def read(reader: NatsStreamReader, start: Any, end: Any, way: Way | None = None) -> tuple[list[str], int]:
     """The last tokens of what a micro-batch reads, in the way that it chooses or another, and how many are not read."""
-    parts = reader.partitions(start, end)
-    for part in parts:
-        assert isinstance(part, Split)
-        part.way = way or part.way
+    parts = [in_way(part, way) for part in reader.partitions(start, end)]
     copy = pickle.loads(pickle.dumps(reader))
-    rows = [row for part in parts for row in copy.read(part)]
-    topics = [topic[-1] for row in rows for batch, _ in unpack(row) for topic in batch.column("topic").to_pylist()]
-    return topics, sum(map(not_read_in, rows))
+    readers = [reader for part in parts for row in copy.read(part) for reader in readers_of(row)]
+    batches = [batch for reader in readers for batch in reader.batches()]
+    topics = [topic[-1] for batch in batches for topic in batch.column("topic").to_pylist()]
+    return topics, sum(reader.not_read for reader in readers)
+
+
+def batches_of(reader: NatsStreamReader, part: InputPartition) -> list[Any]:
+    """What the stage behind the source reads of a part."""
+    return [batch for row in reader.read(part) for split in readers_of(row) for batch in split.batches()]
 
 
 def test_what_nobody_can_want_is_counted_and_not_read(make: Make, stream: str, publish: Publish, store: Store) -> None:
@@ -269,11 +265,9 @@ def test_what_is_lost_is_told(make: Make, stream: str, publish: Publish, store: 
     with Connection.open(reader._options.connection) as other:
         purge_stream(other, stream, seq=1001)
 
-    (part,) = parts
-    assert isinstance(part, Split)
-    part.way = way or part.way
+    (part,) = (in_way(part, way) for part in parts)
     with pytest.raises(StreamError, match="no longer has the sequences 1 to 1,000"):
-        list(reader.read(part))
+        batches_of(reader, part)
 
 
 def test_few_questions_while_reading(
@@ -293,7 +287,7 @@ def test_few_questions_while_reading(
         other.subscribe(f"end.{stream}")
         assert other.ping()
         begun = time.monotonic()
-        batches = sum(1 for _ in reader.read(part))
+        batches = len(batches_of(reader, part))
         seconds = time.monotonic() - begun
         other.publish(f"end.{stream}")
         subjects = iter(message.subject for message in other.messages(time.monotonic() + 30))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from pyspark.sql import functions as F
 from turnout.embedded import NatsServer
 from turnout.protocol import headers as wire_headers
 from turnout.spark.formats.nats.source import register
-from turnout.wire import Connection, create_stream, delete_stream, stream_info, subject_counts
+from turnout.wire import Connection, stream_info, subject_counts
 
 pytestmark = pytest.mark.jetstream
 
@@ -25,14 +23,6 @@ pytestmark = pytest.mark.jetstream
 def nats(spark: SparkSession) -> SparkSession:
     register(spark)
     return spark
-
-
-@pytest.fixture
-def stream(connection: Connection) -> Iterator[str]:
-    name = f"SNK{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    yield name
-    delete_stream(connection, name)
 
 
 def write(frame: DataFrame, server: NatsServer, **options: str) -> None:

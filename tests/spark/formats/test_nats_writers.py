@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +13,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
-from turnout.wire import Connection, create_stream, delete_stream, subject_counts
+from turnout.wire import Connection, subject_counts
 
 pytestmark = pytest.mark.jetstream
-
-
-@pytest.fixture
-def stream(connection: Connection) -> Iterator[str]:
-    name = f"WRT{secrets.token_hex(4)}"
-    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-    yield name
-    delete_stream(connection, name)
 
 
 def write(kind: type, options: dict[str, str], schema: StructType, *batches: list[dict[str, Any]]) -> Any:

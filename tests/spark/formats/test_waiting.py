@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from turnout.spark.formats.nats.waiting import wait_for_more
 from turnout.wire import Connection, create_consumer, create_stream, delete_stream, stream_info
 
 pytestmark = pytest.mark.jetstream
-
-
-@pytest.fixture
-def connection(nats_server: NatsServer) -> Iterator[Connection]:
-    with Connection.open(nats_server.url) as opened:
-        yield opened
 
 
 def made(connection: Connection, **config: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import socket
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.streams import own_stream
 
 from turnout import spark as ts
 from turnout.conditions import parse
@@ -48,9 +48,7 @@ errors: {{tolerance: all}}
 @pytest.fixture(scope="module")
 def stream(nats_server: NatsServer) -> Iterator[str]:
     """A stream of records, one in ten thousand of them on a subject of its own."""
-    name = f"DIFF{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})
+    with Connection.open(nats_server.url) as connection, own_stream(connection, "*") as name:
         with Publisher(connection) as publisher:
             for n in range(1, RECORDS + 1):
                 payload = json.dumps({"n": n % 10, "secret": f"s{n}"}).encode()
@@ -58,7 +56,6 @@ def stream(nats_server: NatsServer) -> Iterator[str]:
                     f"{name}.{'rare' if n in RARE else n % 4}", payload, [("Kind", "odd")] if n % 2 else []
                 )
         yield name
-        delete_stream(connection, name)
 
 
 @pytest.fixture
@@ -141,7 +138,12 @@ def test_from_a_time(spark: SparkSession, text: str) -> None:
 
 
 def test_servers_that_are_away(
-    spark: SparkSession, nats_server: NatsServer, text: str, free_port: int, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    nats_server: NatsServer,
+    stream: str,
+    text: str,
+    free_port: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A sink's is not needed, which is said; without the source nothing is begun."""
     away = f'"nats://127.0.0.1:{free_port}", connectTimeout: 1, reconnectTimeout: 1'
@@ -152,7 +154,7 @@ def test_servers_that_are_away(
 
     assert (result.differences.records, result.differences.empty) == (100, True)
     assert "destinations that lead back into the source are not looked for" in caplog.text
-    other = Route.parse(re.sub("stream: DIFF[0-9a-f]+", "stream: NONE", text), {})
+    other = Route.parse(text.replace(f"stream: {stream}", "stream: NONE"), {})
     with pytest.raises(StreamError, match=r"STREAM\.INFO\.NONE: stream not found"):
         ts.diff(other, other, spark)
 

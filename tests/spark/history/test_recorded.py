@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.reads import RecordedReads
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
@@ -16,39 +17,10 @@ from turnout.spark.history.recorded import Span, recorded, same_source
 MOMENT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
-class _Asked:
-    """Stands in for a session and its reader: keeps what it is asked for."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, str] = {}
-        self.dataSource = self.read = self
-
-    def register(self, _: type) -> None:
-        """Spark would note the format."""
-
-    def format(self, name: str) -> _Asked:
-        self.given["format"] = name
-        return self
-
-    def options(self, **options: str) -> _Asked:
-        self.given.update(options)
-        return self
-
-    def option(self, name: str, value: str) -> _Asked:
-        self.given[name] = value
-        return self
-
-    def load(self) -> _Asked:
-        return self
-
-    def select(self, *_: str) -> dict[str, str]:
-        return self.given
-
-
 def asked(source: Any, start: Any, end: Any) -> dict[str, str]:
-    reader = _Asked()
-    recorded(cast("SparkSession", reader), source, Span.parse(start, end))
-    return reader.given
+    reads = RecordedReads()
+    recorded(reads.session, source, Span.parse(start, end))
+    return {"format": reads.format_name, **reads.given}
 
 
 def nats(**more: Any) -> NatsSource:
@@ -74,8 +46,8 @@ def test_places_in_streams(start: Any, end: Any, expected: tuple[str, str]) -> N
     given = asked(source, start, end)
 
     assert (given["startingOffsets"], given["endingOffsets"]) == expected
-    assert {name: given[name] for name in ("format", "packed", "stream", "filterSubject")} == {
-        "format": "nats", "packed": "true", "stream": "S", "filterSubject": "a.>"
+    assert {name: given[name] for name in ("format", "splits", "stream", "filterSubject")} == {
+        "format": "nats", "splits": "true", "stream": "S", "filterSubject": "a.>"
     }  # fmt: skip
     assert not {"maxRecordsPerTrigger", "pollWait"} & set(given)
 

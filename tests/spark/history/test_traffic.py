@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.streams import own_stream
 
 from turnout.cli._source_range import records_between
 from turnout.conditions import parse
@@ -21,7 +21,7 @@ from turnout.spark.history.traffic import traffic_in_tasks
 from turnout.subscriptions import Snapshot, Subscription, open_store
 from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, Traffic, analysis_of
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.wire import Connection, Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,16 +51,13 @@ errors: {{tolerance: all}}
 @pytest.fixture(scope="module")
 def stream(nats_server: NatsServer) -> Iterator[str]:
     """A stream of records, every 97th of which is no JSON and every 11th old."""
-    name = f"COUNT{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.*"], "storage": "memory"})
+    with Connection.open(nats_server.url) as connection, own_stream(connection, "*") as name:
         with Publisher(connection) as publisher:
             for n in range(1, RECORDS + 1):
                 record = {"city": CITIES[n % 4], "n": n, "kind": ("even", "odd")[n % 2]}
                 payload = b"{" if n % 97 == 0 else json.dumps(record).encode()
                 publisher.publish(f"{name}.{n % 3}", payload, [("Old", "1")] if n % 11 == 0 else [])
         yield name
-        delete_stream(connection, name)
 
 
 @pytest.fixture

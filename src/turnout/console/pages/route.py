@@ -24,7 +24,7 @@ from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import Form
 from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
@@ -121,7 +121,7 @@ def replay(name: str, request: Request, parts: TheParts, _: Reads, to: str = "")
     return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))
 
 
-def _state(entry: Entry, parts: Parts) -> dict[str, Any]:
+def _state(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
     return {
         "entry": entry,
         "status": entry.status,
@@ -133,12 +133,12 @@ def _state(entry: Entry, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _control(entry: Entry, parts: Parts) -> dict[str, Any]:
+def _control(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
     controls = controls_of(entry, parts.state.paused(entry.name))
     return {"entry": entry, "controls": controls, "offsets": parts.routes.offsets(entry.name)}
 
 
-def _read(text: str, entry: Entry, parts: Parts) -> Route:
+def _read(text: str, entry: RouteEntry, parts: Parts) -> Route:
     """The route that a text says, where it could be written into this file."""
     route = parts.routes.check(text, entry.file.path)
     if route.name != entry.name:
@@ -146,7 +146,7 @@ def _read(text: str, entry: Entry, parts: Parts) -> Route:
     return route
 
 
-def _waiting(entry: Entry, principal: Principal) -> dict[str, Any]:
+def _waiting(entry: RouteEntry, principal: Principal) -> dict[str, Any]:
     """What the version that waits means, and how it differs from the one that runs."""
     if entry.pending is None:
         return {"lines": [], "changes": [], "beginnings": [], "unknown": ""}
@@ -156,7 +156,7 @@ def _waiting(entry: Entry, principal: Principal) -> dict[str, Any]:
     return {"lines": lines, **meaning_of(waiting.route, list(entry.pending.changes))}
 
 
-def _pictures(entry: Entry, parts: Parts, over: Over) -> dict[str, Any]:
+def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, Any]:
     seconds = _SECONDS[over]
     end = time.time()
     begin = end - seconds
@@ -186,7 +186,7 @@ def _shown(text: str, principal: Principal) -> str:
     return text if Right.WRITE in principal.caller.rights else without_secrets(text)
 
 
-def _lines(entry: Entry, principal: Principal) -> list[dict[str, Any]]:
+def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, Any]]:
     """The lines of the file with what is wrong in each; what has no line stands at the first."""
     mistakes: dict[int, list[str]] = {}
     for mistake in entry.mistakes:
@@ -195,7 +195,7 @@ def _lines(entry: Entry, principal: Principal) -> list[dict[str, Any]]:
     return [{"number": place, "text": line, "mistakes": mistakes.get(place, [])} for place, line in enumerate(lines, 1)]
 
 
-def _revisions(entry: Entry, parts: Parts, principal: Principal) -> list[dict[str, Any]]:
+def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, Any]]:
     """The versions that were started, each with what it changed of the one before it."""
     kept = parts.state.revisions(entry.name, _REVISIONS + 1)
     before = [*kept[1:], None]

@@ -16,7 +16,7 @@ from turnout.console.flow_counts import traffic_of
 from turnout.console.render import page, page_router
 from turnout.console.words import rate
 from turnout.secrets import masked_url
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.rest.parts import Parts, Reads, TheParts
 from turnout.server.state import StoredEvent
 from turnout.server.survey import Lag
@@ -99,7 +99,7 @@ def _table(parts: Parts, selected: Selection) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry, parts: Parts, reason: str, failure: StoredEvent | None) -> Row:
+def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | None) -> Row:
     status = entry.status
     traffic = traffic_of(parts.state, entry.name)
     read, sent = traffic.rate("read"), traffic.rate("messages")

@@ -17,16 +17,16 @@ _NEVER_EMPTY = frozenset({"partition", "random"})
 
 def matching(form: Form, source: str) -> list[Form]:
     """Forms of the subjects whose topic a filter matches; *form* itself where it matches all of them."""
-    return [found for found, _ in _matching(form, source)]
+    return [matched for matched, _ in _matching(form, source)]
 
 
 def through_transform(form: Form, transform: SubjectTransform) -> list[Form]:
     """What a transform makes of the topics; those that its source does not match stay as they are."""
     if transform.is_identity:
         return [form]
-    found = _matching(form, transform.source)
-    mapped = [Form(one.source, _rendered(transform, tokens)) for one, tokens in found]
-    return mapped if _all_of(form, found) else [*mapped, form]
+    matched = _matching(form, transform.source)
+    mapped = [Form(one.source, _rendered(transform, tokens)) for one, tokens in matched]
+    return mapped if _all_of(form, matched) else [*mapped, form]
 
 
 def through_mappings(forms: Iterable[Form], table: MappingTable, cluster: str | None) -> list[Form]:
@@ -38,34 +38,34 @@ def through_mappings(forms: Iterable[Form], table: MappingTable, cluster: str | 
 
 def _mapped(form: Form, table: MappingTable, cluster: str | None) -> Iterator[Form]:
     for mapping in table.mappings:
-        found = _matching(form, mapping.source)
+        matched = _matching(form, mapping.source)
         for share in mapping.group(cluster):
-            yield from (Form(one.source, _rendered(share.transform, tokens)) for one, tokens in found)
-        if _all_of(form, found):
+            yield from (Form(one.source, _rendered(share.transform, tokens)) for one, tokens in matched)
+        if _all_of(form, matched):
             # The first source that matches decides: nothing is left for the others.
             return
     # Where the topic is known, what is left of it after a condition's look may be mapped, all of it.
     yield Form(form.source, form.topic, tuple(mapping.source for mapping in table.mappings))
 
 
-_Found = tuple[Form, list[Element] | None]
+_Matched = tuple[Form, list[Element] | None]
 
 
-def _all_of(form: Form, found: Sequence[_Found]) -> bool:
+def _all_of(form: Form, matched: Sequence[_Matched]) -> bool:
     """Whether the source is known to match every topic of the form."""
-    return any(one == form and tokens is not None for one, tokens in found)
+    return any(one == form and tokens is not None for one, tokens in matched)
 
 
-def _matching(form: Form, source: str) -> list[_Found]:
+def _matching(form: Form, source: str) -> list[_Matched]:
     """The forms that a source matches, with their topics' tokens; None instead where these are not known."""
     if form.tokens() is None:
         return [(form, None)]
     return list(_unified(form, source.split(".")))
 
 
-def _unified(form: Form, wanted: Sequence[str]) -> Iterator[tuple[Form, list[Element]]]:
+def _unified(form: Form, filter_tokens: Sequence[str]) -> Iterator[tuple[Form, list[Element]]]:
     tokens = form.tokens() or []
-    for place, want in enumerate(wanted):
+    for place, want in enumerate(filter_tokens):
         if place >= len(tokens):
             return
         token = tokens[place]
@@ -75,7 +75,7 @@ def _unified(form: Form, wanted: Sequence[str]) -> Iterator[tuple[Form, list[Ele
         if token is REST:
             # One token more, or several.
             for rest in ([PARTIAL], [PARTIAL, FULL]):
-                yield from _unified(form.bound({}, rest), wanted)
+                yield from _unified(form.bound({}, rest), filter_tokens)
             return
         # As the server does: a token that only begins with a star matches any.
         if want.startswith(PARTIAL):
@@ -83,11 +83,11 @@ def _unified(form: Form, wanted: Sequence[str]) -> Iterator[tuple[Form, list[Ele
         if isinstance(token, Token) and token.place is not None:
             bound = form.bound({token.place: want})
             if bound != form:
-                yield from _unified(bound, wanted)
+                yield from _unified(bound, filter_tokens)
                 return
         elif isinstance(token, str) and token != want:
             return
-    if len(tokens) == len(wanted):
+    if len(tokens) == len(filter_tokens):
         yield form, tokens
 
 

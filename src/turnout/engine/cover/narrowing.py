@@ -83,14 +83,14 @@ class _Walk:
             states: before the token.
             whole: whether the topic's token ends with this one.
         """
-        texts = {self._text(state) if whole else None: state for state in states}
-        free = frozenset(state for state in states if not whole or self._text(state) is None)
+        texts = {self._token_from(state) if whole else None: state for state in states}
+        free = frozenset(state for state in states if not whole or self._token_from(state) is None)
         choices: list[tuple[str | None, _States]] = [(text, self._behind(text, states)) for text in texts if text]
         if free:
             choices.append((None, self._behind_token(free)))
         return choices
 
-    def _text(self, state: int) -> str | None:
+    def _token_from(self, state: int) -> str | None:
         """The token that the pattern asks for from a state on, "" for none that can be; None where several can be."""
         text = ""
         for one in self._glob[state:]:

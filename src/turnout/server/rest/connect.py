@@ -15,7 +15,7 @@ from fastapi import APIRouter, Body, Query, Response
 from turnout._version import __version__
 from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.errors import UnknownPluginError
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.supervisor import Phase
@@ -151,13 +151,13 @@ def _validated(name: str, value: str | None, errors: list[str]) -> dict[str, Any
     return {"definition": definition, "value": stated}
 
 
-def _type(entry: Entry) -> str:
+def _type(entry: RouteEntry) -> str:
     """Connect knows sources and sinks of Kafka; what reads from elsewhere is a source to it."""
     reads_kafka = entry.version is not None and entry.version.route.source.format == "kafka"
     return "sink" if reads_kafka else "source"
 
 
-def _status(entry: Entry) -> dict[str, Any]:
+def _status(entry: RouteEntry) -> dict[str, Any]:
     status = entry.status
     state: dict[str, Any] = {"state": _STATES[status.phase], "worker_id": "turnout"}
     if _STATES[status.phase] in ("FAILED", "RESTARTING"):
@@ -165,12 +165,12 @@ def _status(entry: Entry) -> dict[str, Any]:
     return {"name": entry.name, "connector": state, "tasks": [{"id": 0, **state}], "type": _type(entry)}
 
 
-def _info(entry: Entry) -> dict[str, Any]:
+def _info(entry: RouteEntry) -> dict[str, Any]:
     task = {"connector": entry.name, "task": 0}
     return {"name": entry.name, "config": _config(entry), "tasks": [task], "type": _type(entry)}
 
 
-def _config(entry: Entry) -> dict[str, str]:
+def _config(entry: RouteEntry) -> dict[str, str]:
     """The route's file as properties; transforms in Connect's own way."""
     text = entry.version.text if entry.version else "{}"
     document = yaml.safe_load(text) or {}

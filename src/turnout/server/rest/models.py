@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turnout.errors import Mistake
 from turnout.secrets import masked_url
 from turnout.server.compatibility import Change
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.rest.parts import Parts
 from turnout.server.supervisor import Phase
 
@@ -127,12 +127,12 @@ def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
     return [ChangeModel(change=one.change, verdict=one.verdict, reason=one.reason) for one in changes]
 
 
-def route_model(entry: Entry, parts: Parts) -> RouteModel:
+def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:
     """A route as it is answered."""
     return RouteModel(**route_fields(entry, parts))
 
 
-def route_fields(entry: Entry, parts: Parts) -> dict[str, Any]:
+def route_fields(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
     """The fields of a route."""
     status, version = entry.status, entry.version
     lag = parts.survey.lag(entry.name)
@@ -159,7 +159,7 @@ def route_fields(entry: Entry, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _batch(entry: Entry) -> BatchModel | None:
+def _batch(entry: RouteEntry) -> BatchModel | None:
     status = entry.status
     if status.progress is None:
         return None

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
-from turnout.server.entry import Entry
+from turnout.server.entry import RouteEntry
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
     ChangeModel,
@@ -105,7 +105,7 @@ def read_route(name: str, parts: TheParts, principal: Reads, response: Response)
     return _with_text(entry, parts, principal)
 
 
-def _with_text(entry: Entry, parts: Parts, principal: Principal) -> RouteText:
+def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteText:
     def shown(text: str) -> str:
         # Whoever may write it has to see all of it; others need not see what opens doors.
         return text if Right.WRITE in principal.caller.rights else without_secrets(text)

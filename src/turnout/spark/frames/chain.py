@@ -142,13 +142,15 @@ class _Passed:
 
     Attributes:
         arrow: as it was consumed.
-        consumed: its partitions and timestamps, before any stage.
+        partitions: as they were before any stage.
+        timestamps: the same, in milliseconds.
         written: the keys and values after the chain.
     """
 
     arrow: Any
     batch: Batch
-    consumed: tuple[Sequence[int | None], Sequence[int | None]]
+    partitions: Sequence[int | None]
+    timestamps: Sequence[int | None]
     written: dict[str, Written] = field(default_factory=dict)
 
     @classmethod
@@ -170,7 +172,7 @@ class _Passed:
         )
         batch.fail({row: _failure("key", error) for row, error in wrong_keys.items()})
         batch.fail({row: _failure("value", error) for row, error in wrong_values.items()})
-        return cls(arrow, batch, (partitions, timestamps))
+        return cls(arrow, batch, partitions, timestamps)
 
     def write(self, schemas: tuple[Schema | None, Schema | None]) -> None:
         """Put keys and values in columns; records whose key or value a column cannot hold are set aside."""
@@ -201,9 +203,9 @@ class _Passed:
         before = _taken(original, rows)
         if name == "headers":
             return self._headers(before, rows)
-        if name == "partition" and list(batch.partitions) != self.consumed[0]:
+        if name == "partition" and list(batch.partitions) != self.partitions:
             return pa.array(batch.by_row(batch.partitions, rows), original.type)
-        if name == "timestamp" and list(batch.timestamps) != self.consumed[1]:
+        if name == "timestamp" and list(batch.timestamps) != self.timestamps:
             return self._timestamps(before, rows)
         return before
 
@@ -218,7 +220,7 @@ class _Passed:
     def _timestamps(self, before: Any, rows: Positions) -> Any:
         """The timestamps; those that no stage has changed keep their microseconds."""
         now = self.batch.by_row(self.batch.timestamps, rows)
-        same = [now == old for now, old in zip(now, take(self.consumed[1], rows.tolist()), strict=True)]
+        same = [now == old for now, old in zip(now, take(self.timestamps, rows.tolist()), strict=True)]
         changed = pc.multiply_checked(pa.array(now, pa.int64()), 1000).cast(UTC_MICROS).cast(before.type)
         return pc.if_else(pa.array(same), before, changed)
 

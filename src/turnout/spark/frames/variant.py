@@ -199,7 +199,7 @@ class _Writer:
         if value is None:
             return _primitive(_NULL)
         if isinstance(value, str):
-            return _text(value)
+            return _encoded_text(value)
         if isinstance(value, bool):
             return _primitive(_TRUE if value else _FALSE)
         if isinstance(value, Moment):
@@ -246,7 +246,7 @@ def _primitive(type_: int, body: bytes = b"") -> bytes:
     return bytes([type_ << 2]) + body
 
 
-def _text(text: str) -> bytes:
+def _encoded_text(text: str) -> bytes:
     body = text.encode()
     if len(body) <= _SHORT:
         return bytes([len(body) << 2 | _SHORT_TEXT]) + body

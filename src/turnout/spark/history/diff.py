@@ -26,7 +26,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
 from turnout.spark.failures import run_error
-from turnout.spark.formats.nats.packed import unpack
+from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.history.recorded import Span, ask, recorded, same_source
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
@@ -192,13 +192,13 @@ class _Stage:
     """Two versions as a function for ``mapInArrow``: from a task's records one row, with what it has found.
 
     Attributes:
-        packed: whether a row holds a record batch; if not, rows are records.
+        splits: whether a row is a split, to be read here; if not, rows are records.
         indexes: of the old version and of the new one.
         versions: both, pickled together with the number of examples.
         key: what tells them from others.
     """
 
-    packed: bool
+    splits: bool
     indexes: tuple[_Subscriptions | None, _Subscriptions | None]
     versions: bytes = field(repr=False)
     key: str
@@ -226,8 +226,9 @@ class _Stage:
 
     def _records(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
-            if self.packed:
-                yield from (records for records, _ in unpack(batch))
+            if self.splits:
+                for reader in readers_of(batch):
+                    yield from reader.batches_with_stream()
             elif batch.num_rows:
                 yield batch
 

@@ -70,7 +70,7 @@ class Span:
         return cls(*places)
 
     def __str__(self) -> str:
-        return f"from {_text(self.start)} to {_text(self.end)}"
+        return f"from {_option_text(self.start)} to {_option_text(self.end)}"
 
 
 def _place(given: object) -> Place | None:
@@ -79,7 +79,7 @@ def _place(given: object) -> Place | None:
     return parse_place(given.strip()) if isinstance(given, str) else None
 
 
-def _text(place: Place) -> str:
+def _option_text(place: Place) -> str:
     if isinstance(place, Mapping):
         return json.dumps(dict(place))
     return place.isoformat() if isinstance(place, datetime) else str(place)
@@ -131,16 +131,16 @@ def ask(route: Route) -> None:
 
 
 def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
-    """What a source holds in a span; from NATS packed, a record batch in each row.
+    """What a source holds in a span; from NATS as splits, which the next stage reads.
 
     Raises:
         ConfigError: the source does not know such places.
     """
     if isinstance(source, NatsSource):
         register(spark)
-        places = {"startingOffsets": _text(span.start), "endingOffsets": _text(span.end)}
+        places = {"startingOffsets": _option_text(span.start), "endingOffsets": _option_text(span.end)}
         options = _without_streaming(source) | places
-        return spark.read.format("nats").options(**options).option("packed", "true").load()
+        return spark.read.format("nats").options(**options).option("splits", "true").load()
     if isinstance(source, KafkaSource):
         options = _without_streaming(source) | _kafka_place("starting", span.start) | _kafka_place("ending", span.end)
         loaded = spark.read.format("kafka").options(**options).option("includeHeaders", "true").load()
@@ -161,7 +161,7 @@ def _kafka_place(side: str, place: Place) -> dict[str, str]:
     if isinstance(place, int):
         problem = f"{place} is no place in Kafka, where each partition has offsets of its own: give a time"
         raise ConfigError([Mistake("from" if side == "starting" else "to", problem)], what="bad range")
-    return {f"{side}Offsets": _text(place)}
+    return {f"{side}Offsets": _option_text(place)}
 
 
 def _between(rows: DataFrame, span: Span) -> DataFrame:

@@ -15,7 +15,7 @@ from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.deliveries import NOBODY
 from turnout.engine.result import Result, Sent
 from turnout.records.headers import ARROW
-from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, Stage, Tally
+from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, Stage, TaskTally
 
 __all__ = ["DELIVERIES", "Rehearsal", "counted", "deliveries_of"]
 
@@ -52,7 +52,7 @@ class Rehearsal:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Give the deliveries of each batch, and behind them the task's counts."""
-        tally = Tally()
+        tally = TaskTally()
         for result in self.stage.results(batches):
             tally.add(result)
             if len(result.messages):

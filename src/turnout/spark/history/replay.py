@@ -149,7 +149,7 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
     """The stage of a replay, with the index of its subscriptions."""
     register(spark)
     activate(spark)
-    stage = Stage.of(plan.route, packed=True, replay=plan.replay)
+    stage = Stage.of(plan.route, splits=True, replay=plan.replay)
     if plan.subscriptions is None:
         yield stage
         return
@@ -159,10 +159,10 @@ def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[S
 
 
 def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: int) -> DataFrame:
-    """A part of a stream, each row a record batch."""
+    """A part of a stream, each row a split of it."""
     left_out = _STREAMING | _FILTERS
     options = {name: text for name, text in plan.route.nats_source().options().items() if name not in left_out}
-    options |= {"stream": stream, "startingOffsets": str(start), "endingOffsets": str(end), "packed": "true"}
+    options |= {"stream": stream, "startingOffsets": str(start), "endingOffsets": str(end), "splits": "true"}
     if plan.filters:
         options["filterSubjects"] = ",".join(plan.filters)
     return spark.read.format("nats").options(**options).load()

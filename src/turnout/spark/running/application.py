@@ -73,9 +73,9 @@ class Application:
 
     def alive(self) -> bool:
         """Whether the JVM answers."""
-        context = self._session.sparkContext
         with suppress(Exception):
-            return not self._closed and not context._jsc.sc().isStopped()  # noqa: SLF001 - there is no public way
+            # A question that a context which has stopped refuses, as a JVM does which is no longer there.
+            return not self._closed and self._session.sparkContext.defaultParallelism > 0
         return False
 
     def close(self) -> None:

@@ -147,7 +147,7 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = Stage.of(route, packed=isinstance(route.source, NatsSource))
+        self.stage = Stage.of(route, splits=isinstance(route.source, NatsSource))
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:
@@ -157,7 +157,7 @@ class _Run:
             resources.callback(self.matching.close)
             self.stage = self.stage.with_index(self.matching.place)
         self.batch_revisions = BatchRevisions.beside(None if is_batch(route.source) or self.remote else checkpoint)
-        self.whole = self.stage.packed and publishes(route)
+        self.whole = self.stage.splits and publishes(route)
         self.reports = Reports()
         self.between_batches = threading.Lock()
         self.written: dict[int, _Written] = {}
@@ -185,7 +185,7 @@ class _Run:
 
     def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
         """The stage for a micro-batch, and its revision where the source does not say it."""
-        if self.matching is None or self.stage.packed:
+        if self.matching is None or self.stage.splits:
             return self.stage, None
         revisions, before = self.matching.revisions, self.batch_revisions.of(batch)
         revision = revisions.newest() if before is None else revisions.usable(before)
@@ -262,7 +262,7 @@ class _Run:
             # A route that is asked every so often has its own pause.
             wait=self.route.trigger.processing_time is None,
             pause_file=str(self.pause) if self.whole and not self.remote else None,
-            packed=self.stage.packed,
+            splits=self.stage.splits,
             more=more,
         )
 

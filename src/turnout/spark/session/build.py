@@ -44,7 +44,7 @@ _DEFAULTS: dict[str, str] = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # The engine is at its best with thousands of records at once.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # Of packed rows, which hold a record batch each, one or two go to a worker at once: it begins with the first.
+    # However large the rows of other sources are, a worker has a few megabytes of them at once.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),
     # 40 ms per micro-batch on loopback TCP vanish with it (measured).
     "spark.python.unix.domain.socket.enabled": "true",
@@ -85,7 +85,7 @@ def build_session(
         master: ``local[N]``, ``spark://…`` and so on; ``sc://HOST:PORT`` for a Spark Connect server. A running session
             keeps its own.
         conf: more Spark properties; they win over ours.
-        carrier: the JVM will do little but hand packed rows from Python to Python, all on this machine.
+        carrier: the JVM will do little but hand splits from Python to Python, all on this machine.
 
     Raises:
         TurnoutError: when no Java is new enough; a Spark Connect server that does not answer.

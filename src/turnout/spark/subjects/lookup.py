@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from turnout.errors import NotCompilableError
 from turnout.spark.subjects.text import as_bytes, literal
 
-__all__ = ["constant", "number_of"]
+__all__ = ["constant", "looked_up"]
 
 _FEW = 8
 
@@ -31,7 +31,7 @@ def constant(value: object, ddl: str) -> Column:
     return F.from_json(F.lit(text), ddl)
 
 
-def number_of(key: Column, numbers: Mapping[str, int]) -> Column:
+def looked_up(key: Column, numbers: Mapping[str, int]) -> Column:
     """The number that *numbers* has for a text; null where it has none.
 
     A few keys are compared in turn; more are spread over buckets by their CRC, so that the cost does not

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from turnout.spark.subjects.draws import draw_bits, percent, random_below
 from turnout.spark.subjects.functions import CUTS, split
-from turnout.spark.subjects.lookup import constant, number_of
+from turnout.spark.subjects.lookup import constant, looked_up
 from turnout.spark.subjects.partition import fnv1a, hash_by_loop
 from turnout.spark.subjects.program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.spark.subjects.text import join, let, literal, split_tokens
@@ -20,6 +20,8 @@ from turnout.subjects.mapping import MappingTable
 from turnout.subjects.tokens import FULL, PARTIAL
 
 __all__ = ["map_subject", "map_subjects"]
+
+_TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"
 
 
 def map_subjects(
@@ -39,10 +41,10 @@ def map_subjects(
     subject = F.col(column)
     if program.is_empty:
         return df.withColumn(into, subject)
-    names = [f"__turnout_{part}" for part in ("tokens", "bits", "target")]
+    names = [_TOKENS, _BITS, _TARGET]
     tokens, bits, target = (F.col(name) for name in names)
-    staged = df.withColumns({names[0]: split_tokens(subject), names[1]: _bits(program, seed)})
-    staged = staged.withColumn(names[2], _target(program, subject, tokens, bits))
+    staged = df.withColumns({_TOKENS: split_tokens(subject), _BITS: _bits(program, seed)})
+    staged = staged.withColumn(_TARGET, _target(program, subject, tokens, bits))
     hashes: list[Column] = []
     for number, key in enumerate(_keys(program, target, subject, tokens)):
         key_name, hash_name = f"__turnout_key{number}", f"__turnout_hash{number}"
@@ -143,7 +145,7 @@ def _chosen(program: MappingProgram, rule: Column, bits: Column) -> Column:
 
 def _rule(program: MappingProgram, subject: Column, tokens: Column) -> Column:
     """The number of the first rule that matches; 0 where none does."""
-    rules = [number_of(subject, program.literals)] if program.literals else []
+    rules = [looked_up(subject, program.literals)] if program.literals else []
     rules += [_rule_of(shape, numbers, tokens) for shape, numbers in program.shapes.items()]
     first = F.least(*rules) if len(rules) > 1 else rules[0]
     return F.coalesce(first, F.lit(0))
@@ -175,7 +177,7 @@ def _rule_of(shape: Shape, numbers: dict[str, int], tokens: Column) -> Column:
         ".".join(tokens_of[n] for n in telling): number
         for tokens_of, number in zip(keys, numbers.values(), strict=True)
     }
-    return F.when(fits, number_of(key, rules))
+    return F.when(fits, looked_up(key, rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class _Branch:
         index = 0
         partitions = iter(self.hashes)
         delimiters = self._delimiters()
-        parts = [self._text(0)]
+        parts = [self._target_text(0)]
         for place, (name, reads) in enumerate(self.form.functions):
             number, at = self._number(index + reads), self._number(index + reads + 1)
             if name == "partition":
@@ -216,13 +218,13 @@ class _Branch:
             else:
                 token = F.get(self.tokens, self._number(index).cast("int"))
                 value = self._cut(name, token, number, delimiters)
-            parts += [value, self._text(place + 1)]
+            parts += [value, self._target_text(place + 1)]
             index += reads + 2
         if self.form.tail:
             parts.append(tail_of(self.subject, self.tokens, self._number(index).cast("int")))
         return F.concat(*parts) if len(parts) > 1 else parts[0]
 
-    def _text(self, index: int) -> Column:
+    def _target_text(self, index: int) -> Column:
         return F.get(self.target["t"], F.lit(index))
 
     def _number(self, index: int) -> Column:
@@ -231,7 +233,7 @@ class _Branch:
     def _delimiters(self) -> Iterator[Column]:
         index = len(self.form.functions) + 1
         while True:
-            yield self._text(index)
+            yield self._target_text(index)
             index += 1
 
     def _cut(self, name: str, token: Column, number: Column, delimiters: Iterator[Column]) -> Column:

@@ -29,4 +29,5 @@ def through(
             return frame.mapInArrow(function, schema)
     udf = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = udf(*[frame[name] for name in frame.columns])
+    # What `DataFrame.mapInArrow` itself does behind its import of pandas; no public way leads past that.
     return DataFrame(java.mapInArrow(column._jc, False, None), frame.sparkSession)  # noqa: SLF001

@@ -11,7 +11,7 @@ from ipaddress import ip_network
 from typing import Final, NamedTuple, TypeAlias
 
 from turnout.conditions import Cidr, Compare, Exists, Kiwi, Leaf, Operator
-from turnout.conditions.evaluate import address_text, leaf_holds, network_span, number_of
+from turnout.conditions.evaluate import address_text, leaf_holds, network_span, parsed_number
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
 from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
 
@@ -104,7 +104,7 @@ def atom_holds(atom: Atom, value: str) -> bool:
         address = address_text(value)
         first, last = network_span(atom.text)
         return address is not None and first <= address <= last
-    number = number_of(value)
+    number = parsed_number(value)
     if number is None or atom.rank == NUMBER:
         return number is not None
     return number < atom.number if atom.text == "<" else number <= atom.number

@@ -23,6 +23,12 @@ class Match(NamedTuple):
         subscription_id: which one.
         destinations: where it wants the message to go.
         leaf_ids: the ids of the leaves that are true of the message, negated ones included, left to right.
+
+    >>> from turnout.conditions import parse, with_ids
+    >>> from turnout.subscriptions import Matcher, Subscription
+    >>> condition = with_ids(parse("city:Oulu"), lambda: "leaf-1")
+    >>> list(Matcher([Subscription(["d"], condition, id="one")]).match({"city": "Oulu"}))
+    [Match(subscription_id='one', destinations=('d',), leaf_ids=('leaf-1',))]
     """
 
     subscription_id: str

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from turnout.conditions.check import Check, passes
-from turnout.conditions.evaluate import number_of
+from turnout.conditions.evaluate import parsed_number
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF
 from turnout.subscriptions.index.buckets import mixed_one, shift_of, viewed
 from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
@@ -171,7 +171,7 @@ class Single:
                 return False
             if kind == HOLDS:
                 return passes(self._check_of(a, b), value)
-            number = number_of(value)
+            number = parsed_number(value)
             arrays = self._segment.arrays
             return number is not None and bool(arrays.limit_low[b] <= number <= arrays.limit_high[b])
         return self._tree(b, metadata)

@@ -25,6 +25,12 @@ class IndexStats:
         always: how many terms have no anchor: each of them is verified on every message.
         hottest: the anchors with the most terms, and how many; these cost most when a message has them.
         always_ids: some of the subscriptions that have a term without an anchor, by id.
+
+    >>> from turnout.conditions import parse
+    >>> from turnout.subscriptions import Matcher, Subscription
+    >>> stats = Matcher([Subscription(["d"], parse(text), id=text) for text in ("a:1", "a:2", "NOT a:1")]).stats()
+    >>> stats.subscriptions, stats.always, stats.always_ids
+    (3, 1, ('NOT a:1',))
     """
 
     subscriptions: int

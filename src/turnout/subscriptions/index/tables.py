@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, passes
-from turnout.conditions.evaluate import number_of
+from turnout.conditions.evaluate import parsed_number
 from turnout.subscriptions.index.buckets import Ints, Places
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
@@ -190,5 +190,5 @@ class Tables:
 
 
 def _number(text: str) -> float:
-    number = number_of(text)
+    number = parsed_number(text)
     return float("nan") if number is None else number

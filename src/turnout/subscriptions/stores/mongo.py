@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +13,10 @@ from typing import Any
 
 from turnout.errors import (
     ConfigError,
-    MissingExtraError,
     Mistake,
     StoreUnavailableError,
     SubscriptionError,
     SubscriptionExistsError,
-    SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
@@ -29,18 +26,12 @@ from turnout.subscriptions.past import Birth, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
+from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, parse_uri, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
+from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
 from turnout.subscriptions.stores._mongo_url import split_url, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.tenants import TenantStore, prefix_end
-
-try:
-    import pymongo
-    from pymongo import errors, uri_parser
-except ModuleNotFoundError as missing:
-    if missing.name != "pymongo":
-        raise
-    raise MissingExtraError("mongo", "pymongo") from missing
 
 __all__ = ["MongoStore"]
 
@@ -51,23 +42,8 @@ _HISTORY = 100_000
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
 
-_LEASE_SECONDS = 30.0
-"""How long a writer that says nothing keeps others waiting. Writers' clocks may differ by a fraction of it."""
 _ATTEMPTS = 3
 _DUPLICATE = 11_000
-
-
-_WAIT_SECONDS = 45.0
-"""How long a writer waits for its turn: longer than a dead one's lease."""
-_TOO_SLOW = "this writer was away for so long that another one took its turn; nothing was stored"
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """Who writes, and under which revision."""
-
-    writer: str
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +73,19 @@ class MongoStore(StoreBase):
         try:
             if uri.startswith("mongodb://"):
                 # The driver only warns of options that it does not know, and goes on without them.
-                uri_parser.parse_uri(uri, warn=False)
-            self._client: Any = pymongo.MongoClient(uri, appname="turnout", **waits_of(uri))
+                parse_uri(uri, warn=False)
+            self._client: Any = MongoClient(uri, appname="turnout", **waits_of(uri))
         except (errors.ConfigurationError, ValueError) as problem:
             raise ConfigError([Mistake("store", masked_url(f"{problem}"))]) from None
         database = self._client.get_default_database("subscriptions")
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]
         self._states = database[f"{table}_state"]
+        self._turns = Turns(self._states)
         gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
         self._past = MongoPast(gone, moments, self._states, retention)
         try:
-            with _translated():
+            with translated():
                 self._prepare()
         except BaseException:
             self._client.close()
@@ -155,10 +132,10 @@ class MongoStore(StoreBase):
                 self._insert(chunk, turn)
                 ids += (subscription.id for subscription in chunk)
                 chunk = list(islice(new, _CHUNK))
-                self._hold(turn)
+                self._turns.hold(turn)
         return ids
 
-    def _insert(self, chunk: list[Subscription], turn: _Turn) -> None:
+    def _insert(self, chunk: list[Subscription], turn: Turn) -> None:
         documents = [{**document_of(one, turn.revision), "writer": turn.writer} for one in chunk]
         try:
             self._subscriptions.insert_many(documents, ordered=False)
@@ -170,7 +147,7 @@ class MongoStore(StoreBase):
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
-        with _translated():
+        with translated():
             document = self._subscriptions.find_one({"_id": id, **self._visible()})
         if document is None:
             raise SubscriptionNotFoundError(id)
@@ -214,19 +191,19 @@ class MongoStore(StoreBase):
         return Page.of(subscriptions, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
     def _page(self, query: dict[str, Any], ids: dict[str, str], limit: int) -> list[Subscription]:
-        with _translated():
+        with translated():
             query = {**query, "_id": ids, **self._visible()}
             documents = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
             return [subscription_of(document) for document in documents]
 
     def revision(self) -> int:
         """See `Store.revision`."""
-        with _translated():
+        with translated():
             return self._state().revision
 
     def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
-        with _translated():
+        with translated():
             state = self._state()
             now = state.revision
             if since == now:
@@ -244,7 +221,7 @@ class MongoStore(StoreBase):
 
         What is deleted while it is read may be missing already; `changes` since its revision names it.
         """
-        with _translated():
+        with translated():
             for _ in range(_ATTEMPTS):
                 revision = self._state().revision
                 subscriptions = self._everything(revision, prefix)
@@ -254,7 +231,7 @@ class MongoStore(StoreBase):
 
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
         """See `Store.as_of`."""
-        with _translated():
+        with translated():
             return PastStore(self, self._past.revision_at(moment, self._state().revision), prefix)
 
     def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
@@ -266,7 +243,7 @@ class MongoStore(StoreBase):
         return tuple(sorted(self._at(revision, _range("", prefix)), key=lambda subscription: subscription.id))
 
     def _at(self, revision: int, ids: dict[str, str] | str) -> list[Subscription]:
-        with _translated():
+        with translated():
             self._past.revision_at(revision, self._state().revision)
             # What is deleted between the two looks is in both, and what went first is in the second.
             there = list(self._subscriptions.find({"_id": ids, "revision": {"$lte": revision}}))
@@ -276,7 +253,7 @@ class MongoStore(StoreBase):
     def births(self, prefix: str = "") -> Mapping[str, Birth]:
         """See `Store.births`."""
         query = {"_id": _range("", prefix), **self._visible()}
-        with _translated():
+        with translated():
             born = {
                 document["_id"]: document["revision"] for document in self._subscriptions.find(query, {"revision": 1})
             }
@@ -301,13 +278,13 @@ class MongoStore(StoreBase):
         return {"revision": {"$lte": self._state().revision}}
 
     @contextmanager
-    def _turn(self) -> Iterator[_Turn]:
+    def _turn(self) -> Iterator[Turn]:
         """This writer's turn; its revision is made visible where the block ends well."""
-        with self._writing, _translated():
+        with self._writing, translated():
             writer = uuid.uuid4().hex
-            self._take_turn(writer)
+            self._turns.take(writer)
             try:
-                turn = _Turn(writer, self._recover() + 1)
+                turn = Turn(writer, self._recover() + 1)
                 try:
                     yield turn
                     self._commit(turn)
@@ -316,25 +293,7 @@ class MongoStore(StoreBase):
                     self._subscriptions.delete_many({"revision": turn.revision, "writer": writer})
                     raise
             finally:
-                self._states.delete_one({"_id": "turn", "writer": writer})
-
-    def _take_turn(self, writer: str) -> None:
-        """Insert the document that says whose turn it is: of all operations the one no two can both do."""
-        deadline = time.monotonic() + _WAIT_SECONDS
-        pause = 0.002
-        while True:
-            try:
-                self._states.insert_one({"_id": "turn", "writer": writer, "until": time.time() + _LEASE_SECONDS})
-            except errors.DuplicateKeyError:
-                self._states.delete_one({"_id": "turn", "until": {"$lt": time.time()}})
-                if time.monotonic() > deadline:
-                    raise StoreUnavailableError(
-                        f"other writers kept this one waiting for {_WAIT_SECONDS:g} s"
-                    ) from None
-                time.sleep(pause)
-                pause = min(pause * 1.5, 0.1)
-            else:
-                return
+                self._turns.end(writer)
 
     def _recover(self) -> int:
         """Tidy up after a writer that died in its turn, if one did; the revision that is visible then."""
@@ -347,20 +306,13 @@ class MongoStore(StoreBase):
             self._states.update_one({"_id": "state"}, {"$set": {"revision": revision}})
         return revision
 
-    def _hold(self, turn: _Turn) -> None:
-        """Keep the turn for longer."""
-        until = time.time() + _LEASE_SECONDS
-        renewal = self._states.update_one({"_id": "turn", "writer": turn.writer}, {"$set": {"until": until}})
-        if not renewal.matched_count:
-            raise StoreUnavailableError(_TOO_SLOW)
-
-    def _commit(self, turn: _Turn) -> None:
+    def _commit(self, turn: Turn) -> None:
         self._past.note_time(turn.revision)
         moved = self._states.update_one(
             {"_id": "state", "revision": turn.revision - 1}, {"$set": {"revision": turn.revision}}
         )
         if not moved.matched_count:
-            raise StoreUnavailableError(_TOO_SLOW)
+            raise StoreUnavailableError(TOO_SLOW)
 
     def _forget_old_deletions(self) -> None:
         oldest = next(iter(self._deleted.find().sort("died", -1).skip(_HISTORY).limit(1)), None)
@@ -373,29 +325,3 @@ def _range(cursor: str, prefix: str) -> dict[str, str]:
     """The ids that come after the cursor and begin with the prefix."""
     after = {"$gt": max(cursor, prefix)}
     return {**after, "$lt": prefix_end(prefix)} if prefix else after
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """The driver's errors as turnout's."""
-    try:
-        yield
-    except errors.PyMongoError as failure:
-        raise _error_of(failure) from failure
-    except UnicodeEncodeError as failure:
-        raise SubscriptionInvalidError(f"text that is not Unicode cannot be stored: {failure}") from failure
-
-
-_ERRORS: tuple[tuple[type[Exception], type[SubscriptionError], str], ...] = (
-    (errors.ConnectionFailure, StoreUnavailableError, "MongoDB is away"),
-    (errors.WaitQueueTimeoutError, StoreUnavailableError, "MongoDB has too many connections"),
-    (errors.ExecutionTimeout, StoreUnavailableError, "MongoDB took too long"),
-    (errors.WTimeoutError, StoreUnavailableError, "MongoDB took too long"),
-    (errors.DocumentTooLarge, SubscriptionInvalidError, "MongoDB takes no subscription of this size"),
-    (errors.PyMongoError, SubscriptionError, "MongoDB failed"),
-)
-
-
-def _error_of(failure: errors.PyMongoError) -> SubscriptionError:
-    kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
-    return kind(f"{words}: {masked_url(str(failure))}")

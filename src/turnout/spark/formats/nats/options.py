@@ -22,7 +22,7 @@ _READ_OPTIONS = (
     "stream", "filterSubject", "filterSubjects", "startingOffsets", "start", "endingOffsets", "end",
     "maxRecordsPerTrigger", "maxBytesPerTrigger", "partitions", "minPartitions", "failOnDataLoss",
     "includeStream", "pollWait", "pauseFile", "ackConsumer", "partitionSubject", "subjectPartitions",
-    "packed", "revisionsUrl", "pushDown",
+    "splits", "revisionsUrl", "pushDown",
 )  # fmt: skip
 
 # Spark hands its own options over as well.
@@ -40,7 +40,7 @@ class SourceOptions:
         pause_file: as long as there is a file of this name, a streaming read finds nothing new.
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
-        packed: record batches come as single rows, see `turnout.spark.formats.nats.packed`.
+        splits: rows are no records but splits, see `turnout.spark.formats.nats.rows`.
         revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
         push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
     """
@@ -60,7 +60,7 @@ class SourceOptions:
     ack_consumer: str | None = None
     partition_subject: str | None = None
     subject_partitions: int = 0
-    packed: bool = False
+    splits: bool = False
     revisions_url: str | None = None
     push_down: bool = False
 
@@ -95,7 +95,7 @@ class SourceOptions:
             ack_consumer=options.get("ackConsumer") or None,
             partition_subject=options.get("partitionSubject") or None,
             subject_partitions=values.number("subjectPartitions") or 0,
-            packed=values.flag("packed", usual=False),
+            splits=values.flag("splits", usual=False),
             revisions_url=options.get("revisionsUrl") or None,
             push_down=values.flag("pushDown", usual=False),
         )
@@ -108,14 +108,14 @@ class SourceOptions:
         """What does not go together."""
         if not self.streams:
             yield Mistake("stream", "is missing: the stream to read, or several with commas")
-        if len(self.streams) > 1 and not self.packed and not self.include_stream:
+        if len(self.streams) > 1 and not self.splits and not self.include_stream:
             problem = "must be true for several streams: an offset alone does not name a record"
             yield Mistake("includeStream", problem)
         if streaming and (options.get("endingOffsets") or options.get("end")):
             yield Mistake("endingOffsets", "is for batch reads only")
         yield from _partition_mistakes(self.partition_subject, self.subject_partitions, self.filters, self.ack_consumer)
-        if self.revisions_url is not None and not (self.packed and streaming):
-            yield Mistake("revisionsUrl", "is for streaming reads with packed=true")
+        if self.revisions_url is not None and not (self.splits and streaming):
+            yield Mistake("revisionsUrl", "is for streaming reads with splits=true")
         if self.push_down and (self.revisions_url is None or self.ack_consumer is not None or self.subject_partitions):
             problem = "is for a route's own reads, without ackConsumer and partitionSubject"
             yield Mistake("pushDown", problem)
@@ -201,12 +201,12 @@ class _Values:
         given = [name for name in options if self._options.get(name)]
         if not given:
             return usual
-        if len(given) > 1:
-            self._mistakes.append(Mistake(given[1], f"is another name of {given[0]!r}: give one of the two"))
-        text = self._options[given[0]].strip()
+        option, *others = given
+        self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
+        text = self._options[option].strip()
         place = parse_place(text)
         if place is None:
             expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-            self._mistakes.append(Mistake(given[0], f"is {expected}, not {text!r}"))
+            self._mistakes.append(Mistake(option, f"is {expected}, not {text!r}"))
             return usual
         return place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from turnout.spark.formats.nats.reading import Split, planned
 from turnout.wire import Connection
@@ -37,13 +38,11 @@ def only(
     first, last = splits[0], splits[-1]
     counted = count_exactly(connection, first.stream, first.start, last.end, own)
     if counted is None:
-        said = "stream %r: sequences %d to %d are read whole: the server gives no exact count of them now"
-        _log.info(said, first.stream, first.start, last.end - 1)
+        whole = "stream %r: sequences %d to %d are read whole: the server gives no exact count of them now"
+        _log.info(whole, first.stream, first.start, last.end - 1)
         return splits
     if not filters:
         # One task says so.
         splits = [Split(first.stream, first.start, last.end, revision=first.revision)]
-    for split in splits:
-        split.filters = filters
-    splits[0].counted = counted
-    return planned(splits, connection, filters)
+    narrowed = [replace(part, filters=filters, counted=0 if number else counted) for number, part in enumerate(splits)]
+    return planned(narrowed, connection, filters)

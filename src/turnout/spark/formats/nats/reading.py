@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,8 +16,6 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, Mistake
 from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.packed import not_read_row, pack
-from turnout.spark.workers.garbage import spare_collections
 from turnout.wire import Connection, DirectReader, Range
 from turnout.wire.apart import Reader, reader_of
 from turnout.wire.places import StreamState, resolve, state_of
@@ -24,12 +24,10 @@ from turnout.wire.ways import TOGETHER, WHOLE, Way, way_of
 
 __all__ = [
     "ArrowColumns",
-    "Columns",
     "Split",
+    "SplitReader",
     "StreamState",
-    "columns_of",
     "planned",
-    "read_split",
     "resolve",
     "split",
     "state_of",
@@ -38,39 +36,41 @@ __all__ = [
 _SMALLEST_SPLIT = 10_000
 
 
+@dataclass(frozen=True)
 class Split(InputPartition):
     """A part of one stream that one task reads; nothing at all where *end* is not above *start*.
 
     Attributes:
+        stream: whose messages.
+        start: the first sequence.
+        end: the sequence behind the last.
+        partition: the subject partition, where the options ask for such.
+        revision: of the subscriptions that the messages are matched with; None without.
         filters: the subjects to read, none for nothing; None for all that the options name.
         way: how to read several filters; it changes nothing of what is read.
         counted: of how many messages, those of other splits included, what is read here is to be taken off to say
             how many are not read. The splits of a range share its number: one has it, the others 0.
     """
 
+    stream: str
+    start: int
+    end: int
+    partition: int = 0
+    revision: int | None = None
     filters: tuple[str, ...] | None = None
     way: Way = TOGETHER
     counted: int = 0
-
-    def __init__(self, stream: str, start: int, end: int, partition: int = 0, revision: int | None = None) -> None:
-        super().__init__(None)
-        self.stream = stream
-        self.partition = partition
-        self.start = start
-        self.end = end
-        self.revision = revision
 
     def __repr__(self) -> str:
         return f"{self.stream}[{self.start}, {self.end})"
 
 
-def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> Sequence[Split]:
-    """The splits of one range, with the way in which they are read on *filters*."""
-    if splits:
-        way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
-        for one in splits:
-            one.way = way
-    return splits
+def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[str]) -> list[Split]:
+    """The splits of one range, each with the way in which it is read on *filters*."""
+    if not splits:
+        return []
+    way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
+    return [replace(part, way=way) for part in splits]
 
 
 def split(options: SourceOptions, stream: str, start: int, end: int, revision: int | None = None) -> list[Split]:
@@ -82,31 +82,6 @@ def split(options: SourceOptions, stream: str, start: int, end: int, revision: i
     count = max(1, min(parts, length // _SMALLEST_SPLIT))
     edges = [start + length * index // count for index in range(count + 1)]
     return [Split(stream, low, high, revision=revision) for low, high in pairwise(edges)] if length else []
-
-
-class Columns(Protocol):
-    """What a split's record batches become for Spark."""
-
-    def of(self, batch: Any, part: Split) -> Any:
-        """The record batch that Spark gets for one of the wire's."""
-        ...
-
-
-class PackedColumns:
-    """Each record batch as one row, with the revision of its split."""
-
-    def of(self, batch: Any, part: Split) -> Any:
-        """See `turnout.spark.formats.nats.packed`."""
-        return pack(batch, part.stream, part.revision)
-
-
-def columns_of(options: SourceOptions, schema: StructType) -> Columns:
-    """What the options and Spark's schema ask for.
-
-    Raises:
-        ConfigError: when the schema asks for what cannot be.
-    """
-    return PackedColumns() if options.packed else ArrowColumns(schema)
 
 
 class ArrowColumns:
@@ -139,39 +114,62 @@ class ArrowColumns:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def read_split(options: SourceOptions, columns: Columns, part: InputPartition) -> Iterator[Any]:
-    """The record batches of one split, over a connection of its own.
+class SplitReader:
+    """Reads one split, once, over a connection of its own.
 
-    Raises:
-        StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
+    Attributes:
+        revision: of the subscriptions that its records are matched with; None where there are none.
+        not_read: once all is read, how many messages of the range, counted here, were left unread.
     """
-    spare_collections()
-    # Spark makes an InputPartition of its own where a reader plans none.
-    if not isinstance(part, Split) or part.end <= part.start:
-        return
-    if part.filters is not None and not part.filters:
-        yield not_read_row(part.counted)
-        return
-    with Connection(options.connection) as connection:
-        # A task may begin while the server restarts: it waits as long as a task that is under way.
-        connection.reconnect()
-        filters = options.filters_of(part.partition) if part.filters is None else part.filters
-        span = Range(part.stream, part.start, part.end, filters)
-        reader: Reader
-        if options.ack_consumer is not None:
-            reader = DirectReader(connection, span)
-        else:
-            reader = reader_of(connection, span, part.way, part.partition)
-        left = part.counted
-        with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
-            for batch in reader.batches():
-                if reader.hole is not None:
-                    watch.note(reader.hole)
-                left -= batch.num_rows
-                if batch.num_rows:
-                    yield columns.of(batch, part)
-            if reader.next < part.end:
-                watch.note(reader.next)
-            watch.look()
+
+    def __init__(self, options: SourceOptions, split: Split) -> None:
+        self._options = options
+        self._split = split
+        self.revision = split.revision
+        self.not_read = 0
+
+    def batches(self) -> Iterator[Any]:
+        """The records, of `turnout.wire.records.SCHEMA`, in batches without an empty one.
+
+        Raises:
+            StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
+        """
+        options, part = self._options, self._split
+        if part.end <= part.start:
+            return
+        if part.filters is not None and not part.filters:
+            self.not_read = part.counted
+            return
+        with Connection(options.connection) as connection:
+            # A task may begin while the server restarts: it waits as long as a task that is under way.
+            connection.reconnect()
+            filters = options.filters_of(part.partition) if part.filters is None else part.filters
+            reader = self._reader(connection, Range(part.stream, part.start, part.end, filters))
+            count = 0
+            with LossWatch(options, part.stream, part.end, passing_by=bool(filters) and part.way != WHOLE) as watch:
+                for batch in reader.batches():
+                    if reader.hole is not None:
+                        watch.note(reader.hole)
+                    count += batch.num_rows
+                    if batch.num_rows:
+                        yield batch
+                if reader.next < part.end:
+                    watch.note(reader.next)
+                watch.look()
         if part.filters is not None:
-            yield not_read_row(left)
+            self.not_read = part.counted - count
+
+    def batches_with_stream(self) -> Iterator[Any]:
+        """The same with a column ``stream`` behind the others."""
+        for batch in self.batches():
+            yield batch.append_column("stream", _repeated(self._split.stream, batch.num_rows))
+
+    def _reader(self, connection: Connection, range_: Range) -> Reader:
+        if self._options.ack_consumer is not None:
+            return DirectReader(connection, range_)
+        return reader_of(connection, range_, self._split.way, self._split.partition)
+
+
+def _repeated(text: str, count: int) -> Any:
+    """A text so many times, held once."""
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), pa.array([text], pa.string()))

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from turnout.spark.formats.nats.holes import HoleCounter
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.packed import PACKED_COLUMNS
-from turnout.spark.formats.nats.reading import Split, columns_of, planned, read_split, resolve, split, state_of
+from turnout.spark.formats.nats.reading import Split, planned, resolve, split, state_of
+from turnout.spark.formats.nats.rows import SPLIT_COLUMNS, Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
 from turnout.wire import Connection
@@ -46,9 +46,9 @@ class NatsDataSource(DataSource):
         return "nats"
 
     def schema(self) -> str:
-        """The record's seven columns, and ``stream`` where it is asked for; packed, a record batch in each row."""
-        if str(self.options.get("packed", "false")).lower() == "true":
-            return PACKED_COLUMNS
+        """The record's seven columns, and ``stream`` where it is asked for; or splits, to be read later."""
+        if str(self.options.get("splits", "false")).lower() == "true":
+            return SPLIT_COLUMNS
         with_stream = str(self.options.get("includeStream", "false")).lower() == "true"
         return _COLUMNS + (", stream string" if with_stream else "")
 
@@ -74,7 +74,7 @@ class NatsReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns_of(options, schema)
+        self._rows = Rows.of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of sequences; one empty range where there is nothing."""
@@ -91,4 +91,4 @@ class NatsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One range as Arrow record batches."""
-        return read_split(self._options, self._columns, partition)
+        return self._rows.read(partition)

@@ -24,13 +24,12 @@ from turnout.spark.formats.nats.push_down import only
 from turnout.spark.formats.nats.reading import (
     Split,
     StreamState,
-    columns_of,
     planned,
-    read_split,
     resolve,
     split,
     state_of,
 )
+from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.waiting import wait_for_more
 from turnout.spark.index.client import AskedRevisions
 from turnout.wire import Acknowledger, Connection
@@ -52,7 +51,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns_of(options, schema)
+        self._rows = Rows.of(options, schema)
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
@@ -229,7 +228,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One range as Arrow record batches."""
-        return read_split(self._options, self._columns, partition)
+        return self._rows.read(partition)
 
     def commit(self, end: Offsets) -> None:
         """Let go of what is processed, where a consumer acknowledges; the checkpoint alone holds the position."""

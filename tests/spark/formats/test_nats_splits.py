@@ -1,14 +1,14 @@
-"""The NATS source with each record batch as one row, and a revision of the subscriptions in its offsets."""
+"""The NATS source with splits as rows, which the next stage reads, and a revision in its offsets."""
 
 from __future__ import annotations
 
 import pickle
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
@@ -16,11 +16,11 @@ from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
 from turnout.spark.formats.nats import stream as stream_module
 from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.packed import pack, unpack
+from turnout.spark.formats.nats.reading import Split
+from turnout.spark.formats.nats.rows import Rows, readers_of
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
-from turnout.wire.records import SCHEMA
+from turnout.wire import Connection, Publisher
 
 pytestmark = pytest.mark.jetstream
 
@@ -41,15 +41,6 @@ class FakeRevisions:
 
 
 @pytest.fixture
-def stream(nats_server: NatsServer) -> Iterator[str]:
-    name = f"PACK{secrets.token_hex(4)}"
-    with Connection.open(nats_server.url) as connection:
-        create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
-        yield name
-        delete_stream(connection, name)
-
-
-@pytest.fixture
 def publish(nats_server: NatsServer, stream: str) -> Callable[[int], None]:
     def some(count: int) -> None:
         with Connection.open(nats_server.url) as connection, Publisher(connection) as publisher:
@@ -66,63 +57,53 @@ def reader(nats_server: NatsServer, stream: str, monkeypatch: Any) -> Callable[.
     def make(revisions: FakeRevisions | None = None, **options: str) -> NatsStreamReader:
         monkeypatch.setattr(stream_module, "AskedRevisions", lambda _: revisions)
         asked = {} if revisions is None else {"revisionsUrl": "http://127.0.0.1:1/token"}
-        given = {"servers": nats_server.url, "stream": stream, "packed": "true", **asked, **options}
+        given = {"servers": nats_server.url, "stream": stream, "splits": "true", **asked, **options}
         return NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), StructType())
 
     return make
 
 
 def records(read: Any) -> list[tuple[dict[str, Any], int | None]]:
-    """Every record of packed rows, with its row's revision."""
-    return [(record, revision) for row in read for batch, revision in unpack(row) for record in batch.to_pylist()]
-
-
-def sample(count: int) -> Any:
-    rows = [
-        {"topic": f"a.{n}", "partition": 0, "offset": n + 1, "key": None, "value": b"%d" % n, "timestamp": None}
-        for n in range(count)
+    """Every record of the splits in some rows, with its split's revision."""
+    return [
+        (record, reader.revision)
+        for row in read
+        for reader in readers_of(row)
+        for batch in reader.batches_with_stream()
+        for record in batch.to_pylist()
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def test_a_packed_row_is_the_record_batch_again() -> None:
-    """What is unpacked equals what was packed, with its stream beside it, and lies in the row's own memory."""
-    batch = sample(5)
+def test_a_row_for_each_split_that_has_something(nats_server: NatsServer, stream: str) -> None:
+    """It says how the split is read as well; Spark makes a partition of its own where a reader plans none."""
+    options = SourceOptions.from_mapping(
+        {"servers": nats_server.url, "stream": stream, "splits": "true"}, streaming=False
+    )
+    rows = Rows.of(options, StructType())
 
-    row = pack(batch, "FLIGHTS", 12)
-    ((unpacked, revision),) = list(unpack(row))
+    (row,) = rows.read(Split(stream, 3, 8, revision=12))
+    (reader,) = readers_of(row)
 
-    assert row.schema.names == ["batch", "revision", "not_read"]
-    assert row.num_rows == 1
-    assert revision == 12
-    assert unpacked.select(SCHEMA.names).equals(batch)
-    assert unpacked.column("stream").to_pylist() == ["FLIGHTS"] * 5
-    memory = row.column(0).buffers()[2]
-    value = unpacked.column("value").buffers()[2]
-    assert memory.address <= value.address < memory.address + memory.size
-
-
-def test_several_packed_rows_in_one_batch() -> None:
-    """Spark may hand several rows over at once, and a slice of them."""
-    rows = pa.Table.from_batches([pack(sample(n), f"S{n}", None) for n in (1, 2, 3)]).combine_chunks().to_batches()[0]
-
-    unpacked = list(unpack(rows.slice(1)))
-
-    assert [(batch.num_rows, revision) for batch, revision in unpacked] == [(2, None), (3, None)]
+    assert row.schema.names == ["split"]
+    assert (reader.revision, reader.not_read) == (12, 0)
+    assert list(rows.read(Split(stream, 8, 8))) == []
+    assert list(rows.read(InputPartition(0))) == []
+    several = pa.Table.from_batches([row, row]).combine_chunks().to_batches()[0]
+    assert len(list(readers_of(several.slice(1)))) == 1
 
 
-def test_the_schema_of_a_packed_source(nats_server: NatsServer, stream: str) -> None:
-    """Three columns, however many streams there are."""
-    options = {"servers": nats_server.url, "stream": f"{stream},OTHER", "packed": "true"}
+def test_the_schema_of_a_source_of_splits(nats_server: NatsServer, stream: str) -> None:
+    """One column, however many streams there are."""
+    options = {"servers": nats_server.url, "stream": f"{stream},OTHER", "splits": "true"}
 
-    assert NatsDataSource(options).schema() == "batch binary, revision bigint, not_read bigint"
-    assert SourceOptions.from_mapping(options, streaming=False).packed
+    assert NatsDataSource(options).schema() == "split binary"
+    assert SourceOptions.from_mapping(options, streaming=False).splits
 
 
-def test_a_packed_batch_read(nats_server: NatsServer, stream: str, publish: Callable[[int], None]) -> None:
+def test_a_batch_read_of_splits(nats_server: NatsServer, stream: str, publish: Callable[[int], None]) -> None:
     """Without subscriptions there is no revision."""
     publish(10)
-    options = {"servers": nats_server.url, "stream": stream, "packed": "true"}
+    options = {"servers": nats_server.url, "stream": stream, "splits": "true"}
     read = NatsReader(SourceOptions.from_mapping(options, streaming=False), StructType())
 
     read_records = records(row for part in read.partitions() for row in read.read(part))
@@ -203,8 +184,8 @@ def test_a_checkpoint_with_a_revision_goes_on_without_subscriptions(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"packed": "yes"}, "packed: is true or false"),
-        ({"revisionsUrl": "http://127.0.0.1:1/token"}, "revisionsUrl: is for streaming reads with packed"),
+        ({"splits": "yes"}, "splits: is true or false"),
+        ({"revisionsUrl": "http://127.0.0.1:1/token"}, "revisionsUrl: is for streaming reads with splits"),
     ],
 )
 def test_mistakes(options: dict[str, str], message: str) -> None:

@@ -1,0 +1,72 @@
+"""What a task gives Spark of a split: its records, or, for a route, the split itself, which the next stage reads.
+
+The JVM carries then which parts of the streams a task has, and not what they hold: a record goes from the socket
+through the engine in one process. Carried through the JVM, it was copied five times between four processes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from turnout.spark.formats.nats.options import SourceOptions
+from turnout.spark.formats.nats.reading import ArrowColumns, Split, SplitReader
+from turnout.spark.workers.garbage import spare_collections
+
+__all__ = ["SPLIT_COLUMNS", "Rows", "readers_of"]
+
+SPLIT_COLUMNS: Final = "split binary"
+"""The column of a source whose rows are splits: how to read one, and which, pickled together."""
+
+_ROW = pa.schema([pa.field("split", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a source.
+
+    Attributes:
+        options: how it is read.
+        columns: of the records; None where each row is a split.
+    """
+
+    options: SourceOptions
+    columns: ArrowColumns | None
+
+    @classmethod
+    def of(cls, options: SourceOptions, schema: StructType) -> Self:
+        """What the options and Spark's schema ask for.
+
+        Raises:
+            ConfigError: when the schema asks for what cannot be.
+        """
+        return cls(options, None if options.splits else ArrowColumns(schema))
+
+    def read(self, part: InputPartition) -> Iterator[Any]:
+        """The record batches that Spark gets for one of its partitions.
+
+        Raises:
+            StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
+        """
+        spare_collections()
+        # Spark makes an InputPartition of its own where a reader plans none.
+        if not isinstance(part, Split) or part.end <= part.start:
+            return
+        if self.columns is None:
+            pickled = pickle.dumps((self.options, part))
+            yield pa.RecordBatch.from_arrays([pa.array([pickled], pa.binary())], schema=_ROW)
+            return
+        for batch in SplitReader(self.options, part).batches():
+            yield self.columns.of(batch, part)
+
+
+def readers_of(rows: Any) -> Iterator[SplitReader]:
+    """A reader for each split of some rows."""
+    for pickled in rows.column(0).to_pylist():
+        yield SplitReader(*pickle.loads(pickled))  # noqa: S301 - what `Rows.read` has written, in a task of this query

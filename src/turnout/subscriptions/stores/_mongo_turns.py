@@ -1,0 +1,76 @@
+"""Whose turn it is to write to a MongoDB store: a document with a lease."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.errors import StoreUnavailableError
+from turnout.subscriptions.stores._mongo_driver import errors
+
+__all__ = ["TOO_SLOW", "Turn", "Turns"]
+
+_LEASE_SECONDS = 30.0
+"""How long a writer that says nothing keeps others waiting. Writers' clocks may differ by a fraction of it."""
+
+_WAIT_SECONDS = 45.0
+"""How long a writer waits for its turn: longer than a dead one's lease."""
+
+TOO_SLOW = "this writer was away for so long that another one took its turn; nothing was stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Who writes, and under which revision."""
+
+    writer: str
+    revision: int
+
+
+class Turns:
+    """The document that says whose turn it is.
+
+    Args:
+        states: the collection that it is in.
+    """
+
+    def __init__(self, states: Any) -> None:
+        self._states = states
+
+    def take(self, writer: str) -> None:
+        """Wait for the writer's turn, and insert the document: of all operations the one no two can both do.
+
+        Raises:
+            StoreUnavailableError: others have had it for too long.
+        """
+        deadline = time.monotonic() + _WAIT_SECONDS
+        pause = 0.002
+        while True:
+            try:
+                self._states.insert_one({"_id": "turn", "writer": writer, "until": time.time() + _LEASE_SECONDS})
+            except errors.DuplicateKeyError:
+                self._states.delete_one({"_id": "turn", "until": {"$lt": time.time()}})
+                if time.monotonic() > deadline:
+                    raise StoreUnavailableError(
+                        f"other writers kept this one waiting for {_WAIT_SECONDS:g} s"
+                    ) from None
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.1)
+            else:
+                return
+
+    def hold(self, turn: Turn) -> None:
+        """Keep the turn for longer.
+
+        Raises:
+            StoreUnavailableError: another writer has it by now.
+        """
+        until = time.time() + _LEASE_SECONDS
+        renewal = self._states.update_one({"_id": "turn", "writer": turn.writer}, {"$set": {"until": until}})
+        if not renewal.matched_count:
+            raise StoreUnavailableError(TOO_SLOW)
+
+    def end(self, writer: str) -> None:
+        """Let the next writer have its turn."""
+        self._states.delete_one({"_id": "turn", "writer": writer})

@@ -1,0 +1,20 @@
+"""Streams of a real server for single tests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnout.wire import Connection, create_stream, delete_stream
+
+__all__ = ["own_stream"]
+
+
+@contextmanager
+def own_stream(connection: Connection, subjects: str = ">") -> Iterator[str]:
+    """A stream of a name that nobody else has, kept in memory, for *subjects* below that name; gone at the end."""
+    name = f"T{secrets.token_hex(4).upper()}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.{subjects}"], "storage": "memory"})
+    yield name
+    delete_stream(connection, name)
