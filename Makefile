@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak docs reference wheel build image run clean
+.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference wheel sbom build image run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ test: $(STAMP)  ## every test, with the real servers that it starts itself
 	$(BIN)/python -m tests.halves $(ARGS)
 
 fast: $(STAMP)  ## the tests that need no JVM and no server: seconds
-	$(BIN)/python -m pytest -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak" $(ARGS)
+	$(BIN)/python -m pytest -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak and not packaging" $(ARGS)
 
 check: lint types layers proto-fresh test  ## what CI runs, fastest first
 
@@ -64,6 +64,15 @@ bench: $(STAMP)  ## make bench ARGS="route --json"
 soak: $(STAMP)  ## the long tests with faults
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
+lowest: $(STAMP)  ## the fast tests, and a run of each extra, with the lowest versions that pyproject.toml allows
+	$(BIN)/python -m pytest tests/packaging/test_lowest.py $(ARGS)
+
+pythons: $(STAMP)  ## the demo from the wheel under each Python that is there; TURNOUT_PYTHONS=/path/python3.14 names others
+	$(BIN)/python -m pytest tests/packaging/test_pythons.py $(ARGS)
+
+audit: $(STAMP)  ## known vulnerabilities of the pinned versions, asked of PyPI; what cannot be asked is an error
+	$(BIN)/uv tool run --constraints constraints.txt pip-audit --strict --no-deps --disable-pip --requirement constraints.txt $(ARGS)
+
 docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -75,7 +84,10 @@ wheel: $(STAMP)  ## dist/: the source distribution, and the wheel that is built 
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
 
-build: proto wheel  ## generate the sources from the proto files, and build the package
+sbom: wheel  ## dist/*.cdx.json: what turnout[all] installs with the pinned versions, as CycloneDX
+	$(BIN)/python -m tests.sbom dist
+
+build: proto wheel sbom  ## generate the sources from the proto files, build the package and its bill of materials
 
 image: wheel  ## the container image "turnout", with docker, podman or buildah; deploy/image/build.sh has its settings
 	deploy/image/build.sh $(ARGS)

