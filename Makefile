@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference wheel sbom build image run clean
+.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference wheel sbom build image run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +24,16 @@ setup: $(STAMP)  ## .venv with everything, pinned by constraints.txt (the others
 demo: $(STAMP)  ## the main job: a year of flights through the switch, on real servers
 	@$(BIN)/turnout demo $(ARGS)
 
-test: $(STAMP)  ## every test, with the real servers that it starts itself
+test: $(STAMP)  ## the tests, with the real servers that they start themselves
 	$(BIN)/python -m tests.halves $(ARGS)
+
+every-test: $(STAMP)  ## the same with the heavy ones: clusters, kills, environments of their own
+	$(BIN)/python -m tests.halves --every
 
 fast: $(STAMP)  ## the tests that need no JVM and no server: seconds
 	$(BIN)/python -m pytest -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak and not packaging" $(ARGS)
 
-check: lint types layers proto-fresh test  ## what CI runs, fastest first
+check: lint types layers proto-fresh every-test  ## what CI runs, fastest first
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.heavy import is_heavy
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,9 +39,11 @@ FIXTURE_MARKS = {"spark": "spark", "nats_server": "jetstream"}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(HERE).parts[0]
-        for mark in FOLDER_MARKS.get(folder, ()):
+        file = item.path.relative_to(HERE)
+        for mark in FOLDER_MARKS.get(file.parts[0], ()):
             item.add_marker(mark)
+        if is_heavy(file, getattr(item, "originalname", None) or item.name):
+            item.add_marker("heavy")
         for fixture, mark in FIXTURE_MARKS.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)

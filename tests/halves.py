@@ -1,7 +1,8 @@
 """Runs the whole suite in two processes side by side: the tests that share a Spark session, and all others.
 
-``python -m tests.halves``. The first half waits for a JVM much of the time, the second computes and waits for servers:
-together they take two cores as long as the longer one. Arguments are handed to one ordinary run instead.
+``python -m tests.halves``; with ``--every`` the heavy ones too, see `tests.heavy`. The first half waits for a JVM much of
+the time, the second computes and waits for servers: together they take two cores as long as the longer one. Other
+arguments are handed to one ordinary run instead.
 
 What fails beside the other half is run once more, alone, and both outcomes are printed: a server that answers late
 because the machine was busy is told apart from a mistake, which fails twice.
@@ -14,19 +15,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-_HALVES = {
-    "with Spark": "spark and not soak and not packaging",
-    "without Spark": "not spark and not soak and not packaging",
-}
+_HALVES = {"with Spark": "spark and {}", "without Spark": "not spark and {}"}
+_EVERY = "not soak and not packaging"
+_USUAL = f"{_EVERY} and not heavy"
 _PYTEST = [sys.executable, "-m", "pytest"]
 _SOME_FAILED = 1  # pytest's exit code; any other means that tests could not be run
 
 
 def main(arguments: list[str]) -> int:
     """Run pytest; its exit code, or that of the first half that failed."""
-    if arguments:
-        return subprocess.run([*_PYTEST, "-m", "not soak and not packaging", *arguments], check=False).returncode
-    (first, expression), (second, others) = _HALVES.items()
+    every = arguments == ["--every"]
+    if arguments and not every:
+        return subprocess.run([*_PYTEST, "-m", _EVERY, *arguments], check=False).returncode
+    chosen = _EVERY if every else _USUAL
+    (first, expression), (second, others) = ((half, marks.format(chosen)) for half, marks in _HALVES.items())
     with (
         tempfile.TemporaryDirectory(prefix="turnout-halves-") as folder,
         tempfile.TemporaryFile("w+", encoding="utf-8") as output,

@@ -100,7 +100,7 @@ def test_the_demo_ends_with_a_console_that_shows_its_run(tmp_path: Path) -> None
             assert process.stdout is not None
             line = process.stdout.readline()
             address = re.search(r"http://127\.0\.0\.1:\d+", line)
-            assert address is not None, line
+            assert address is not None, line or process.communicate(timeout=120)[1]
             url = address[0]
             route, letters, subscriptions = (
                 page(f"{url}/{name}") for name in ("routes/flights", "dead-letters/flights", "subscriptions")

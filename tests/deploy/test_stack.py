@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,10 +66,9 @@ class Mounts:
         return cls(outside)
 
     def in_text(self, text: str) -> str:
-        """A command's word or a file, with paths outside for those inside; longer ones go first."""
-        for inside in sorted(self.outside, key=len, reverse=True):
-            text = text.replace(inside, str(self.outside[inside]))
-        return text
+        """A command's word or a file, with paths outside for those inside; the longer of two is meant."""
+        inside = "|".join(map(re.escape, sorted(self.outside, key=len, reverse=True)))
+        return re.sub(inside, lambda path: str(self.outside[path[0]]), text)
 
 
 @dataclass(frozen=True)

@@ -65,3 +65,23 @@ def test_settings_arrive_and_are_not_seen(scratch: Path, tmp_path: Path) -> None
     assert 600 < seen["heap"] <= 700
     assert seen["library"] == "1"
     assert seen["left"] == []
+
+
+def test_a_jvm_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """What it says itself comes before, on the same output."""
+    program = """
+from turnout.errors import RunError
+from turnout.spark.session.build import build_session
+try:
+    build_session("launched", master="local[1]", conf={"spark.driver.memory": "no-number"})
+except RunError as failure:
+    print(failure)
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+
+    assert done.stdout.startswith("Spark's JVM ended while it started; what it said itself stands before this")
+    assert len(done.stdout.splitlines()) == 1
+    assert "no-number" in done.stderr

@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
 
+from turnout.errors import RunError
 from turnout.scratch import scratch_folder
+from turnout.spark.failures import in_one_line
 
 __all__ = ["as_properties", "launch_jvm"]
 
@@ -27,11 +30,18 @@ def launch_jvm(settings: Mapping[str, str]) -> None:
 
     PySpark hands what is set before there is a JVM to `spark-submit` as arguments, passwords included. What it is told
     once the JVM runs does not go that way, but is too late for memory, libraries and the JVM's own options.
+
+    Raises:
+        RunError: the JVM has ended before it could be reached.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001
         return
     with scratch_folder("launch") as folder, _arguments(folder / "spark.properties", settings):
-        SparkContext._ensure_initialized()  # noqa: SLF001 - what a SparkContext does first
+        try:
+            SparkContext._ensure_initialized()  # noqa: SLF001 - what a SparkContext does first
+        except PySparkRuntimeError as failure:
+            words = "Spark's JVM ended while it started; what it said itself stands before this, or in the run's log"
+            raise RunError(f"{words} ({in_one_line(failure)})") from failure
 
 
 @contextmanager
