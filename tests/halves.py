@@ -1,7 +1,7 @@
 """Runs the whole suite in two processes side by side: the tests that share a Spark session, and all others.
 
-``python -m tests.halves``; with ``--every`` the heavy ones too, see `tests.heavy`. The first half waits for a JVM much of
-the time, the second computes and waits for servers: together they take two cores as long as the longer one. Other
+``python -m tests.halves``; with ``--every`` the heavy ones too, see `tests.heavy`. The first half waits for a JVM much
+of the time, the second computes and waits for servers: together they take two cores as long as the longer one. Other
 arguments are handed to one ordinary run instead.
 
 What fails beside the other half is run once more, alone, and both outcomes are printed: a server that answers late
