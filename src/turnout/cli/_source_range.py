@@ -9,7 +9,7 @@ from turnout.wire import Connection, ConnectionOptions, Range
 from turnout.wire.apart import reader_of
 from turnout.wire.places import place_of, resolve, state_of
 from turnout.wire.rows import with_stream
-from turnout.wire.ways import BESIDE, TOGETHER
+from turnout.wire.ways import way_to_look
 
 if TYPE_CHECKING:
     from turnout.routes import Route
@@ -38,5 +38,5 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
             start, stop = (min(resolve(connection, stream, place), state.next) for place in (first, last))
             span = Range(stream, start, stop, source.filters)
             if span.end > span.start:
-                for batch in reader_of(connection, span, BESIDE if state.consumed else TOGETHER).batches():
+                for batch in reader_of(connection, span, way_to_look(state)).batches():
                     yield with_stream(batch, stream)

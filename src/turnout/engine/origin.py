@@ -21,9 +21,7 @@ def origins(batch: Any) -> Any:
     names = batch.schema.names
     offsets = batch.column("offset").cast(pa.string())
     if "stream" in names:
-        stream = batch.column("stream")
-        text = stream.dictionary_decode() if pa.types.is_dictionary(stream.type) else stream
-        return pc.binary_join_element_wise(text, offsets, ":")
+        return pc.binary_join_element_wise(batch.column("stream"), offsets, ":")
     partitions = batch.column("partition").cast(pa.string())
     return pc.binary_join_element_wise(batch.column("topic").cast(pa.string()), partitions, offsets, ":")
 

@@ -18,7 +18,7 @@ from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.wire import Connection, ConnectionOptions, Range, streams_of
 from turnout.wire.apart import Reader, reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
-from turnout.wire.ways import BESIDE, TOGETHER
+from turnout.wire.ways import way_to_look
 
 __all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
 
@@ -211,7 +211,7 @@ def read(
         first, last = (resolve(connection, box.stream, place) for place in places)
         state = state_of(connection, box.stream)
         span = Range(box.stream, first, state.next, (box.topic,))
-        rows = _rows(reader_of(connection, span, BESIDE if state.consumed else TOGETHER))
+        rows = _rows(reader_of(connection, span, way_to_look(state)))
         letters, noted = _sorted_out(rows, route, box)
     marked = (noted.of(one) for one in letters if one.sequence < last)
     return [one for one in marked if (done or not one.done) and _asked_for(one, stage, reason)]

@@ -13,7 +13,7 @@ from turnout.wire import Connection, ConnectionOptions, Range
 from turnout.wire.apart import reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.rows import with_stream
-from turnout.wire.ways import BESIDE, TOGETHER
+from turnout.wire.ways import BESIDE, way_to_look
 
 __all__ = ["Part", "parts"]
 
@@ -39,13 +39,13 @@ class _Stream:
         self.name = name
         self._filters = tuple(filters)
         # A tap must be no consumer of those that count.
-        self.alone = state_of(connection, name).consumed
+        self.way = way_to_look(state_of(connection, name))
 
     def read(self, start: int, end: int) -> Part:
         """The records of a range."""
         span = Range(self.name, start, end, self._filters)
         # Read to its end, so that a consumer is deleted, however long a caller looks at what it brought.
-        batches = list(reader_of(self._connection, span, BESIDE if self.alone else TOGETHER).batches())
+        batches = list(reader_of(self._connection, span, self.way).batches())
         return Part(self.name, [with_stream(batch, self.name) for batch in batches if batch.num_rows])
 
 
@@ -109,7 +109,7 @@ def _wait(
     stop: threading.Event,
 ) -> None:
     """Wait for the next record; where no consumer may be made, for a moment."""
-    if any(stream.alone for stream in streams):
+    if any(stream.way == BESIDE for stream in streams):
         stop.wait(_WAIT)
     else:
         wait_for_more(connection, places, filters, 2 * _WAIT)

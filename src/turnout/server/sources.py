@@ -17,7 +17,7 @@ from turnout.wire import Connection, ConnectionOptions, Range, stored_message, s
 from turnout.wire.apart import reader_of
 from turnout.wire.places import state_of
 from turnout.wire.rows import with_stream
-from turnout.wire.ways import BESIDE, TOGETHER
+from turnout.wire.ways import way_to_look
 
 __all__ = [
     "StreamEnd",
@@ -153,7 +153,7 @@ def last_records(source: NatsSource, count: int) -> Iterator[Any]:
             places = Range(stream, max(end.first, end.next - count), end.next, source.filters)
             if places.start >= places.end:
                 continue
-            way = BESIDE if state_of(connection, stream).consumed else TOGETHER
+            way = way_to_look(state_of(connection, stream))
             for batch in reader_of(connection, places, way).batches():
                 yield with_stream(batch, stream)
 

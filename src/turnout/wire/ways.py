@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.wire.connection import Connection
-from turnout.wire.places import state_of
+from turnout.wire.places import StreamState, state_of
 from turnout.wire.range_count import count_about
 
-__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Cost", "Kind", "Way", "cover", "way_of"]
+__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Cost", "Kind", "Way", "cover", "way_of", "way_to_look"]
 
 Kind = Literal["together", "apart", "sieved", "beside"]
 
@@ -45,6 +45,12 @@ WHOLE: Final = Way("sieved")
 BESIDE: Final = Way("beside")
 """For streams whose messages go when their consumers acknowledge them, read by one that is none of these: a consumer
 would be refused by a work queue, and would have a say in what an interest stream keeps."""
+
+
+def way_to_look(state: StreamState) -> Way:
+    """How whoever only looks reads a stream: as none of its consumers where these decide what it keeps."""
+    return BESIDE if state.consumed else TOGETHER
+
 
 # In microseconds. The first three are for a message that a consumer delivers, the next for one that a filter passes by.
 _WHOLE: Final = 6.0

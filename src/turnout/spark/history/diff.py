@@ -26,7 +26,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
 from turnout.spark.failures import run_error
-from turnout.spark.formats.nats.rows import readers_of
+from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import Span, ask, recorded, same_source
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
@@ -227,8 +227,7 @@ class _Stage:
     def _records(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             if self.splits:
-                for reader in readers_of(batch):
-                    yield from reader.batches_with_stream()
+                yield from records_of(batch)
             elif batch.num_rows:
                 yield batch
 

@@ -70,8 +70,7 @@ def _rows(result: Result) -> Any:
     columns |= {name: messages.column(name) for name in ("partition", "offset", "timestamp", "key", "value", "headers")}
     columns["subscription"], columns["destination"] = _addressed(sent, messages.topics)
     if "stream" in read.schema.names:
-        stream = read.column("stream")
-        columns["stream"] = (stream.dictionary_decode() if pa.types.is_dictionary(stream.type) else stream).take(rows)
+        columns["stream"] = read.column("stream").take(rows)
     return _batch(columns, len(messages))
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from turnout.history.traffic import TrafficWatch, traffic_from
 from turnout.routes import Route
 from turnout.scratch import scratch_folder
 from turnout.spark.failures import run_error
-from turnout.spark.formats.nats.rows import readers_of
+from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import Span, ask, recorded
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
@@ -158,7 +159,7 @@ class _Counting:
             known.counter.begin()
             index = self.index.open(self.revision)
             watch = TrafficWatch(known.program, index, known.counter)
-            for records in _records(batches):
+            for records in chain.from_iterable(map(records_of, batches)):
                 for piece in pieces(records):
                     known.program.trace(piece, index, watch)
             yield _rows(watch, known)
@@ -170,13 +171,6 @@ class _Counting:
                 del _known[next(iter(_known))]
             known = _known[self.key] = _Known.of(self.pickled)
         return known
-
-
-def _records(rows: Iterable[Any]) -> Iterator[Any]:
-    """The record batches of splits."""
-    for some in rows:
-        for reader in readers_of(some):
-            yield from reader.batches_with_stream()
 
 
 def _rows(watch: TrafficWatch, known: _Known) -> Any:

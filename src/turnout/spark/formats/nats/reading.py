@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,6 +19,7 @@ from turnout.wire import Connection, Range
 from turnout.wire.apart import Reader, reader_of
 from turnout.wire.places import StreamState, resolve, state_of
 from turnout.wire.records import SCHEMA
+from turnout.wire.rows import with_stream
 from turnout.wire.ways import BESIDE, TOGETHER, WHOLE, Way, way_of
 
 __all__ = [
@@ -141,8 +141,6 @@ class SplitReader:
             StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
         """
         options, part = self._options, self._split
-        if part.end <= part.start:
-            return
         if part.filters is not None and not part.filters:
             self.not_read = part.counted
             return
@@ -169,14 +167,9 @@ class SplitReader:
     def batches_with_stream(self) -> Iterator[Any]:
         """The same with a column ``stream`` behind the others."""
         for batch in self.batches():
-            yield batch.append_column("stream", _repeated(self._split.stream, batch.num_rows))
+            yield with_stream(batch, self._split.stream)
 
     def _reader(self, connection: Connection, range_: Range) -> Reader:
         # Its consumer acknowledges what is committed: what is read here must not count.
         way = self._split.way if self._options.ack_consumer is None else BESIDE
         return reader_of(connection, range_, way, self._split.partition)
-
-
-def _repeated(text: str, count: int) -> Any:
-    """A text so many times, held once."""
-    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), pa.array([text], pa.string()))

@@ -19,7 +19,7 @@ from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.reading import ArrowColumns, Split, SplitReader
 from turnout.spark.workers.garbage import spare_collections
 
-__all__ = ["SPLIT_COLUMNS", "Rows", "readers_of"]
+__all__ = ["SPLIT_COLUMNS", "Rows", "readers_of", "records_of"]
 
 SPLIT_COLUMNS: Final = "split binary"
 """The column of a source whose rows are splits: how to read one, and which, pickled together."""
@@ -70,3 +70,9 @@ def readers_of(rows: Any) -> Iterator[SplitReader]:
     """A reader for each split of some rows."""
     for pickled in rows.column(0).to_pylist():
         yield SplitReader(*pickle.loads(pickled))  # noqa: S301 - what `Rows.read` has written, in a task of this query
+
+
+def records_of(rows: Any) -> Iterator[Any]:
+    """The record batches of the splits of some rows, each with its stream; revisions are left out."""
+    for reader in readers_of(rows):
+        yield from reader.batches_with_stream()
