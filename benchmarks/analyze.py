@@ -11,7 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Options, Result
@@ -64,8 +64,7 @@ def run(options: Options) -> list[Result]:
 def _grown(name: str, sizes: tuple[int, ...]) -> Iterator[Result]:
     before: tuple[int, float] | None = None
     for size in sizes:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-            measured = alone.submit(analyzed, name, size).result()
+        measured = _alone(name, size)
         growth = None if before is None else math.log(measured.cpu / before[1]) / math.log(size / before[0])
         before = size, measured.cpu
         yield Result(
@@ -81,6 +80,19 @@ def _grown(name: str, sizes: tuple[int, ...]) -> Iterator[Result]:
                 **measured.facts,
             },
         )
+
+
+def _alone(name: str, size: int) -> Measured:
+    """`analyzed` in a process of its own, which an interrupt ends too."""
+    alone = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    try:
+        return alone.submit(analyzed, name, size).result()
+    except BaseException:
+        for child in active_children():
+            child.kill()
+        raise
+    finally:
+        alone.shutdown()
 
 
 def analyzed(name: str, size: int) -> Measured:

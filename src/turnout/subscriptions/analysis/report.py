@@ -103,15 +103,16 @@ class Catalogue:
     def subsumption(self) -> _Comparison:
         """Which forms' messages are all another form's, among those that share an anchor."""
         comparison = _Comparison()
-        for tenant, own in self._by_tenant.items():
-            candidates = self._candidates[tenant]
-            for number, group in enumerate(own):
-                if group.form.always is None and comparison.compared < _MOST_PAIRS:
-                    comparison.compare(group, [own[other] for other in candidates.wider(number)])
-                elif group.form.always is None:
-                    comparison.cut += len(group.members)
-            comparison.cut += candidates.cut
-            comparison.crowded |= candidates.crowded
+        with no_collection():
+            for tenant, own in self._by_tenant.items():
+                candidates = self._candidates[tenant]
+                for number, group in enumerate(own):
+                    if group.form.always is None and comparison.compared < _MOST_PAIRS:
+                        comparison.compare(group, [own[other] for other in candidates.wider(number)])
+                    elif group.form.always is None:
+                        comparison.cut += len(group.members)
+                comparison.cut += candidates.cut
+                comparison.crowded |= candidates.crowded
         return comparison
 
 
