@@ -18,7 +18,8 @@ import pytest
 
 from tests.packaging.environments import ROOT, Environment
 
-pytestmark = [pytest.mark.packaging, pytest.mark.spark]
+# Each wait has a limit of its own, whose error says more.
+pytestmark = [pytest.mark.packaging, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 CLASSIFIERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
 PYTHONS = [name for line in CLASSIFIERS if (name := line.rpartition(" :: ")[2]).startswith("3.")]
