@@ -30,7 +30,7 @@ test: $(STAMP)  ## the tests, with the real servers that they start themselves
 every-test: $(STAMP)  ## the same with the heavy ones: clusters, kills, environments of their own
 	$(BIN)/python -m tests.halves --every
 
-fast: $(STAMP)  ## the tests that need no JVM and no server: seconds
+fast: $(STAMP)  ## the tests that need no JVM and no server: minutes
 	$(BIN)/python -m pytest -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak and not packaging" $(ARGS)
 
 check: lint types layers proto-fresh every-test  ## what CI runs, fastest first

@@ -20,8 +20,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SOURCES = (
-    "src", "benchmarks", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
-    "CHANGELOG.md", "constraints.txt", "Makefile",
+    "src", "benchmarks", "deploy", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md",
+    "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "Makefile",
 )  # fmt: skip
 
 
@@ -101,11 +101,12 @@ def test_its_page(built) -> None:
 
 
 def test_the_source_distribution(built) -> None:
-    """It has what its own wheel is built of, and the version that a source archive without git has."""
+    """It has what its own wheel is built of and deployed with, and the version of a source archive without git."""
     with tarfile.open(built[0]) as archive:
         inner = {name.partition("/")[2] for name in archive.getnames()}
 
     assert inner >= {"setup.py", "benchmarks/harness.py", "examples/flights.yaml", "schema/route.schema.json"}
+    assert inner >= {"deploy/image/build.sh", "CONTRIBUTING.md"}
     assert built[0].name == f"turnout-{PROJECT['tool']['setuptools_scm']['fallback_version']}.tar.gz"
 
 
