@@ -101,6 +101,11 @@ def test_every_extra_is_tried() -> None:
     assert declared_extras()["kafka"] == ["turnout[spark]"]
 
 
+def test_fast_is_what_make_calls_so() -> None:
+    """The marks that are left out stand in the Makefile too."""
+    assert f'-m "{FAST}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 def test_the_fast_tests(lowest: Make, tmp_path: Path) -> None:
     """``make fast`` with the lowest versions; that older ones warn of newer ones is no mistake of theirs or ours."""
     environment = lowest("all", tools=(*pins(*TOOLS), "httpx"))
