@@ -36,7 +36,8 @@ def uv(*arguments: str | Path) -> str:
     """Run uv, on the index that pip is told to use, if only that is said; its standard output.
 
     Files of an index never change, but not each index says so, and then uv fetches and builds PySpark, which has no
-    wheel, two or three times for each environment: here it keeps them whatever the index says.
+    wheel, two or three times for each environment: here it keeps them whatever the index says. The file that says so
+    stands in the place of the user's own uv.toml; an index that a variable names goes before it.
 
     Raises:
         AssertionError: it failed, or goes on; with its last lines.
@@ -64,7 +65,7 @@ def _uv(*arguments: str | Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if "PIP_INDEX_URL" in environment:
         environment.setdefault("UV_DEFAULT_INDEX", environment["PIP_INDEX_URL"])
-    command = [Path(sys.executable).with_name("uv"), "--quiet", *arguments]
+    command = [Path(sys.executable).with_name("uv"), "--no-progress", *arguments]
     with Process(command, ROOT, environment) as process:
         done = process.finish(INSTALL_SECONDS)
     assert done.returncode == 0, f"uv {' '.join(map(str, arguments))}: {done.stderr[-2000:]}"
