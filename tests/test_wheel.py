@@ -19,6 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 SOURCES = (
     "src", "benchmarks", "deploy", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md",
     "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "Makefile",
@@ -90,7 +91,7 @@ def test_what_is_in_it(built) -> None:
 
 
 def test_its_page(built) -> None:
-    """Every link of the description is absolute, so that it leads somewhere from an index too; twine agrees."""
+    """Every link is absolute, as it must lead somewhere from an index too; no picture is left as text; twine agrees."""
     metadata = next(name for name in zipfile.ZipFile(built[1]).namelist() if name.endswith("METADATA"))
     description = zipfile.ZipFile(built[1]).read(metadata).decode().partition("\n\n")[2]
 
@@ -98,6 +99,8 @@ def test_its_page(built) -> None:
 
     assert done.returncode == 0, done.stdout
     assert [link for link in re.findall(r"\]\(([^)]+)\)", description) if "://" not in link] == []
+    assert description.count("```") == README.count("```") - 2 * README.count("```mermaid")
+    assert "flowchart" not in description
 
 
 def test_the_source_distribution(built) -> None:
