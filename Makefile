@@ -74,7 +74,7 @@ pythons: $(STAMP)  ## the demo from the wheel under each Python that is there; T
 	$(BIN)/python -m pytest tests/packaging/test_pythons.py $(ARGS)
 
 audit: $(STAMP)  ## known vulnerabilities of the pinned versions, asked of PyPI; what cannot be asked is an error
-	$(BIN)/uv tool run --constraints constraints.txt pip-audit --strict --no-deps --disable-pip --requirement constraints.txt $(ARGS)
+	@$(BIN)/python -m tests.audit
 
 docs: $(STAMP)  ## the documentation as a site, in build/site; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

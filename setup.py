@@ -9,6 +9,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
+PICTURE = re.compile(r"^```mermaid\n.*?^```\n\n?", re.DOTALL | re.MULTILINE)
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)]+)\)")
 
 
@@ -27,14 +28,14 @@ class BuildWithBundle(build_py):
 
 
 def page() -> str:
-    """README.md for an index, where links into the repository lead nowhere.
+    """README.md for an index, which draws no pictures, and where links into the repository lead nowhere.
 
-    They become absolute where pyproject.toml names the repository (``[project.urls]``, ``Source``), else plain text.
+    These become absolute where pyproject.toml names the repository (``[project.urls]``, ``Source``), else plain text.
     """
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     source = project.get("urls", {}).get("Source")
     link = rf"[\1]({source}/blob/main/\2)" if source else r"\1"
-    return RELATIVE_LINK.sub(link, (HERE / "README.md").read_text(encoding="utf-8"))
+    return RELATIVE_LINK.sub(link, PICTURE.sub("", (HERE / "README.md").read_text(encoding="utf-8")))
 
 
 setup(

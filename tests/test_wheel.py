@@ -19,9 +19,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 SOURCES = (
-    "src", "benchmarks", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE",
-    "CHANGELOG.md", "constraints.txt", "Makefile",
+    "src", "benchmarks", "deploy", "examples", "schema", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md",
+    "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "constraints.txt", "Makefile",
 )  # fmt: skip
 
 
@@ -90,7 +91,7 @@ def test_what_is_in_it(built) -> None:
 
 
 def test_its_page(built) -> None:
-    """Every link of the description is absolute, so that it leads somewhere from an index too; twine agrees."""
+    """Every link is absolute, as it must lead somewhere from an index too; no picture is left as text; twine agrees."""
     metadata = next(name for name in zipfile.ZipFile(built[1]).namelist() if name.endswith("METADATA"))
     description = zipfile.ZipFile(built[1]).read(metadata).decode().partition("\n\n")[2]
 
@@ -98,14 +99,17 @@ def test_its_page(built) -> None:
 
     assert done.returncode == 0, done.stdout
     assert [link for link in re.findall(r"\]\(([^)]+)\)", description) if "://" not in link] == []
+    assert description.count("```") == README.count("```") - 2 * README.count("```mermaid")
+    assert "flowchart" not in description
 
 
 def test_the_source_distribution(built) -> None:
-    """It has what its own wheel is built of, and the version that a source archive without git has."""
+    """It has what its own wheel is built of and deployed with, and the version of a source archive without git."""
     with tarfile.open(built[0]) as archive:
         inner = {name.partition("/")[2] for name in archive.getnames()}
 
     assert inner >= {"setup.py", "benchmarks/harness.py", "examples/flights.yaml", "schema/route.schema.json"}
+    assert inner >= {"deploy/image/build.sh", "CONTRIBUTING.md"}
     assert built[0].name == f"turnout-{PROJECT['tool']['setuptools_scm']['fallback_version']}.tar.gz"
 
 

@@ -38,6 +38,10 @@ def test_the_route_and_what_it_is_made_of(turnout, file) -> None:
         "taken  name → name",
         "taken  topics → source.topics",
         "taken  transforms.only → transforms[0]",
+        (
+            "left   value.converter: not there, the worker's configuration has it: values are bytes until "
+            "value: {format: …} says otherwise"
+        ),
         "left   connector.class: turnout reads and writes NATS, Kafka and files: --from and --to say where",
         "left   file: an option of the connector",
     ]

@@ -3,43 +3,80 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
+
+from tests.packaging.processes import Process
 
 __all__ = ["ROOT", "Environment", "build_wheel", "declared_extras", "pins", "uv"]
 
 ROOT: Final = Path(__file__).parents[2]
-SECONDS: Final = 900
+INSTALL_SECONDS: Final = 900
 """The first time some hundred megabytes are fetched; afterwards they are in uv's cache."""
+RUN_SECONDS: Final = 300
+"""How long a command of turnout may take: the longest, a demo, takes some 30 on two idle cores."""
+
+_INDEX = """
+[[index]]
+url = "{url}"
+default = true
+cache-control = {{ files = "max-age=31536000, immutable" }}
+"""
 
 
 def uv(*arguments: str | Path) -> str:
     """Run uv, on the index that pip is told to use, if only that is said; its standard output.
 
+    Files of an index never change, but not each index says so, and then uv fetches and builds PySpark, which has no
+    wheel, two or three times for each environment: here it keeps them whatever the index says. The file that says so
+    stands in the place of the user's own uv.toml; an index that a variable names goes before it.
+
     Raises:
-        AssertionError: it failed; with its last lines.
+        AssertionError: it failed, or goes on; with its last lines.
     """
+    with tempfile.TemporaryDirectory(prefix="turnout-uv-") as folder:
+        config = Path(folder, "uv.toml")
+        config.write_text(_INDEX.format(url=_index()), encoding="utf-8")
+        return _uv("--config-file", config, *arguments)
+
+
+@cache
+def _index() -> str:
+    """The index that uv asks here; only uv knows its own."""
+    with tempfile.TemporaryDirectory(prefix="turnout-uv-") as folder:
+        nothing = Path(folder, "requirements.in")
+        nothing.touch()
+        said = _uv("pip", "compile", "--emit-index-url", "--no-header", nothing)
+    match = re.search(r"^--index-url (\S+)", said, re.MULTILINE)
+    assert match, f"uv pip compile --emit-index-url: {said}"
+    return match[1]
+
+
+def _uv(*arguments: str | Path) -> str:
     # A PYTHONPATH is one of this environment, and nothing to other environments.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if "PIP_INDEX_URL" in environment:
         environment.setdefault("UV_DEFAULT_INDEX", environment["PIP_INDEX_URL"])
-    command = [str(Path(sys.executable).with_name("uv")), "--quiet", *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, f"uv {' '.join(command[2:4])}: {done.stderr[-2000:]}"
+    command = [Path(sys.executable).with_name("uv"), "--no-progress", *arguments]
+    with Process(command, ROOT, environment) as process:
+        done = process.finish(INSTALL_SECONDS)
+    assert done.returncode == 0, f"uv {' '.join(map(str, arguments))}: {done.stderr[-2000:]}"
     return done.stdout
 
 
 def build_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built into *folder*."""
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
-        capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
+    with Process(command, ROOT, os.environ) as process:
+        done = process.finish(INSTALL_SECONDS)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -103,20 +140,15 @@ class Environment:
         kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "SPARK_HOME", "CI"}}
         return {**kept, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
-    def run(self, *command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end."""
-        return subprocess.run(
-            list(map(str, command)), cwd=cwd, env=self.variables(**variables), capture_output=True, text=True,
-            timeout=SECONDS, check=False,
-        )  # fmt: skip
+    def start(self, *arguments: str | Path, cwd: Path, **variables: str) -> Process:
+        """Start a command of turnout."""
+        return Process([self.folder / "bin" / "turnout", *arguments], cwd, self.variables(**variables))
 
     def turnout(self, *arguments: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of turnout to its end."""
-        return self.run(self.folder / "bin" / "turnout", *arguments, cwd=cwd, **variables)
+        """Run a command of turnout to its end.
 
-    def start(self, *arguments: str | Path, cwd: Path, **variables: str) -> subprocess.Popen[str]:
-        """Start a command of turnout that goes on; what it says is to be read from its standard error."""
-        return subprocess.Popen(
-            [self.folder / "bin" / "turnout", *map(str, arguments)], cwd=cwd, env=self.variables(**variables),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        Raises:
+            AssertionError: it goes on; with what it has printed.
+        """
+        with self.start(*arguments, cwd=cwd, **variables) as process:
+            return process.finish(RUN_SECONDS)

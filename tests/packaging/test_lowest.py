@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,21 +19,27 @@ import pytest
 from tests.ferretdb import FerretDb, NotAvailable
 from tests.integration.spark_connect import ConnectServer
 from tests.packaging.environments import ROOT, Environment, declared_extras, pins
+from tests.packaging.processes import Process
 from tests.server.test_otlp import Collector
 from turnout.embedded import NatsServer
 from turnout.spark.session.java import find_java
 from turnout.wire import Connection, Publisher, create_stream, stream_info
 
-pytestmark = pytest.mark.packaging
+# Each wait has a limit of its own, whose error says more.
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(3600)]
+
+START_SECONDS, END_SECONDS = 180, 60
+FAST_SECONDS = 1800
 
 FAST = (
-    "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not soak "
-    "and not packaging"
+    "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy "
+    "and not soak and not packaging"
 )
 # What tests are written with; httpx is the client that older Starlette's TestClient wants.
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "jsonschema", "psutil", "axe-core-python", "selenium", "httpx2")
 # About the checkout and its tools, which are the pinned ones: schemas are worded by the pydantic that is installed.
-ASIDE = ("tests/docs", "tests/packaging", "tests/test_wheel.py", "tests/cli/test_schema.py")
+# Of tests/rpc none is fast, and to read it takes protoc.
+ASIDE = ("tests/docs", "tests/packaging", "tests/rpc", "tests/test_wheel.py", "tests/cli/test_schema.py")
 
 FILES = """
 name: files
@@ -72,26 +77,10 @@ def lowest(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Make:
 @contextmanager
 def serving(environment: Environment, folder: Path, *command: str | Path, **variables: str) -> Iterator[str]:
     """A server of turnout's, for as long as the block lasts: the last word of ``serving on …``."""
-    process = environment.start(*command, cwd=folder, **variables)
-    said: list[str] = []
-    try:
-        for line in process.stderr:
-            said.append(line)
-            if line.startswith("serving on "):
-                break
-        assert said, process.wait(60)
-        assert said[-1].startswith("serving on "), "".join(said)[-3000:]
-        # Who does not read it stops a process that says much.
-        rest = threading.Thread(target=lambda: said.extend(process.stderr))
-        rest.start()
-        yield said[-1].split()[-1]
-        process.terminate()
-        assert process.wait(60) == 0, "".join(said)[-3000:]
-        rest.join()
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    with environment.start(*command, cwd=folder, **variables) as process:
+        yield process.line("serving on ", START_SECONDS).split()[-1]
+        done = process.terminate(END_SECONDS)
+        assert done.returncode == 0, done.stderr[-3000:]
 
 
 def java() -> dict[str, str]:
@@ -112,13 +101,19 @@ def test_every_extra_is_tried() -> None:
     assert declared_extras()["kafka"] == ["turnout[spark]"]
 
 
+def test_fast_is_what_make_calls_so() -> None:
+    """The marks that are left out stand in the Makefile too."""
+    assert f'-m "{FAST}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 def test_the_fast_tests(lowest: Make, tmp_path: Path) -> None:
     """``make fast`` with the lowest versions; that older ones warn of newer ones is no mistake of theirs or ours."""
     environment = lowest("all", tools=(*pins(*TOOLS), "httpx"))
     aside = [part for path in ASIDE for part in ("--ignore", path)]
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", *aside, "-m", FAST]
 
-    done = environment.run(environment.python, *command, cwd=ROOT)
+    with Process([environment.python, *command], ROOT, environment.variables()) as process:
+        done = process.finish(FAST_SECONDS)
 
     assert done.returncode == 0, done.stdout[-6000:]
     assert " passed" in done.stdout

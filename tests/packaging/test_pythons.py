@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.environments import ROOT, Environment
+from tests.packaging.environments import ROOT, RUN_SECONDS, Environment
+from tests.packaging.processes import Process
 
-pytestmark = [pytest.mark.packaging, pytest.mark.spark]
+# Each wait has a limit of its own, whose error says more.
+pytestmark = [pytest.mark.packaging, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 CLASSIFIERS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
 PYTHONS = [name for line in CLASSIFIERS if (name := line.rpartition(" :: ")[2]).startswith("3.")]
@@ -42,6 +44,14 @@ def is_python(program: Path, version: str) -> bool:
     return done.stdout.strip() == version
 
 
+def python_of(version: str) -> Path:
+    """A program that is this Python; the test is skipped where there is none."""
+    for path in candidates(version):
+        if is_python(path, version):
+            return path
+    pytest.skip(f"there is no Python {version} here: name its program in TURNOUT_PYTHONS")
+
+
 def test_what_is_declared() -> None:
     """The oldest is the one that the package requires, and there is no gap."""
     minors = [int(name.split(".")[1]) for name in PYTHONS]
@@ -52,16 +62,45 @@ def test_what_is_declared() -> None:
 
 @pytest.mark.parametrize("version", PYTHONS)
 def test_the_demo(version: str, wheel: Path, tmp_path: Path) -> None:
-    """It runs to its end, and its counts are those of the server."""
-    python = next((path for path in candidates(version) if is_python(path, version)), None)
-    if python is None:
-        pytest.skip(f"there is no Python {version} here: name its program in TURNOUT_PYTHONS")
+    """It runs to its end, its counts are those of the server, and nothing of ours is warned of."""
     pinned = ["--constraints", str(ROOT / "constraints.txt"), f"turnout[demo] @ {wheel.as_uri()}"]
-    environment = Environment.created(tmp_path / "venv", python, pinned, wheel)
+    environment = Environment.created(tmp_path / "venv", python_of(version), pinned, wheel)
 
     told = environment.turnout("--version", cwd=tmp_path)
-    done = environment.turnout("demo", "--limit", "5000", "--subscriptions", "200", "--json", cwd=tmp_path)
+    demo = ("demo", "--limit", "5000", "--subscriptions", "200", "--json")
+    done = environment.turnout(*demo, cwd=tmp_path, PYTHONWARNINGS="default")
 
     assert told.stdout.startswith("turnout ")
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["conserved"]
+    assert warnings_of_turnout(done.stderr) == []
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_it_compiles_without_warnings(version: str, tmp_path: Path) -> None:
+    """What a newer Python finds doubtful in the sources of the package and of the examples is an error."""
+    for folder in ("src", "benchmarks", "examples"):  # copied, as it writes beside what it compiles
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [python_of(version), "-W", "error", "-m", "compileall", "-q", tmp_path]
+
+    with Process(command, tmp_path, os.environ) as process:
+        done = process.finish(RUN_SECONDS)
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def warnings_of_turnout(stderr: str) -> list[str]:
+    """The lines that warn of code in the package: others warn of themselves, which is theirs to mend."""
+    return [
+        line
+        for line in stderr.splitlines()
+        if re.search(r"/site-packages/(turnout|pyspark_nats)/\S+:\d+: \w*Warning: ", line)
+    ]
+
+
+def test_warnings_are_seen() -> None:
+    """One of ours is told from one of a library."""
+    ours = "/venv/lib/python3.14/site-packages/turnout/cli/run.py:7: DeprecationWarning: that is old"
+    theirs = "/venv/lib/python3.14/site-packages/typer/__init__.py:24: DeprecationWarning: that is old"
+
+    assert warnings_of_turnout(f"{theirs}\n{ours}\n  import old\n") == [ours]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnout.errors import ConfigError
+from turnout.errors import ConfigError, RouteError
 from turnout.routes import Route
 from turnout.routes.drafts import Draft, draft_of_connector, draft_of_server, sink_of, source_of
 from turnout.subjects import MappingTable, mappings_from_file
@@ -104,6 +104,32 @@ def test_a_sink_connector(tmp_path) -> None:
     assert route.dead_letter is not None
     assert (route.dead_letter.topic, route.dead_letter.context_headers) == ("dlq", True)
     assert meaning(route.chain) == meaning(Chain.from_config(MASK))
+
+
+def test_a_connector_whose_worker_has_the_converter(tmp_path) -> None:
+    """A field that it names cannot be looked up in bytes: what is missing is said, here and by the route."""
+    properties = {name: text for name, text in {**SINK, **MASK}.items() if not name.startswith("value.converter")}
+    file = connector(tmp_path, properties)
+
+    draft = draft_of_connector(file)
+
+    assert left(draft)["value.converter"].startswith("not there, the worker's configuration has it")
+    with pytest.raises(RouteError) as of_route:
+        read(draft)
+    with pytest.raises(RouteError) as of_file:
+        Route.parse(
+            f"{{name: a, source: {{format: json, path: in}}, transforms: {file}, sink: {{format: json, path: out}}}}"
+        )
+    assert {one.problem for one in of_route.value.mistakes} == {
+        f"no value has a field {name!r} by then; it is bytes, as the route does not say how it is read: "
+        "add value: {format: …}"
+        for name in ("card", "cvv")
+    }
+    assert {one.problem for one in of_file.value.mistakes} == {
+        f"no value has a field {name!r} by then; it is bytes, as orders.json has no value.converter, which Connect "
+        "takes from the worker's configuration: add it there, or value: {format: …} to the route"
+        for name in ("card", "cvv")
+    }
 
 
 def test_every_property_is_taken_or_left(tmp_path) -> None:

@@ -170,6 +170,17 @@ def test_a_collector_that_is_away_holds_nothing_up(
     assert collector.resource()["service.name"] == "depot"
 
 
+def test_what_has_not_been_observed_is_not_pushed(tmp_path: Path, collector: Collector) -> None:
+    """Without a route there is nothing to distribute: a metric of OTLP without data is none, and is left out."""
+    config = ServerConfig.model_validate({"listen": "127.0.0.1:0"})
+    with Server(config, [tmp_path], environment={ENDPOINT: collector.url}, runner_of=lambda *_: FakeRunner()):
+        pass
+
+    (scope,) = collector.requests[-1].resource_metrics[0].scope_metrics
+    assert "turnout_build_info" in {metric.name for metric in scope.metrics}
+    assert [metric.name for metric in scope.metrics if metric.WhichOneof("data") is None] == []
+
+
 def test_nothing_is_pushed_unless_it_is_asked_for(tmp_path: Path) -> None:
     """No endpoint, or the exporter turned off: no thread, and no need for the package."""
     assert endpoint_of({}) is None

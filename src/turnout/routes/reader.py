@@ -22,6 +22,7 @@ from turnout.routes.places import Path, dotted, line_of
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
+from turnout.transforms.base import Side
 
 __all__ = ["DEFAULT_SINK", "RouteReader"]
 
@@ -70,7 +71,7 @@ class RouteReader:
             self.add(path, problem)
         if checked is None or key is None or value is None or chain is None or table is None:
             return None
-        self._fields(checked, chain, key, value)
+        self._fields(checked, chain, (key, value), self._unread(transforms, converters))
         self._dead_letter(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
@@ -135,11 +136,29 @@ class RouteReader:
             raise ConfigError(mistakes)
         return chain
 
-    def _fields(self, checked: RouteDocument, chain: Chain, key: Format, value: Format) -> None:
+    def _unread(self, transforms: list[Any] | Connector | None, converters: Converters) -> dict[Side, str]:
+        """Why keys and values have no fields, where nothing says how they are read."""
+        file = transforms.file if isinstance(transforms, Connector) else None
+        causes = {}
+        for side, converter in ((Side.KEY, converters.key), (Side.VALUE, converters.value)):
+            name = side.lower()
+            if self.document.get(name) is not None or converter is not None:
+                continue
+            causes[side] = f"it is bytes, as the route does not say how it is read: add {name}: {{format: …}}"
+            if file is not None:
+                causes[side] = (
+                    f"it is bytes, as {file.name} has no {name}.converter, which Connect takes from the worker's "
+                    f"configuration: add it there, or {name}: {{format: …}} to the route"
+                )
+        return causes
+
+    def _fields(
+        self, checked: RouteDocument, chain: Chain, formats: tuple[Format, Format], causes: Mapping[Side, str]
+    ) -> None:
         """Look up every field that the route names in the schemas that keys and values have by then."""
         metadata = checked.subscriptions.metadata if checked.subscriptions else {}
-        schemas = codec_of(key).schema(), codec_of(value).schema()
-        for mistake in unknown_fields(chain, *schemas, metadata):
+        key, value = (codec_of(format_).schema() for format_ in formats)
+        for mistake in unknown_fields(chain, key, value, metadata, causes):
             place = "transforms" if mistake.path.startswith(("transforms", "predicates")) else "subscriptions.metadata"
             self._place(place, mistake)
 

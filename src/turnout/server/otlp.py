@@ -146,8 +146,10 @@ def _converted(family: Metric, moments: _Moments) -> Iterator[export.Metric]:
     cumulative = export.AggregationTemporality.CUMULATIVE
     data: Any
     if family.type == "histogram":
-        data = export.Histogram(list(_distributions(family, moments)), cumulative)
-        yield export.Metric(family.name, family.documentation, "", data)
+        # The exporter makes a metric without data, which OTLP does not know, of one without points.
+        if distributions := list(_distributions(family, moments)):
+            data = export.Histogram(distributions, cumulative)
+            yield export.Metric(family.name, family.documentation, "", data)
         return
     by_name: dict[str, list[export.NumberDataPoint]] = {}
     for sample in family.samples:

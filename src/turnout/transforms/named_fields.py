@@ -19,7 +19,11 @@ _SIDES = {"key": Side.KEY, "value": Side.VALUE}
 
 
 def unknown_fields(
-    chain: Chain, key: Schema | None, value: Schema | None, metadata: Mapping[str, str]
+    chain: Chain,
+    key: Schema | None,
+    value: Schema | None,
+    metadata: Mapping[str, str],
+    causes: Mapping[Side, str] | None = None,
 ) -> Iterator[Mistake]:
     r"""A mistake for each field that an option or a path names, and that is in no schema a record can have by then.
 
@@ -28,6 +32,7 @@ def unknown_fields(
         key: the schema of all keys; None where nothing is known of them.
         value: that of all values.
         metadata: name → path, looked up behind the chain.
+        causes: why a side has no fields at all, where that may be a mistake of its own.
 
     >>> from turnout.codecs import parse_ddl
     >>> schema = parse_ddl("city STRING, total DOUBLE").schema
@@ -37,15 +42,16 @@ def unknown_fields(
     """
     if key is None and value is None:
         return
+    causes = causes or {}
     followed = states_through(chain, key, value)
     for stage, states in zip(chain.stages, followed, strict=False):
         for place, field in _named(stage):
-            yield from _looked_up(place + field.option, field, states)
+            yield from _looked_up(place + field.option, field, states, causes)
     if len(followed) > len(chain.stages):
         for name, path in metadata.items():
             root, *steps = parse_path(path)
             if root in _SIDES and steps:
-                yield from _looked_up(name, NamedField(name, _SIDES[root], tuple(steps)), followed[-1])
+                yield from _looked_up(name, NamedField(name, _SIDES[root], tuple(steps)), followed[-1], causes)
 
 
 def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:
@@ -54,14 +60,17 @@ def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:
     yield from ((stage.place, field) for field in stage.transform.named_fields())
 
 
-def _looked_up(place: str, field: NamedField, states: Collection[State]) -> Iterator[Mistake]:
+def _looked_up(
+    place: str, field: NamedField, states: Collection[State], causes: Mapping[Side, str]
+) -> Iterator[Mistake]:
     shapes = {state.key if field.side == Side.KEY else state.value for state in states}
     schemas = {shape.schema for shape in shapes if shape.kind != "null"}
     if not schemas or any(_may_hold(schema, field.path) for schema in schemas):
         return
     known = sorted({name for schema in schemas for name in _names(schema, field.path)})
     shown = ".".join(field.path)
-    there = f"there are {', '.join(known)}" if known else f"the {field.side.lower()} has no fields there"
+    none = causes.get(field.side) or f"the {field.side.lower()} has no fields there"
+    there = f"there are {', '.join(known)}" if known else none
     guess = did_you_mean(field.path[-1], known)
     yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} by then; {there}{guess}")
 

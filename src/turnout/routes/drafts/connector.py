@@ -39,6 +39,9 @@ _REASONS = {
 }
 _OF_THE_CLIENT = ("deserializer", "serializer", "group.id", "enable.auto.commit", "interceptor.classes", "client.id")
 """What Spark's connector sets itself."""
+_OF_THE_WORKER = (
+    "not there, the worker's configuration has it: values are bytes until value: {format: …} says otherwise"
+)
 
 
 def draft_of_connector(
@@ -158,6 +161,8 @@ class _Drafter:
             names = [name for name in self.given if name.startswith(f"{side}.converter") and name not in self.seen]
             for name in names if format_ is not None else ():
                 self._take(name, side)
+        if "value.converter" not in self.given:
+            self.left.append(Left("value.converter", _OF_THE_WORKER))
         return {side: _codec(format_) for side, format_ in sides if format_ is not None}
 
     def _stages(self) -> list[dict[str, Any]]:
