@@ -25,14 +25,16 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from _stage(report)
     if explanation.mapped is not None:
         yield from _mapping(explanation.mapped)
-    yield from _shortened([list(_subscriber_lines(one)) for one in explanation.wanted], "subscriptions want it")
+    yield from _shortened(
+        [list(_subscriber_lines(subscriber)) for subscriber in explanation.wanted], "subscriptions want it"
+    )
     if explanation.asked is not None:
         yield from _answer_lines(explanation.asked)
     yield f"outcome  {explanation.outcome.replace('_', ' ')}"
     if explanation.failure is not None:
         failure = explanation.failure
         yield f"    {failure.stage}: {failure.class_name}: {failure.message}"
-    yield from _shortened([list(_message(one)) for one in explanation.messages], "messages")
+    yield from _shortened([list(_message(message)) for message in explanation.messages], "messages")
 
 
 def _shortened(blocks: list[list[str]], what: str) -> Iterator[str]:

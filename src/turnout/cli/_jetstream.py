@@ -102,7 +102,7 @@ class Access:
         try:
             return ConnectionOptions.from_mapping({name: str(value) for name, value in settings.items() if value})
         except ConfigError as wrong:
-            mistakes = [Mistake(_flag(one.path), one.problem) for one in wrong.mistakes]
+            mistakes = [Mistake(_flag(mistake.path), mistake.problem) for mistake in wrong.mistakes]
             raise ConfigError(mistakes, what="NATS connection") from None
 
 

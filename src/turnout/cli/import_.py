@@ -123,7 +123,7 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
         "taken": [item._asdict() for item in draft.taken],
         "left": [item._asdict() for item in draft.left],
         "variables": draft.variables,
-        "mistakes": [{"path": one.path, "problem": one.problem, "line": one.line} for one in mistakes],
+        "mistakes": [{"path": mistake.path, "problem": mistake.problem, "line": mistake.line} for mistake in mistakes],
     }
 
 

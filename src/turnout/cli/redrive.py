@@ -84,7 +84,11 @@ def _lines(report: RedriveReport) -> Iterator[str]:
         yield f"          {ends}"
     if len(groups) > _SHOWN:
         yield f"          … {len(groups):,} reasons; --json has all of them"
-    again = {one.reason for one in report.results if one.outcome == "failed" and one.reason != one.letter.reason}
+    again = {
+        result.reason
+        for result in report.results
+        if result.outcome == "failed" and result.reason != result.letter.reason
+    }
     yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN])
     if not report.dry_run and total:
         yield f"messages stored: {report.stored:,}, known already: {report.duplicates:,}"

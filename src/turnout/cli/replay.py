@@ -118,7 +118,7 @@ def _as_json(result: ReplayResult) -> dict[str, Any]:
     }
     if result.by_subscription is None:
         return answer
-    return answer | {"dryRun": True, "bySubscription": {one or "": n for one, n in result.by_subscription.items()}}
+    return answer | {"dryRun": True, "bySubscription": {id_ or "": n for id_, n in result.by_subscription.items()}}
 
 
 def _show(result: ReplayResult) -> None:

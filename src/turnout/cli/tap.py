@@ -55,10 +55,10 @@ def register(app: typer.Typer) -> None:
         loaded = Route.load(route)
         pace = _RATE if rate is None and start is None else rate
         with stop_on_signals() as stop:
-            for one in taps(
+            for tapped in taps(
                 loaded, stage, where=where, start=start, end=end, rate=pace, limit=limit, unmasked=unmasked, stop=stop
             ):
-                typer.echo(json.dumps(one.as_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(one)))
+                typer.echo(json.dumps(tapped.as_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(tapped)))
 
 
 def _lines(tapped: Tapped) -> Iterator[str]:

@@ -54,7 +54,11 @@ class Number:
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         size = self.packed.size
         return _sized(
-            rows, texts, self.schema(), size, lambda good: [one for (one,) in self.packed.iter_unpack(b"".join(good))]
+            rows,
+            texts,
+            self.schema(),
+            size,
+            lambda good: [number for (number,) in self.packed.iter_unpack(b"".join(good))],
         )
 
     def encode(self, block: Block) -> list[bytes | None]:
@@ -104,7 +108,7 @@ class Boolean:
         return with_tombstones(rows, texts, self._read, _OPTIONAL_BOOLEAN)
 
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
-        blocks, errors = _sized(rows, texts, _OPTIONAL_BOOLEAN, 1, lambda good: [one == b"\1" for one in good])
+        blocks, errors = _sized(rows, texts, _OPTIONAL_BOOLEAN, 1, lambda good: [flag == b"\1" for flag in good])
         for row, text in zip(rows.tolist(), texts, strict=True):
             if len(text) == 1 and text not in (b"\0", b"\1"):
                 errors[row] = RecordError(f"expected the byte 0 or 1, found {text[0]}")
@@ -266,14 +270,13 @@ def _java_text(value: Any, schema: Schema | None) -> str:
     if isinstance(value, dict):
         if schema is not None and schema.type == "struct":
             parts = [(f.name, value.get(f.name), f.schema) for f in schema.fields]
-            return (
-                f"Struct{{{','.join(f'{name}={_java_text(one, of)}' for name, one, of in parts if one is not None)}}}"
-            )
+            texts = (f"{name}={_java_text(part, of)}" for name, part, of in parts if part is not None)
+            return f"Struct{{{','.join(texts)}}}"
         keys, values = (schema.keys, schema.values) if schema is not None else (None, None)
-        return f"{{{', '.join(f'{_java_text(k, keys)}={_java_text(one, values)}' for k, one in value.items())}}}"
+        return f"{{{', '.join(f'{_java_text(k, keys)}={_java_text(item, values)}' for k, item in value.items())}}}"
     if isinstance(value, list | tuple):
         inner = schema.values if schema is not None else None
-        return f"[{', '.join(_java_text(one, inner) for one in value)}]"
+        return f"[{', '.join(_java_text(item, inner) for item in value)}]"
     if hasattr(value, "fields"):
         return _java_text(value.fields, value.schema)
     return text_of(value, schema) or ""

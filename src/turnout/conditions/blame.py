@@ -67,7 +67,7 @@ def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[Seen
     ['city', 'status']
     """
     seen = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
-    return tuple(one for one in seen if one.holds)
+    return tuple(leaf for leaf in seen if leaf.holds)
 
 
 def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:

@@ -171,7 +171,7 @@ def _cover(condition: Condition, truth: bool, cost: Cost) -> _Cover | None:
     # Not exactly one: none at all, or at least two, and those two are still one when any child is left out.
     none = _best(of_children)
     true = [_cover(child, True, cost) for child in condition.children]
-    costliest = max(range(len(true)), key=lambda n: float("inf") if (one := true[n]) is None else one.cost)
+    costliest = max(range(len(true)), key=lambda n: float("inf") if (clause := true[n]) is None else clause.cost)
     several = _union(true[:costliest] + true[costliest + 1 :])
     return _union([none, several])
 

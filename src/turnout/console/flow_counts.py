@@ -45,7 +45,9 @@ class Traffic:
 
     def failed(self, *stages: str) -> tuple[int, float]:
         """How many failed in some stages, and so many a second just now."""
-        total, recent = (sum(one.flow.failed.get(name, 0) for name in stages) for one in (self.total, self.recent))
+        total, recent = (
+            sum(period.flow.failed.get(name, 0) for name in stages) for period in (self.total, self.recent)
+        )
         return total, recent / self.recent_seconds
 
 
@@ -54,13 +56,13 @@ def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | Non
     now = time.time() if now is None else now
     this_minute = int(now // 60) * 60
     first = this_minute - int(seconds // 60 - 1) * 60
-    minutes = {one.at: one for one in state.counts(route, first)}
+    minutes = {minute.at: minute for minute in state.counts(route, first)}
     by_minute = [minutes.get(at, MinuteCounts(at, Counts())) for at in range(first, this_minute + 60, 60)]
-    recent = [one.counts for one in by_minute if one.at >= this_minute - _RECENT]
+    recent = [minute.counts for minute in by_minute if minute.at >= this_minute - _RECENT]
     return Traffic(
-        total=sum((one.counts for one in by_minute), Counts()),
+        total=sum((minute.counts for minute in by_minute), Counts()),
         recent=sum(recent, Counts()),
         recent_seconds=_RECENT + now - this_minute,
-        read=[one.counts.read / 60 for one in by_minute],
-        sent=[one.counts.messages / 60 for one in by_minute],
+        read=[minute.counts.read / 60 for minute in by_minute],
+        sent=[minute.counts.messages / 60 for minute in by_minute],
     )

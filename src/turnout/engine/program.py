@@ -255,13 +255,13 @@ class Program:
         if records.failures:
             # A record that could not be written is a dead letter, and none of its messages goes out.
             deliveries = deliveries.of_rows(outgoing.rows)
-            undelivered = [one for one in undelivered if one.row not in records.failures]
+            undelivered = [delivery for delivery in undelivered if delivery.row not in records.failures]
         log.failed(records.failures)
-        log.undelivered([(one.row, one.failure) for one in undelivered])
+        log.undelivered([(delivery.row, delivery.failure) for delivery in undelivered])
         dead = np.array(sorted(records.failures), np.int64)
         if route.unmatched == "deadLetter":
             dead, unmatched = np.union1d(dead, unmatched), unmatched[:0]
-        nowhere = {one.row for one in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
+        nowhere = {delivery.row for delivery in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
         ended, has_topic = len(dead) + len(nowhere), route.dead_letter is not None
         letters = dead if has_topic else dead[:0]
         messages = self._messages(consumed, deliveries, outgoing, letters, records.failures, index)

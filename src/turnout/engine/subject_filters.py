@@ -85,7 +85,9 @@ class SubjectFilters:
         if isinstance(question, str):
             if question not in self._known:
                 glob = glob_of(parse_pattern(question))
-                self._known[question] = frozenset(one.filter for form in self._forms for one in narrowed(form, glob))
+                self._known[question] = frozenset(
+                    narrower.filter for form in self._forms for narrower in narrowed(form, glob)
+                )
             return self._known[question]
         kind, parts = question
         filters = [self._filters(part) for part in parts]
@@ -96,7 +98,7 @@ def _both(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Filters of the subjects that both have; of many, the fewer: that is more than both have, and quickly said."""
     if len(some) * len(others) > MOST_FILTERS**2:
         return min(some, others, key=len)
-    return frozenset(one for a in some for b in others if (one := common(a, b)) is not None)
+    return frozenset(shared for a in some for b in others if (shared := common(a, b)) is not None)
 
 
 def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence[str]) -> tuple[str, ...]:
@@ -112,4 +114,4 @@ def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence
         can be wanted.
     """
     filters = SubjectFilters(route, own)
-    return filters.of(filters.asked(one) for one in conditions) or tuple(own)
+    return filters.of(filters.asked(condition) for condition in conditions) or tuple(own)

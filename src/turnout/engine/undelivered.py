@@ -105,10 +105,10 @@ def dead_letters(
 ) -> Messages:
     """A dead letter for each: the record as it was read, with the reason, the subscription and the destination."""
     assert route.dead_letter is not None
-    rows = [one.row for one in undelivered]
+    rows = [delivery.row for delivery in undelivered]
     sink, topic = addresses.split(route.dead_letter.topic)
     headers = delivery_headers(route, rules, consumed, undelivered)
-    suffixes = [dead_suffix(route.name, one.subscription or "", one.destination) for one in undelivered]
+    suffixes = [dead_suffix(route.name, delivery.subscription or "", delivery.destination) for delivery in undelivered]
     origin = origins(consumed.batch).take(pa.array(rows, pa.int64()))
     return Messages(
         pa.repeat(pa.scalar(topic, pa.string()), len(rows)),

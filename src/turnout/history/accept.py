@@ -210,7 +210,7 @@ def _find(node: yaml.Node, path: str, part: str) -> yaml.Node | None:
 def _children(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
     """The nodes below one, each with its step as differences write it; longer names first."""
     if isinstance(node, yaml.MappingNode):
-        yield from sorted(((f".{key.value}", value) for key, value in node.value), key=lambda one: -len(one[0]))
+        yield from sorted(((f".{key.value}", value) for key, value in node.value), key=lambda entry: -len(entry[0]))
     elif isinstance(node, yaml.SequenceNode):
         yield from ((f"[{at}]", value) for at, value in enumerate(node.value))
 

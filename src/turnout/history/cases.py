@@ -101,7 +101,7 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
     ordered = list(cases)
     groups = _grouped(ordered, route)
     results = {at: result for group in groups for at, result in group.results(watch)}
-    ids = (one.id for group in groups for one in group.subscriptions)
+    ids = (subscription.id for group in groups for subscription in group.subscriptions)
     delivered = (id_ for result in results.values() for id_, _ in result.ending.deliveries)
     coverage = Coverage.of(watch, ids, delivered)
     in_order = tuple(results[at] for at in range(len(ordered)))
@@ -138,7 +138,7 @@ class _Group:
 
     def _blame(self, program: Program, index: Index | None, case: Case, asked: str | None) -> str:
         """Why a subscription does not get a case's record."""
-        by_id = {one.id: one for one in self.subscriptions}
+        by_id = {subscription.id: subscription for subscription in self.subscriptions}
         if asked is None or index is None:
             return ""
         if asked not in by_id:

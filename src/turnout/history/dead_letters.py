@@ -78,7 +78,7 @@ class DeadLetter:
             stream: where it lies.
             sources: the streams that the record may be from; none where the route reads something else.
         """
-        pairs = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        pairs = [(header["key"], header["value"]) for header in row["headers"] or ()]
         own, context = _parted(pairs)
         id_ = (row["key"] or b"").decode("utf-8", "replace")
         offset = _number(context.get(f"{_CONTEXT}offset"))
@@ -213,8 +213,8 @@ def read(
         span = Range(box.stream, first, state.next, (box.topic,))
         rows = _rows(reader_of(connection, span, way_to_look(state)))
         letters, noted = _sorted_out(rows, route, box)
-    marked = (noted.of(one) for one in letters if one.sequence < last)
-    return [one for one in marked if (done or not one.done) and _asked_for(one, stage, reason)]
+    marked = (noted.of(letter) for letter in letters if letter.sequence < last)
+    return [letter for letter in marked if (done or not letter.done) and _asked_for(letter, stage, reason)]
 
 
 def _rows(reader: Reader) -> Iterator[dict[str, Any]]:
@@ -228,7 +228,7 @@ def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox)
     sources = route.source.streams if isinstance(route.source, NatsSource) else ()
     letters, noted = [], _Noted()
     for row in rows:
-        headers = {one["key"]: one["value"] for one in row["headers"] or ()}
+        headers = {header["key"]: header["value"] for header in row["headers"] or ()}
         if headers.get(f"{_CONTEXT}connector.name") != route.name.encode():
             continue
         if REDRIVEN in headers:

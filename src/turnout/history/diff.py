@@ -234,13 +234,13 @@ class _Comparison:
         elsewhere = old.letters_to != new.letters_to
         both = old.trace.failures.keys() & new.trace.failures.keys()
         failed = {row for row in both if elsewhere or self._reason(old, row) != self._reason(new, row)}
-        one = old.trace.failures.keys() ^ new.trace.failures.keys()
+        failed_in_one = old.trace.failures.keys() ^ new.trace.failures.keys()
         more = np.flatnonzero(_letters(old.trace) != _letters(new.trace)).tolist()
-        failed.update(row for row in (*one, *more) if not self._otherwise[row])
+        failed.update(row for row in (*failed_in_one, *more) if not self._otherwise[row])
         rows = sorted(failed)
         self._changed[rows] = True
         for row in self._first(np.array(rows, np.int64)):
-            before, after = (_letter(one, self._reason(one, row), to=elsewhere) for one in (old, new))
+            before, after = (_letter(side, self._reason(side, row), to=elsewhere) for side in (old, new))
             self._show("failure", "", row, before, after)
         return len(rows)
 
@@ -273,4 +273,4 @@ def _letter(version: Traced, reason: Any, *, to: bool) -> Any:
 
 
 def _subscriptions(some: Changed) -> Tally:
-    return Tally.of(one for one in some.subscriptions if one is not None)
+    return Tally.of(id_ for id_ in some.subscriptions if id_ is not None)

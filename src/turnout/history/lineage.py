@@ -39,7 +39,7 @@ class SourceRecord:
     def of(cls, stream: str, batch: Any) -> Self:
         """The only record of a batch."""
         (row,) = batch.to_pylist()
-        headers = tuple((one["key"], _readable(one["value"])) for one in row["headers"] or ())
+        headers = tuple((header["key"], _readable(header["value"])) for header in row["headers"] or ())
         return cls(
             f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, _readable(row["value"])
         )
@@ -175,7 +175,7 @@ def cause_of(
     columns = (trace.messages.ids, trace.messages.topics, trace.subscriptions)
     for own_id, topic, subscription in zip(*(column.to_pylist() for column in columns), strict=True):
         if own_id == id_ if id_ is not None else topic == message.topic:
-            return True, next((one for one in subscriptions if one.id == subscription), None)
+            return True, next((candidate for candidate in subscriptions if candidate.id == subscription), None)
     return False, None
 
 

@@ -56,8 +56,8 @@ class Hidden:
             "key": HIDDEN if self.key else self._content(record.key, record.key_schema),
             "value": HIDDEN if self.value else self._content(record.value, record.value_schema),
             "headers": [
-                [one.name, HIDDEN if one.name in self.headers else _shown_text(one.value, one.schema)]
-                for one in record.headers
+                [header.name, HIDDEN if header.name in self.headers else _shown_text(header.value, header.schema)]
+                for header in record.headers
             ],
             "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
         }

@@ -85,7 +85,7 @@ class _Stored:
         # A stream of the same name may have been created again.
         if row is None or row["topic"] != record.topic:
             return None
-        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
         return Given(
             row["topic"],
             row["value"],

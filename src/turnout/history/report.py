@@ -121,8 +121,8 @@ def _examples(differences: Differences) -> Iterator[str]:
         yield f"  and of {len(by_kind) - _SHOWN:,} more kinds; --json has them all"
 
 
-def _order(one: tuple[tuple[str, str], Any]) -> tuple[int, str]:
-    (kind, what), _ = one
+def _order(entry: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+    (kind, what), _ = entry
     return tuple(TITLES).index(kind), what
 
 

@@ -93,7 +93,9 @@ class Suite:
             return None
         reader = _Reader(document, yaml.lines, prefix, route, file)
         cases = reader.cases()
-        reader.mistakes += [one for one in yaml.mistakes if not prefix or one.path.startswith(dotted(prefix))]
+        reader.mistakes += [
+            mistake for mistake in yaml.mistakes if not prefix or mistake.path.startswith(dotted(prefix))
+        ]
         if reader.mistakes:
             raise ConfigError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=what)
         return cls(file, tuple(cases), prefix)
@@ -130,7 +132,7 @@ def route_file_of(file: FilePath) -> FilePath:
     """
     tests = file.name.endswith(_BESIDE)
     names = [f"{file.name.removesuffix(_BESIDE)}{suffix}" for suffix in _ROUTES] if tests else []
-    beside = next((one for one in map(file.with_name, names) if one.is_file()), None)
+    beside = next((neighbour for neighbour in map(file.with_name, names) if neighbour.is_file()), None)
     if beside is not None:
         return beside
     if not _has_tests_alone(file):
@@ -210,7 +212,7 @@ class _Reader:
         for at, part in enumerate(parts):
             if part.id in [earlier.id for earlier in parts[:at]]:
                 self._add((*path, at, "id"), f"{part.id!r} is there twice")
-        return tuple(one for one in subscriptions.values() if one is not None)
+        return tuple(subscription for subscription in subscriptions.values() if subscription is not None)
 
     def _subscription(self, part: SubscriptionPart, path: Path) -> Subscription | None:
         destinations = [part.destinations] if isinstance(part.destinations, str) else part.destinations

@@ -78,8 +78,13 @@ class Tapped:
     def as_dict(self) -> dict[str, Any]:
         """The same as ``--json`` prints it."""
         messages = [
-            {"topic": one.topic, "id": one.id, "subscription": one.subscription, "deadLetter": one.dead_letter}
-            for one in self.messages
+            {
+                "topic": message.topic,
+                "id": message.id,
+                "subscription": message.subscription,
+                "deadLetter": message.dead_letter,
+            }
+            for message in self.messages
         ]
         return {
             "stream": self.stream,
@@ -142,10 +147,10 @@ def taps(
 
 
 def _limited(records: Iterator[Tapped], limit: int | None, stop: threading.Event) -> Iterator[Tapped]:
-    for count, one in enumerate(records, start=1):
+    for count, record in enumerate(records, start=1):
         if stop.is_set():
             return
-        yield one
+        yield record
         if count == limit:
             return
 
@@ -185,8 +190,8 @@ def _tapped(tap: _Tap, read: Iterator[Part], pace: _Pace) -> Iterator[Tapped]:
         for batch in part.batches:
             for piece in pieces(batch):
                 shown = tap.look(piece, part.stream, left)
-                for one in shown:
-                    yield one
+                for tapped in shown:
+                    yield tapped
                     pace.shown()
                 if left is not None:
                     left -= len(shown)
@@ -249,7 +254,7 @@ class _Tap:
 
 def _around(route: Route, stage: str) -> tuple[int, int]:
     """How many transforms there are before a place, and before what follows it."""
-    names = [one.name for one in route.chain.stages]
+    names = [stage.name for stage in route.chain.stages]
     if stage == SOURCE:
         return 0, 0
     if stage in (MAPPED, DELIVERED):

@@ -82,8 +82,8 @@ def _parts(
 ) -> Iterator[Part]:
     with Connection.open(options) as connection:
         streams = [_Stream(connection, name, filters) for name in names]
-        places = {one.name: resolve(connection, one.name, first) for one in streams}
-        ends = None if last is None else {one.name: resolve(connection, one.name, last) for one in streams}
+        places = {stream.name: resolve(connection, stream.name, first) for stream in streams}
+        ends = None if last is None else {stream.name: resolve(connection, stream.name, last) for stream in streams}
         while not stop.is_set():
             idle = True
             for stream in streams:

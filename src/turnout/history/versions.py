@@ -63,11 +63,11 @@ def load_versions(written: Sequence[str], revisions: str | None, resources: Exit
         if not dots or len(written) != 1:
             raise ConfigError([Mistake("--git", f"expected REV1..REV2 and one file, found {revisions!r}")])
         file = Path(written[0])
-        old, new = (_of_revision(one or "HEAD", file.name, file.parent, resources) for one in (before, after))
+        old, new = (_of_revision(revision or "HEAD", file.name, file.parent, resources) for revision in (before, after))
         return old, new
     if not 1 <= len(written) <= 2:
         raise ConfigError([Mistake("versions", f"expected an old and a new one, found {len(written)}")])
-    versions = [load_version(one, resources) for one in written]
+    versions = [load_version(reference, resources) for reference in written]
     return versions[0], versions[-1]
 
 

@@ -127,7 +127,7 @@ def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
         return walked.but("the route does not make this message of the record any more")
     if subscription is None:
         return walked
-    now = {one.id: one for one in _subscriptions(route)}
+    now = {subscription.id: subscription for subscription in _subscriptions(route)}
     return replace(walked, subscription=Wanted.of(subscription, now.get(subscription.id)))
 
 

@@ -185,7 +185,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         server = cast("Any", self._current_server).uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":
             return
-        requested = "tls" in self.options or any(one.uri.scheme == "tls" for one in self._server_pool)
+        requested = "tls" in self.options or any(server.uri.scheme == "tls" for server in self._server_pool)
         offer = {} if server.scheme == "ws" else greeting
         try:
             greeting["tls_required"] = begins_tls(offer, requested=requested, server=f"{server.hostname}:{server.port}")

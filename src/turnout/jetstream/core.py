@@ -281,14 +281,14 @@ class JetStreamCore:
 
     def _lost(self) -> None:
         """The connection is closed for good: end every open subscription, so that no caller waits forever."""
-        for one in tuple(self._open):
-            one.end(ConnectionLostError("the connection is closed"))
+        for consumer in tuple(self._open):
+            consumer.end(ConnectionLostError("the connection is closed"))
         self._publisher.close()
 
     async def drain(self, timeout: float = 30.0) -> None:
         """Drain every subscription, wait for unconfirmed publishes, then close the connection."""
         for js in (self, *self._children):
-            await asyncio.gather(*(one.drain(timeout) for one in tuple(js._open)))  # noqa: SLF001
+            await asyncio.gather(*(consumer.drain(timeout) for consumer in tuple(js._open)))  # noqa: SLF001
             if js.publish_async_pending:
                 await js.publish_async_complete(timeout)
         await self.close()
@@ -300,10 +300,10 @@ class JetStreamCore:
         await self.connection.shut()
 
     async def _unsubscribe_all(self) -> None:
-        for one in tuple(self._open):
-            one.end()
-            if one.owns_consumer and self.connection.is_connected:
-                self.api.spawn(self.api.forget_consumer(one.stream, one.consumer_name))
+        for consumer in tuple(self._open):
+            consumer.end()
+            if consumer.owns_consumer and self.connection.is_connected:
+                self.api.spawn(self.api.forget_consumer(consumer.stream, consumer.consumer_name))
         await self.api.settle(min(self.api.timeout, 2.0))
         self._publisher.close()
 

@@ -176,13 +176,13 @@ class KeyValue:
         chosen = options or WatchOptions()
         patterns = (keys,) if isinstance(keys, str) else tuple(keys)
         bad = [
-            Mistake("keys", f"{one!r} is not a key, nor a pattern of keys")
-            for one in patterns
-            if not _PATTERN.fullmatch(one)
+            Mistake("keys", f"{pattern!r} is not a key, nor a pattern of keys")
+            for pattern in patterns
+            if not _PATTERN.fullmatch(pattern)
         ]
         if bad or not patterns:
             raise ConfigError(bad or [Mistake("keys", "no key is given")], what="bad watch")
-        subjects = [f"{self._places.read}{one}" for one in patterns]
+        subjects = [f"{self._places.read}{pattern}" for pattern in patterns]
         subscription = await self._js.ordered(
             subjects[0] if len(subjects) == 1 else "",
             stream=self._stream.name,

@@ -270,7 +270,7 @@ class Publisher:
         self._sweeper = loop.call_at(order[0].limit, self._sweep) if order else None
 
     def _disconnected(self) -> None:
-        for waiter in [one for one in self._order if not one.settled]:
+        for waiter in [waiter for waiter in self._order if not waiter.settled]:
             self._connection.give_up(waiter.token)
             waiter.fail(ConnectionLostError("the connection went away before the PubAck came; it may be stored"))
 

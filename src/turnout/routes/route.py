@@ -133,7 +133,9 @@ class Route:
             reader.add(place, problem)
         route = reader.read(cls)
         if route is None or reader.mistakes:
-            mistakes = [replace(one, problem=values.masked(masked_url(one.problem))) for one in reader.mistakes]
+            mistakes = [
+                replace(mistake, problem=values.masked(masked_url(mistake.problem))) for mistake in reader.mistakes
+            ]
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=what)
         return replace(route, file=file, digest=digest_of(text))
 

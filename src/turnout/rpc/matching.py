@@ -82,9 +82,9 @@ class MatchingServicer(_Servicer):
                 f"{len(matches)} subscriptions match: at most {MAX_EXPLAINED} are explained at once",
             )
         service = self._tenants.service(context.caller)
-        for one, match in zip(response.matches, matches, strict=True):
+        for written, match in zip(response.matches, matches, strict=True):
             condition = service.read(match.subscription_id).condition
-            one.explanation.CopyFrom(_explanation(condition, metadata))
+            written.explanation.CopyFrom(_explanation(condition, metadata))
 
     def MatchStream(  # noqa: N802
         self, request_iterator: Iterable[pb.MatchRequest], context: Call

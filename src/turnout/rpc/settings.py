@@ -99,7 +99,7 @@ class ServerSettings:
                 mistakes.append(Mistake(option.variable, f"{problem}" or f"cannot read {written!r}"))
         if mistakes:
             raise ConfigError(mistakes, what="bad environment")
-        known = {one.name for one in fields(cls)}
+        known = {setting.name for setting in fields(cls)}
         values |= {name: value for name, value in given.items() if value is not None and name in known}
         return cls(**values)
 

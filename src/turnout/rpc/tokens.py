@@ -73,13 +73,13 @@ class Tokens:
                 return self._known.setdefault(mark, one.caller)
         return None
 
-    def _fits(self, one: Token, token: str) -> bool:
-        if one.id and token.partition(".")[0] != one.id:
+    def _fits(self, known: Token, token: str) -> bool:
+        if known.id and token.partition(".")[0] != known.id:
             return False
-        if isinstance(one.digest, Sha256):
-            return one.digest.fits(token)
+        if isinstance(known.digest, Sha256):
+            return known.digest.fits(token)
         with self._computing:
-            return one.digest.fits(token)
+            return known.digest.fits(token)
 
 
 def _tenant(name: str) -> str:

@@ -139,7 +139,7 @@ _ONLY_AT_FIRST = "it has an effect where there is no checkpoint; reset the offse
 
 def _rest(old: Endpoint, new: Endpoint, handled: set[str]) -> Iterator[Change]:
     """Options that leave places alone."""
-    before, after = (one.model_dump(by_alias=True) for one in (old, new))
+    before, after = (version.model_dump(by_alias=True) for version in (old, new))
     for name in before:
         if name in handled or before[name] == after[name]:
             continue

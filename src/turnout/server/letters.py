@@ -84,4 +84,4 @@ def text_of_bytes(raw: bytes) -> str | None:
         text = raw.decode()
     except UnicodeDecodeError:
         return None
-    return text if all(one.isprintable() or one in "\n\r\t" for one in text) else None
+    return text if all(character.isprintable() or character in "\n\r\t" for character in text) else None

@@ -52,8 +52,8 @@ _ROUTE = ("route",)
 _STAGE = ("route", "stage")
 
 MEASURES: Final = {
-    one.name: one
-    for one in (
+    measure.name: measure
+    for measure in (
         Measure(
             "turnout_route_records_read_total", "counter", _ROUTE, "records",
             "Records that came from the source: the sum of the outcomes.", _BATCH,

@@ -231,7 +231,7 @@ def _name(url: str) -> str:
 
 
 def _is_under(path: str, public: Iterable[str]) -> bool:
-    return any(path == one or (one.endswith("/") and path.startswith(one)) for one in public)
+    return any(path == open_path or (open_path.endswith("/") and path.startswith(open_path)) for open_path in public)
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -103,7 +103,7 @@ class Matcher:
         return cls(snapshot.subscriptions, sample=sample, revision=snapshot.revision)
 
     def _start(self, subscriptions: Iterable[Subscription], revision: int) -> None:
-        last = {_identified(one).id: one for one in subscriptions}
+        last = {_identified(subscription).id: subscription for subscription in subscriptions}
         layers = (_Layer.of(Stratum.of(last.values(), self._costs)),) if last else ()
         self._state = _State(layers)
         self.revision = revision
@@ -126,7 +126,7 @@ class Matcher:
             if changes.reset:
                 self._start(changes.created, changes.revision)
                 return
-            created = {_identified(one).id: one for one in changes.created}
+            created = {_identified(subscription).id: subscription for subscription in changes.created}
             self._change({*changes.deleted_ids, *created}, tuple(created.values()))
             self.revision = changes.revision
 
@@ -151,7 +151,9 @@ class Matcher:
             self._patience -= len(loose)
             if self._patience < 0:
                 self._settle()
-            matches += [answer.of(metadata) for one, answer in loose if evaluate(one.condition, metadata)]
+            matches += [
+                answer.of(metadata) for subscription, answer in loose if evaluate(subscription.condition, metadata)
+            ]
         return matches
 
     def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
@@ -169,9 +171,9 @@ class Matcher:
         columns = {key: Column([message.get(key) for message in messages]) for key in index.keys}
         matches = index.match(columns, len(messages))
         beside: dict[int, list[Answer]] = {}
-        for one, answer in loose:
+        for subscription, answer in loose:
             for row, message in enumerate(messages):
-                if evaluate(one.condition, message):
+                if evaluate(subscription.condition, message):
                     beside.setdefault(row, []).append(answer)
         return MatchBatch(messages, matches, [layer.answers for layer in layers], beside)
 
@@ -197,7 +199,9 @@ class Matcher:
         """Drop the subscriptions of these ids and take others in, both at once."""
         with self._lock:
             state = self._without(self._state, gone)
-            self._state = state._replace(loose=(*state.loose, *((one, answer_of(one)) for one in created)))
+            self._state = state._replace(
+                loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in created))
+            )
             if len(self._state.loose) > _LOOSE:
                 self._settle()
 
@@ -206,7 +210,7 @@ class Matcher:
         layers = tuple(layer.without(gone) for layer in state.layers)
         return _State(
             tuple(layer for layer in layers if layer.stratum.left),
-            tuple(one for one in state.loose if one[0].id not in gone),
+            tuple(entry for entry in state.loose if entry[0].id not in gone),
         )
 
     def _settle(self) -> None:
@@ -215,7 +219,7 @@ class Matcher:
             self._patience = _PATIENCE
             layers, loose = self._state
             if loose:
-                layer = _Layer.of(Stratum.of((one for one, _ in loose), self._costs_beside(layers)))
+                layer = _Layer.of(Stratum.of((subscription for subscription, _ in loose), self._costs_beside(layers)))
                 self._state = _State((*layers, layer))
             self._merge()
 
@@ -245,7 +249,7 @@ class Matcher:
 
     def _replace(self, parts: tuple[_Layer, ...]) -> None:
         """Put one layer in the place of several. Meanwhile others may come, and subscriptions go."""
-        living = [one for layer in parts for one in layer.stratum.living()]
+        living = [subscription for layer in parts for subscription in layer.stratum.living()]
         first = self._state.layers[:1]
         costs = self._costs if first and first[0].single is parts[0].single else self._costs_beside(first)
         merged = _Layer.of(Stratum.of(living, costs))
@@ -253,8 +257,8 @@ class Matcher:
         with self._lock:
             layers = self._state.layers
             places = [place for place, layer in enumerate(layers) if id(layer.single) in of_parts]
-            still = {one.id for place in places for one in layers[place].stratum.living()}
-            merged = merged.without({one.id for one in living} - still)
+            still = {subscription.id for place in places for subscription in layers[place].stratum.living()}
+            merged = merged.without({subscription.id for subscription in living} - still)
             left = [layer for layer in layers if id(layer.single) not in of_parts]
             if merged.stratum.left:
                 left.insert(places[0], merged)

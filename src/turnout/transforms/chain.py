@@ -269,6 +269,6 @@ class _Builder:
             return None
 
     def _note(self, prefix: str, wrong: Sequence[OptionError]) -> None:
-        for one in wrong:
-            place = prefix + one.option if one.option else prefix.rstrip(".")
-            self.mistakes.append(ChainMistake(place, one.problem, phase=one.phase))
+        for mistake in wrong:
+            place = prefix + mistake.option if mistake.option else prefix.rstrip(".")
+            self.mistakes.append(ChainMistake(place, mistake.problem, phase=mistake.phase))

@@ -69,7 +69,7 @@ def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -
     has_millis = tail[:2] == [".", Letters("S", 3)]
     size = 23 if has_millis else 19
     zone = tail[2:] if has_millis else tail
-    if len(zone) > 1 or not all(one == "Z" or (isinstance(one, Letters) and one.letter == "X") for one in zone):
+    if len(zone) > 1 or not all(part == "Z" or (isinstance(part, Letters) and part.letter == "X") for part in zone):
         return None
     length, end, sign = size + len(zone), "Z" if zone else "", between[0]
 

@@ -33,7 +33,7 @@ def merged(schemas: Sequence[Schema | None]) -> Schema | None:
             # Of one type the later one counts, whatever else is different.
             common = schema
         elif schema.type in _WIDENING and common.type in _WIDENING:
-            common = max(common, schema, key=lambda one: _WIDENING.index(one.type))
+            common = max(common, schema, key=lambda candidate: _WIDENING.index(candidate.type))
         else:
             return None
     return common

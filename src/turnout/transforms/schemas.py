@@ -66,7 +66,7 @@ def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> Cha
 
 def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[State]]:
     """What can reach each stage, and at the end what can come out; shorter where there are too many to be followed."""
-    states = frozenset(State(one, other) for one in _shapes(key) for other in _shapes(value))
+    states = frozenset(State(shape, other) for shape in _shapes(key) for other in _shapes(value))
     followed = [states]
     for stage in chain.stages:
         if not isinstance(stage.transform, Filter):

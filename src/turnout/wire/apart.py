@@ -109,8 +109,8 @@ class ApartReader:
 
     def _piece(self, start: int, end: int) -> Iterator[Any]:
         batches: list[Any] = []
-        for one in self._range.filters:
-            part = replace(self._range, start=start, end=end, filters=(one,))
+        for filter_ in self._range.filters:
+            part = replace(self._range, start=start, end=end, filters=(filter_,))
             reader = PullReader(
                 self._connection, part, self._partition, stream_end=self._way.stream_end, begun=self._begun
             )

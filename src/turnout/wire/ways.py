@@ -144,13 +144,15 @@ def _piece(cost: Cost, messages: int) -> int:
 
 def cover(filters: Sequence[str]) -> str:
     """The narrowest single filter that matches every subject that one of *filters* matches."""
-    split = [one.split(".") for one in filters]
+    split = [filter_.split(".") for filter_ in filters]
     shortest = min(len(tokens) - (tokens[-1] == FULL) for tokens in split)
     same_length = all(len(tokens) == shortest and tokens[-1] != FULL for tokens in split)
-    tokens = [at[0] if len(set(at)) == 1 else PARTIAL for at in zip(*(one[:shortest] for one in split), strict=True)]
+    tokens = [
+        at[0] if len(set(at)) == 1 else PARTIAL for at in zip(*(parts[:shortest] for parts in split), strict=True)
+    ]
     if same_length:
         return ".".join(tokens)
     # What is shorter than one of the filters is matched by none that ends in ``>`` there.
-    if any(len(one) == shortest for one in split):
+    if any(len(parts) == shortest for parts in split):
         tokens = tokens[:-1]
     return ".".join([*tokens, FULL])

@@ -73,7 +73,7 @@ def letters(
 ) -> HTMLResponse:
     pending = newest(route_of(parts.routes.entry(name)))
     every = grouped(pending)
-    chosen = next((one for one in every if one.id == group), None)
+    chosen = next((candidate for candidate in every if candidate.id == group), None)
     groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
     members = Piece.of(chosen.letters if chosen else pending, number, _ON_PAGE)
     # The newest are first.
@@ -112,7 +112,7 @@ class Piece(Generic[_Item]):
 
 def _over_time(groups: Sequence[Group], begin: float, end: float) -> list[Markup]:
     """A figure for each group, over the same time and scale; in seconds since the epoch."""
-    counts = [counted([one.stored / 1e6 for one in group.letters], begin, end) for group in groups]
+    counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
     most = max((max(some) for some in counts), default=0)
     return [
         bars(some, most, f"{len(group.letters)} letters between {moment(begin)} and {moment(end)}")
@@ -122,17 +122,17 @@ def _over_time(groups: Sequence[Group], begin: float, end: float) -> list[Markup
 
 @router.get("/dead-letters/{name}/{sequence}")
 def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
-    one = letter_at(route_of(parts.routes.entry(name)), sequence)
+    letter = letter_at(route_of(parts.routes.entry(name)), sequence)
     return page(
         request,
         "dead_letter.html",
         name=name,
-        letter=one,
-        reason=reason_of(one),
-        key=shown(one.record.key),
-        value=shown(one.record.value),
-        headers=[(header, shown(raw)) for header, raw in one.record.headers],
-        raw=[(header, shown(raw)) for header, raw in one.raw],
+        letter=letter,
+        reason=reason_of(letter),
+        key=shown(letter.record.key),
+        value=shown(letter.record.value),
+        headers=[(header, shown(raw)) for header, raw in letter.record.headers],
+        raw=[(header, shown(raw)) for header, raw in letter.raw],
     )
 
 
@@ -151,4 +151,4 @@ def _chosen(route: Route, form: RedriveForm) -> list[DeadLetter]:
     ordered = newest(route)[::-1]
     if form.reason is None:
         return ordered
-    return [one for one in ordered if (one.stage or "", reason_of(one)) == (form.stage or "", form.reason)]
+    return [letter for letter in ordered if (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)]

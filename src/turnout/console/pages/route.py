@@ -100,7 +100,10 @@ def check(name: str, form: CheckForm, request: Request, parts: TheParts, _: Writ
     try:
         route = _read(form.text, entry, parts)
     except RouteError as wrong:
-        mistakes = [{"line": one.line, "text": masked_url(f"{one.path}: {one.problem}")} for one in wrong.mistakes]
+        mistakes = [
+            {"line": mistake.line, "text": masked_url(f"{mistake.path}: {mistake.problem}")}
+            for mistake in wrong.mistakes
+        ]
         return page(request, "_checked.html", mistakes=mistakes, **context)
     changes = parts.routes.changes(route)
     return page(
@@ -162,11 +165,11 @@ def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, Any]:
     begin = end - seconds
     traffic = traffic_of(parts.state, entry.name, seconds, end)
     pace = parts.state.pace(entry.name, begin)
-    batches = [Point(one.at, one.seconds / one.batches) for one in pace if one.batches]
-    lags = [Point(one.at, one.lag_records) for one in pace if one.lag_records is not None]
-    delivery = [(one.at, one.counts.flow.delivery) for one in parts.state.counts(entry.name, begin)]
-    waits = [Point(at, one.seconds / one.count) for at, one in delivery if one.count]
-    ages = [Point(one.at, one.lag_seconds) for one in pace if one.lag_seconds is not None]
+    batches = [Point(point.at, point.seconds / point.batches) for point in pace if point.batches]
+    lags = [Point(point.at, point.lag_records) for point in pace if point.lag_records is not None]
+    delivery = [(minute.at, minute.counts.flow.delivery) for minute in parts.state.counts(entry.name, begin)]
+    waits = [Point(at, timing.seconds / timing.count) for at, timing in delivery if timing.count]
+    ages = [Point(point.at, point.lag_seconds) for point in pace if point.lag_seconds is not None]
     return {
         "over": over,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,

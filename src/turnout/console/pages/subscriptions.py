@@ -56,7 +56,7 @@ def subscriptions(
         request,
         "subscriptions.html",
         asked=asked,
-        rows=[(one, format_condition(one.condition)) for one in result.items],
+        rows=[(subscription, format_condition(subscription.condition)) for subscription in result.items],
         total=len(store.live),
         cursor=cursor,
         next=urlencode({**{name: value for name, value in asked.items() if value}, "cursor": result.cursor})
@@ -68,13 +68,13 @@ def subscriptions(
 
 @router.get("/subscriptions/{id}")
 def subscription(id: str, request: Request, parts: TheParts, store: TheSubscriptions, _: Reads) -> HTMLResponse:  # noqa: A002
-    one = store.service.read(id)
+    subscription = store.service.read(id)
     return page(
         request,
         "subscription.html",
-        one=one,
-        text=format_condition(one.condition),
-        condition=pretty(encode(one.condition)),
+        subscription=subscription,
+        text=format_condition(subscription.condition),
+        condition=pretty(encode(subscription.condition)),
         names=_matching_routes(parts),
     )
 

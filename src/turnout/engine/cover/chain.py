@@ -42,11 +42,11 @@ def _after(form: Form, stage: Stage) -> list[Form]:
     if isinstance(transform, Filter):
         return passed_by
     if isinstance(transform, RegexRouter):
-        changed = [after for one in applied for after in _routed(one, transform)]
+        changed = [after for before in applied for after in _routed(before, transform)]
     elif isinstance(transform, SubjectTransform) and transform.mapping is not None:
-        changed = [after for one in applied for after in through_transform(one, transform.mapping)]
+        changed = [after for before in applied for after in through_transform(before, transform.mapping)]
     else:
-        changed = [Form(one.source, (ANY,)) for one in applied]
+        changed = [Form(before.source, (ANY,)) for before in applied]
     return [*changed, *passed_by]
 
 
@@ -59,7 +59,7 @@ def _split(form: Form, stage: Stage) -> tuple[list[Form], list[Form]]:
     (guard,) = stage.guards
     predicate = guard.predicate
     if isinstance(predicate, TopicNameMatches):
-        holds = [one for glob in regex_globs(predicate.pattern) for one in narrowed(form, glob)]
+        holds = [narrower for glob in regex_globs(predicate.pattern) for narrower in narrowed(form, glob)]
     elif isinstance(predicate, SubjectMatches):
         holds = matching(form, predicate.subject)
     else:
@@ -70,6 +70,6 @@ def _split(form: Form, stage: Stage) -> tuple[list[Form], list[Form]]:
 
 def _routed(form: Form, router: RegexRouter) -> list[Form]:
     """The subjects that the expression may match under their new topics, and all of them under their old ones."""
-    matched = [one for glob in regex_globs(router.regex) for one in narrowed(form, glob)]
+    matched = [narrower for glob in regex_globs(router.regex) for narrower in narrowed(form, glob)]
     topic = joined(replacement_glob(router.replacement))
-    return [form, *(Form(one.source, topic) for one in matched)]
+    return [form, *(Form(narrower.source, topic) for narrower in matched)]

@@ -25,7 +25,7 @@ def through_transform(form: Form, transform: SubjectTransform) -> list[Form]:
     if transform.is_identity:
         return [form]
     matched = _matching(form, transform.source)
-    mapped = [Form(one.source, _rendered(transform, tokens)) for one, tokens in matched]
+    mapped = [Form(matching.source, _rendered(transform, tokens)) for matching, tokens in matched]
     return mapped if _all_of(form, matched) else [*mapped, form]
 
 
@@ -40,7 +40,7 @@ def _mapped(form: Form, table: MappingTable, cluster: str | None) -> Iterator[Fo
     for mapping in table.mappings:
         matched = _matching(form, mapping.source)
         for share in mapping.group(cluster):
-            yield from (Form(one.source, _rendered(share.transform, tokens)) for one, tokens in matched)
+            yield from (Form(matching.source, _rendered(share.transform, tokens)) for matching, tokens in matched)
         if _all_of(form, matched):
             # The first source that matches decides: nothing is left for the others.
             return
@@ -53,7 +53,7 @@ _Matched = tuple[Form, list[Element] | None]
 
 def _all_of(form: Form, matched: Sequence[_Matched]) -> bool:
     """Whether the source is known to match every topic of the form."""
-    return any(one == form and tokens is not None for one, tokens in matched)
+    return any(matching == form and tokens is not None for matching, tokens in matched)
 
 
 def _matching(form: Form, source: str) -> list[_Matched]:

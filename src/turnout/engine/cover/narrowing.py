@@ -22,12 +22,12 @@ _States: TypeAlias = frozenset[int]
 
 def glob_of(pieces: Sequence[Piece]) -> Glob:
     """A pattern's pieces, character by character."""
-    return tuple(one for piece in pieces for one in (piece if isinstance(piece, str) else (piece,)))
+    return tuple(character for piece in pieces for character in (piece if isinstance(piece, str) else (piece,)))
 
 
 def narrowed(form: Form, glob: Glob) -> list[Form]:
     """Forms of those subjects of *form* whose topic the pattern can match; none where it matches none."""
-    return [one for one in dict.fromkeys(_Walk(form, glob).forms()) if not one.is_empty]
+    return [form for form in dict.fromkeys(_Walk(form, glob).forms()) if not form.is_empty]
 
 
 class _Walk:
@@ -93,12 +93,12 @@ class _Walk:
     def _token_from(self, state: int) -> str | None:
         """The token that the pattern asks for from a state on, "" for none that can be; None where several can be."""
         text = ""
-        for one in self._glob[state:]:
-            if one == ".":
+        for element in self._glob[state:]:
+            if element == ".":
                 break
-            if not isinstance(one, str):
+            if not isinstance(element, str):
                 return None
-            text += one
+            text += element
         return text if is_plain(text) or not text else None
 
     def _rests(self, states: _States, before: list[str]) -> Iterator[list[str]]:
@@ -116,10 +116,10 @@ class _Walk:
 
     def _spans(self, state: int) -> bool:
         """Whether the pattern may take any number of tokens from this one on."""
-        for one in self._glob[state:]:
-            if one == ".":
+        for element in self._glob[state:]:
+            if element == ".":
                 return False
-            if one is ANY:
+            if element is ANY:
                 return True
         return False
 
@@ -139,10 +139,10 @@ class _Walk:
         for state in states:
             if state == len(self._glob):
                 continue
-            one = self._glob[state]
-            if one is ANY:
+            element = self._glob[state]
+            if element is ANY:
                 behind.add(state)
-            elif one is ONE or character is None or (one != "." if but_dots else one == character):
+            elif element is ONE or character is None or (element != "." if but_dots else element == character):
                 behind.add(state + 1)
         return self._closed(behind)
 

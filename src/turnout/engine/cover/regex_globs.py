@@ -75,7 +75,7 @@ class _Reader:
     def _sequence(self) -> list[Glob]:
         globs: list[Glob] = [()]
         while self._peek() not in ("", "|", ")"):
-            globs = _few([before + one for before, one in product(globs, self._repeated())])
+            globs = _few([before + after for before, after in product(globs, self._repeated())])
         return globs
 
     def _repeated(self) -> list[Glob]:

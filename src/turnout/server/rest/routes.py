@@ -160,12 +160,19 @@ def revisions(
     entry = parts.routes.entry(name)
     writes = Right.WRITE in principal.caller.rights
     return [
-        RevisionModel(digest=one.digest, at=one.at, who=one.who, text=one.text if writes else without_secrets(one.text))
-        for one in parts.state.revisions(entry.name, limit)
+        RevisionModel(
+            digest=revision.digest,
+            at=revision.at,
+            who=revision.who,
+            text=revision.text if writes else without_secrets(revision.text),
+        )
+        for revision in parts.state.revisions(entry.name, limit)
     ]
 
 
 @router.get("/{name}/history", summary="What became of a route's records, minute by minute")
 def history(name: str, parts: TheParts, _: Reads, since: float = 0.0) -> list[MinuteModel]:
     entry = parts.routes.entry(name)
-    return [MinuteModel(at=one.at, counts=one.counts.as_dict()) for one in parts.state.counts(entry.name, since)]
+    return [
+        MinuteModel(at=minute.at, counts=minute.counts.as_dict()) for minute in parts.state.counts(entry.name, since)
+    ]

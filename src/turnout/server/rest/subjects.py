@@ -41,7 +41,7 @@ class MapForm(Form):
     def _one(self) -> MapForm:
         if (self.source is None) != (self.destination is None):
             raise ValueError("source and destination belong together")
-        if sum(one is not None for one in (self.source, self.mappings, self.route)) != 1:
+        if sum(choice is not None for choice in (self.source, self.mappings, self.route)) != 1:
             raise ValueError("needs exactly one of source with destination, mappings, and route")
         return self
 

@@ -128,7 +128,9 @@ def search(
         items = [_model(match.subscription) for match in matches.items]
         return SubscriptionPage(items=items, cursor=matches.cursor, total=total)
     page = service.search_by_metadata(_pairs(metadata or []), limit=limit, cursor=cursor)
-    return SubscriptionPage(items=[_model(one) for one in page.items], cursor=page.cursor, total=total)
+    return SubscriptionPage(
+        items=[_model(subscription) for subscription in page.items], cursor=page.cursor, total=total
+    )
 
 
 def _pairs(written: list[str]) -> dict[str, str]:
@@ -157,12 +159,14 @@ def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, r
 
 @router.post("/match", summary="Every subscription that wants a message", responses=_STORED)
 def match(form: MatchForm, subscriptions: TheSubscriptions, _: Matches) -> MatchesModel:
-    matches = sorted(subscriptions.live.match(form.message), key=lambda one: one.subscription_id)
+    matches = sorted(subscriptions.live.match(form.message), key=lambda match: match.subscription_id)
     models = [
         MatchModel(
-            subscription_id=one.subscription_id, destinations=list(one.destinations), condition_ids=list(one.leaf_ids)
+            subscription_id=match.subscription_id,
+            destinations=list(match.destinations),
+            condition_ids=list(match.leaf_ids),
         )
-        for one in matches
+        for match in matches
     ]
     return MatchesModel(matches=models, revision=subscriptions.live.revision)
 

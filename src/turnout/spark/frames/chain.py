@@ -41,7 +41,7 @@ Tolerance = Literal["none", "all"]
 _CONVERTER: Final = "turnout.spark.apply_chain"
 _SIDES: Final = ("key", "value")
 _PLACE: Final = ("topic", "partition", "offset")
-_ERROR_ARROW: Final = pa.struct([pa.field(one.name, pa.string()) for one in ERROR_TYPE])
+_ERROR_ARROW: Final = pa.struct([pa.field(field.name, pa.string()) for field in ERROR_TYPE])
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
     frame = complete(records)
     refused(frame.schema)
     task = _Task.of(chain, frame.schema, tolerance)
-    good = T.StructType([task.field(one) for one in frame.schema])
-    dead = T.StructType([*(one for one in frame.schema if one.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
+    good = T.StructType([task.field(field) for field in frame.schema])
+    dead = T.StructType([*(field for field in frame.schema if field.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
     return Applied(
         through(frame, _Records(task, tuple(good.names)), good),
         through(frame, _DeadLetters(task, tuple(dead.names)), dead),
@@ -261,7 +261,9 @@ class _DeadLetters:
                 continue
             consumed = passed.arrow.take(pa.array(rows))
             failures = [passed.batch.failures[row] for row in rows.tolist()]
-            texts = [pa.array([getattr(one, name) for one in failures], pa.string()) for name in ERROR_TYPE.names]
+            texts = [
+                pa.array([getattr(failure, name) for failure in failures], pa.string()) for name in ERROR_TYPE.names
+            ]
             errors = pa.StructArray.from_arrays(texts, fields=list(_ERROR_ARROW))
             arrays = [errors if name == ERROR else consumed.column(name) for name in self.names]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.names))

@@ -76,9 +76,18 @@ class DiffResult:
     def examples(self) -> DataFrame:
         """A row for each example; a side is JSON, or null for nothing."""
         rows = [
-            (kind, what, one.place.stream, one.place.partition, one.place.offset, one.topic, one.old, one.new)
+            (
+                kind,
+                what,
+                example.place.stream,
+                example.place.partition,
+                example.place.offset,
+                example.topic,
+                example.old,
+                example.new,
+            )
             for (kind, what), examples in sorted(self.differences.examples.by_kind.items())
-            for one in examples
+            for example in examples
         ]
         return self._spark.createDataFrame(rows, _EXAMPLES)
 
@@ -218,7 +227,7 @@ class _Stage:
         differences = Differences()
         with without_collections():
             versions = self._diff()
-            old, new = (None if one is None else one.place.open(one.revision) for one in self.indexes)
+            old, new = (None if served is None else served.place.open(served.revision) for served in self.indexes)
             for batch in self._records(batches):
                 for piece in pieces(batch):
                     differences += versions.of(piece, old, new)

@@ -57,7 +57,7 @@ def lineage(
         TurnoutError: as `turnout.history.walk.walk`.
     """
     places = _places(messages)
-    return spark.createDataFrame([_row(walk(one, route, server=server, git=git)) for one in places], _COLUMNS)
+    return spark.createDataFrame([_row(walk(place, route, server=server, git=git)) for place in places], _COLUMNS)
 
 
 def _places(messages: str | Iterable[str] | DataFrame) -> list[str]:

@@ -39,7 +39,7 @@ class RedriveResult:
     @cached_property
     def letters(self) -> DataFrame:
         """A row for each letter: where it lies (``stream``, ``sequence``), its record, ``outcome`` and ``reason``."""
-        return self._spark.createDataFrame([_row(one) for one in self.report.results], _COLUMNS)
+        return self._spark.createDataFrame([_row(result) for result in self.report.results], _COLUMNS)
 
 
 def redrive(

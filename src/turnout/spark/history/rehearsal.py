@@ -102,5 +102,5 @@ def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
     (total,) = rows.agg(*(F.sum(name).alias(name) for name in NUMBERS)).collect()
     groups = deliveries_of(rows).groupBy("subscription").count().collect()
     by_subscription = {row["subscription"]: int(row["count"]) for row in groups}
-    ordered = sorted(by_subscription.items(), key=lambda one: (-one[1], one[0] or ""))
+    ordered = sorted(by_subscription.items(), key=lambda counted: (-counted[1], counted[0] or ""))
     return Counts.of(total.asDict()), dict(ordered)

@@ -132,7 +132,7 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     """Find out what a replay would deliver, from its beginning on."""
     begun = time.monotonic()
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
-        ranges = [_rows(plan, spark, one.stream, one.start, one.end) for one in plan.ranges]
+        ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]
         rows = through(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:
             # The index goes with this block, and the rows stay.

@@ -58,15 +58,15 @@ class ReplayPlan:
     @property
     def records(self) -> int:
         """How many records are read, at most: as many as there are now."""
-        return sum(one.records for one in self.ranges)
+        return sum(range_.records for range_ in self.ranges)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as ``--json`` prints it."""
         return {
             "id": self.replay.id,
             "ranges": [
-                {"stream": one.stream, "start": one.start, "end": one.end, "records": one.records}
-                for one in self.ranges
+                {"stream": range_.stream, "start": range_.start, "end": range_.end, "records": range_.records}
+                for range_ in self.ranges
             ],
             "records": self.records,
             "subjects": list(self.filters),
@@ -78,12 +78,12 @@ class ReplayPlan:
     def lines(self) -> Iterator[str]:
         """The plan for people."""
         yield f"replay {self.replay.id} of {self.route.name}"
-        for one in self.ranges:
-            yield f"reads {one.stream} from {one.start:,} up to {one.end:,}: {one.records:,} records"
+        for range_ in self.ranges:
+            yield f"reads {range_.stream} from {range_.start:,} up to {range_.end:,}: {range_.records:,} records"
         if self.filters:
             yield f"reads only {', '.join(self.filters)}"
         if self.subscriptions is not None:
-            shown = ", ".join(one.id for one in self.subscriptions.subscriptions[:5])
+            shown = ", ".join(subscription.id for subscription in self.subscriptions.subscriptions[:5])
             more = ", …" if len(self.subscriptions) > 5 else ""
             yield f"delivers to {len(self.subscriptions):,} subscriptions: {shown}{more}"
             yield f"as they were at revision {self.subscriptions.revision} of their store"
@@ -142,9 +142,9 @@ def plan_replay(
     place = (Path(folder) if folder is not None else _beside(route)) / name
     begun = ReplayState.unfinished(place, asked, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
-    conditions = [] if chosen is None else [one.condition for one in chosen]
+    conditions = [] if chosen is None else [subscription.condition for subscription in chosen]
     if condition is not None:
-        conditions = [condition] if chosen is None else [all_of(condition, one) for one in conditions]
+        conditions = [condition] if chosen is None else [all_of(condition, own) for own in conditions]
     own = source.filters
     filters = subject_filters(route, conditions, own) if conditions else own
     quiet = replace(route, dead_letter=None, unmatched="drop")

@@ -106,7 +106,7 @@ def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) ->
     )
     fired = firsts[_FIRED]
     anchors.counted(firsts[_ANCHOR], seconds[_ANCHOR], fired)
-    ids = [one.id for one in snapshot]
+    ids = [subscription.id for subscription in snapshot]
     return traffic_from(firsts[_RECORDS].get(None, 0), fired, firsts[_DELIVERED], seconds[_DELIVERED], ids)
 
 
@@ -181,7 +181,7 @@ def _rows(watch: TrafficWatch, known: _Known) -> Any:
     rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]
     messages, matched = known.counter.messages, known.counter.matched
     # An anchor that led to a match was there.
-    rows += [(_ANCHOR, None, None, known.places[one], count, matched[one]) for one, count in messages.items()]
+    rows += [(_ANCHOR, None, None, known.places[number], count, matched[number]) for number, count in messages.items()]
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, item.type) for column, item in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

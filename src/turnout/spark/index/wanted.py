@@ -81,8 +81,8 @@ class WantedSubjects:
         else:
             for gone in changes.deleted_ids:
                 self._drop(gone)
-            for one in changes.created:
-                self._add(one)
+            for subscription in changes.created:
+                self._add(subscription)
         self._revision = changes.revision
         return changes
 
@@ -90,15 +90,15 @@ class WantedSubjects:
         self._asked.clear()
         self._counts.clear()
         self._stale = True
-        for one in subscriptions:
-            self._add(one)
+        for subscription in subscriptions:
+            self._add(subscription)
 
-    def _add(self, one: Subscription) -> None:
-        self._drop(one.id)
-        asked = self._filters.asked(one.condition)
+    def _add(self, subscription: Subscription) -> None:
+        self._drop(subscription.id)
+        asked = self._filters.asked(subscription.condition)
         if asked is not None:
             asked = self._same.setdefault(asked, asked)
-        self._asked[one.id] = asked
+        self._asked[subscription.id] = asked
         self._counts[asked] += 1
         self._stale = self._stale or self._counts[asked] == 1
 

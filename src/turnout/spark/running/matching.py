@@ -99,7 +99,7 @@ class RunMatching:
         program = Program.of(replace(self._route, chain=replace(chain, errors=replace(chain.errors, tolerance="all"))))
 
         def metadata(keys: Sequence[str]) -> list[dict[str, str]]:
-            return [one for batch in batches for one in program.sample(batch, keys)]
+            return [match for batch in batches for match in program.sample(batch, keys)]
 
         self.revisions.learn(metadata)
 

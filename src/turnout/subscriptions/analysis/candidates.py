@@ -167,9 +167,9 @@ class _Under:
         """Those that may be wider than a condition with some implied anchors, None where not all are known."""
         yield from self._numbers
         if implied is None or len(self._by_second) < len(implied):
-            seconds: Iterable[Anchor] = (one for one in self._by_second if implied is None or one in implied)
+            seconds: Iterable[Anchor] = (anchor for anchor in self._by_second if implied is None or anchor in implied)
         else:
-            seconds = (one for one in implied if one in self._by_second)
+            seconds = (anchor for anchor in implied if anchor in self._by_second)
         for second in seconds:
             yield from self._by_second[second]
         for needed, numbers in self._by_keys.items():

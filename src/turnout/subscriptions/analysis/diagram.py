@@ -122,9 +122,9 @@ class Diagrams:
         root = self._chosen.get(roots)
         if root is None:
             self._step()
-            atom = min(self.node(one).atom for one in roots if one > 1)
-            of_high = self.choose(*(self._follow(one, atom, True) for one in roots))
-            of_low = self.choose(*(self._follow(one, atom, False) for one in roots))
+            atom = min(self.node(root).atom for root in roots if root > 1)
+            of_high = self.choose(*(self._follow(root, atom, True) for root in roots))
+            of_low = self.choose(*(self._follow(root, atom, False) for root in roots))
             root = self._chosen[roots] = self._node_of(atom, of_high, of_low)
         return root
 

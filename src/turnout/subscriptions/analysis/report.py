@@ -60,7 +60,7 @@ class Catalogue:
             for (tenant, _), group in groups.items():
                 self._by_tenant[tenant].append(group)
             self._candidates = {
-                tenant: Candidates([one.first.condition for one in own], [one.form for one in own])
+                tenant: Candidates([entry.first.condition for entry in own], [entry.form for entry in own])
                 for tenant, own in self._by_tenant.items()
             }
 
@@ -70,26 +70,28 @@ class Catalogue:
     def terms(self) -> dict[str, Sequence[Term]]:
         """Subscription → the disjoint terms of its condition, and what each is looked up by."""
         return {
-            one.id: terms
+            member.id: terms
             for tenant, own in self._by_tenant.items()
             for group, terms in zip(own, self._candidates[tenant].terms, strict=True)
-            for one in group.members
+            for member in group.members
         }
 
     def forms(self) -> Iterator[tuple[Subscription, Form]]:
         """Each subscription with its normal form."""
-        return ((one, group.form) for group in self._groups for one in group.members)
+        return ((member, group.form) for group in self._groups for member in group.members)
 
     def equal(self) -> tuple[Equal, ...]:
         """Groups of equivalent subscriptions, the largest first."""
-        several = sorted((one for one in self._groups if len(one.members) > 1), key=lambda one: -len(one.members))
+        several = sorted(
+            (group for group in self._groups if len(group.members) > 1), key=lambda group: -len(group.members)
+        )
         return tuple(equal for group in several for equal in _equal(group))
 
     def impossible(self) -> tuple[Impossible, ...]:
         """What no message can match."""
         never = (group for group in self._groups if group.form.always is False)
         # Equivalent as they are, each has its own reason.
-        return tuple(Impossible((one.id,), clash(one.condition)) for group in never for one in group.members)
+        return tuple(Impossible((member.id,), clash(member.condition)) for group in never for member in group.members)
 
     def ids_where(self, *, always: bool | None = None, exact: bool | None = None) -> tuple[str, ...]:
         """The ids of those whose form is so."""
@@ -98,7 +100,7 @@ class Catalogue:
             for group in self._groups
             if (always is None or group.form.always is always) and (exact is None or group.form.exact is exact)
         )
-        return tuple(sorted(one.id for group in chosen for one in group.members))
+        return tuple(sorted(member.id for group in chosen for member in group.members))
 
     def subsumption(self) -> _Comparison:
         """Which forms' messages are all another form's, among those that share an anchor."""
@@ -142,7 +144,7 @@ class _Comparison:
             verdict = subsumed(group.first.condition, group.form, other.first.condition, other.form)
             if verdict is Verdict.YES:
                 proven += 1
-                self.pairs += (_pair(one, other) for one in group.members)
+                self.pairs += (_pair(member, other) for member in group.members)
             elif verdict is Verdict.UNKNOWN:
                 self.undecided.append((group.first.id, other.first.id))
 
@@ -150,29 +152,31 @@ class _Comparison:
 def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _Group]:
     """The subscriptions by tenant and digest."""
     groups: dict[tuple[str, str], _Group] = {}
-    for one in subscriptions:
-        form = form_of(one.condition)
-        group = groups.setdefault((tenant_of(one.id), form.digest), _Group(form, []))
-        group.members.append(one)
+    for subscription in subscriptions:
+        form = form_of(subscription.condition)
+        group = groups.setdefault((tenant_of(subscription.id), form.digest), _Group(form, []))
+        group.members.append(subscription)
     return groups
 
 
-def _pair(one: Subscription, other: _Group) -> Subsumed:
+def _pair(subscription: Subscription, other: _Group) -> Subsumed:
     """A subscription and, of the equivalent ones that subsume it, the one that covers its destinations if any does."""
-    own = set(one.destinations)
+    own = set(subscription.destinations)
     by = next((wide for wide in other.members if own <= set(wide.destinations)), other.first)
     covered = own <= set(by.destinations)
-    return Subsumed(one.id, format_condition(one.condition), by.id, format_condition(by.condition), covered)
+    return Subsumed(
+        subscription.id, format_condition(subscription.condition), by.id, format_condition(by.condition), covered
+    )
 
 
 def _equal(group: _Group) -> Iterator[Equal]:
     """The duplicates of a group, and then all of it, if there is more than them."""
     by_destinations: defaultdict[frozenset[str], list[str]] = defaultdict(list)
-    for one in group.members:
-        by_destinations[frozenset(one.destinations)].append(one.id)
+    for member in group.members:
+        by_destinations[frozenset(member.destinations)].append(member.id)
     text = format_condition(group.first.condition)
     if len(by_destinations) > 1:
-        yield Equal(tuple(sorted(one.id for one in group.members)), text, duplicates=False)
+        yield Equal(tuple(sorted(member.id for member in group.members)), text, duplicates=False)
     yield from (Equal(tuple(sorted(ids)), text, duplicates=True) for ids in by_destinations.values() if len(ids) > 1)
 
 

@@ -84,6 +84,6 @@ def _of_atom(atom: Atom) -> Iterator[str]:
         yield str(network.network_address)
         yield str(network.broadcast_address)
     elif atom.rank == TEXT:
-        for any_, one in (("", "x"), ("x", "y"), ("q", "q")):
-            fills = {ANY: any_, ONE: one}
+        for any_, some in (("", "x"), ("x", "y"), ("q", "q")):
+            fills = {ANY: any_, ONE: some}
             yield "".join(piece if isinstance(piece, str) else fills[piece] for piece in parse_pattern(atom.text))

@@ -204,7 +204,7 @@ class IndexFolder:
             self._adopt()
             self._written = [self._base(changes.created)]
             return
-        gone = [*changes.deleted_ids, *(one.id for one in changes.created)]
+        gone = [*changes.deleted_ids, *(subscription.id for subscription in changes.created)]
         for written in self._written:
             written.drop(gone)
         if changes.created:
@@ -229,7 +229,7 @@ class IndexFolder:
         return self._base(snapshot.subscriptions), snapshot.revision
 
     def _merger(self, parts: Sequence[_Written]) -> tuple[_Written, int]:
-        return self._small([one for written in parts for one in written.stratum.living()]), 0
+        return self._small([subscription for written in parts for subscription in written.stratum.living()]), 0
 
     def _adopt(self) -> bool:
         """Put what was merged in the place of its parts; whether there was anything."""
@@ -242,9 +242,9 @@ class IndexFolder:
             # Everything since then comes again with the store's changes.
             self._written, self.revision = [written], revision
             return True
-        still = {one.id for part in parts for one in part.stratum.living()}
-        written.drop({one.id for one in written.stratum.living()} - still)
-        self._written = [one for one in self._written if one not in parts]
+        still = {subscription.id for part in parts for subscription in part.stratum.living()}
+        written.drop({subscription.id for subscription in written.stratum.living()} - still)
+        self._written = [layer for layer in self._written if layer not in parts]
         self._written.insert(1, written)
         return True
 
@@ -277,8 +277,8 @@ class IndexFolder:
                 written.gone_name = f"gone-{self._next()}.bits"
                 write_gone(self.folder / written.gone_name, written.stratum.gone)
         base = self._written[0]
-        present = (one for one in self._written if one is base or one.stratum.left)
-        manifest = Manifest(self.revision, tuple(Part(one.name, one.gone_name) for one in present))
+        present = (layer for layer in self._written if layer is base or layer.stratum.left)
+        manifest = Manifest(self.revision, tuple(Part(layer.name, layer.gone_name) for layer in present))
         manifest.write(self.folder)
         self._history.append(manifest)
         while len(self._history) > KEPT:

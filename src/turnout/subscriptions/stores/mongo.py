@@ -136,7 +136,7 @@ class MongoStore(StoreBase):
         return ids
 
     def _insert(self, chunk: list[Subscription], turn: Turn) -> None:
-        documents = [{**document_of(one, turn.revision), "writer": turn.writer} for one in chunk]
+        documents = [{**document_of(subscription, turn.revision), "writer": turn.writer} for subscription in chunk]
         try:
             self._subscriptions.insert_many(documents, ordered=False)
         except errors.BulkWriteError as failure:
@@ -177,7 +177,10 @@ class MongoStore(StoreBase):
         pattern_key = (key, pattern, partial)
         subscriptions = self._page({"leaves": leaf_token(*pattern_key)}, _range(cursor, prefix), limit)
         return Page.of(
-            (ConditionMatch(one.id, leaf_id_of(one, pattern_key), one) for one in subscriptions),
+            (
+                ConditionMatch(subscription.id, leaf_id_of(subscription, pattern_key), subscription)
+                for subscription in subscriptions
+            ),
             min(limit, MAX_LIMIT),
             lambda match: match.subscription_id,
         )

@@ -62,7 +62,7 @@ class SqliteStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        rows = ((one.id or make(), one) for one in checked(subscriptions))
+        rows = ((subscription.id or make(), subscription) for subscription in checked(subscriptions))
         chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
@@ -243,7 +243,7 @@ def _insert(
     before = connection.execute("SELECT max(row) FROM subscription").fetchone()[0] or 0
     stored = connection.executemany(
         "INSERT INTO subscription (id, revision, record) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        [(id_, revision, encode_record(one, make)) for id_, one in chunk],
+        [(id_, revision, encode_record(subscription, make)) for id_, subscription in chunk],
     )
     if stored.rowcount != len(chunk):
         return _existing_id(connection, [id_ for id_, _ in chunk], before)

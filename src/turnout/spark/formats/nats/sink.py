@@ -159,7 +159,7 @@ class _Task:
 def _report(messages: list[WriterCommitMessage | None]) -> None:
     spare_collections()
     written = [message for message in messages if isinstance(message, _Written)]
-    stored, duplicates = sum(one.stored for one in written), sum(one.duplicates for one in written)
+    stored, duplicates = sum(task.stored for task in written), sum(task.duplicates for task in written)
     if duplicates:
         _log.info("%d messages stored, %d were known to the stream already", stored, duplicates)
 
