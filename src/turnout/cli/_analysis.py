@@ -98,5 +98,5 @@ def _bounds(analysis: Analysis) -> Iterator[str]:
         yield f"{_count(analysis.cut, 'subscription')} compared with some candidates only"
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

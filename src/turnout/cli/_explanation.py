@@ -37,11 +37,11 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield from _shortened([list(_message(message)) for message in explanation.messages], "messages")
 
 
-def _shortened(blocks: list[list[str]], what: str) -> Iterator[str]:
+def _shortened(blocks: list[list[str]], heading: str) -> Iterator[str]:
     for block in blocks[:_SHOWN]:
         yield from block
     if len(blocks) > _SHOWN:
-        yield f"…       {len(blocks):,} {what}; --json has all of them"
+        yield f"…       {len(blocks):,} {heading}; --json has all of them"
 
 
 def _stage(report: StageReport) -> Iterator[str]:
@@ -104,8 +104,8 @@ def _answer_lines(answer: Asked) -> Iterator[str]:
     if answer.blame is None:
         yield "    no change of its leaves makes the condition true"
         return
-    what = "the leaves to blame" if len(answer.blame) > 1 else "the leaf to blame"
-    yield f"    {what}{'' if answer.exact else ', though there may be a smaller set'}:"
+    label = "the leaves to blame" if len(answer.blame) > 1 else "the leaf to blame"
+    yield f"    {label}{'' if answer.exact else ', though there may be a smaller set'}:"
     yield from (f"    {_leaf(leaf)}" for leaf in answer.blame)
 
 

@@ -140,9 +140,9 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
     shared = inspect.signature(_access_of, eval_str=True).parameters
 
     @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        access = _access_of(**{name: given.pop(name) for name in shared})
-        command(**given, access=access)
+    def with_options(**options: Any) -> None:
+        access = _access_of(**{name: options.pop(name) for name in shared})
+        command(**options, access=access)
 
     parameters = [
         option.replace(kind=inspect.Parameter.KEYWORD_ONLY)

@@ -149,11 +149,11 @@ def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | No
         return mappings_from_file(file, account), None
     from turnout.routes.yaml_text import YamlText, decoded
 
-    what = f"{file} cannot be used"
-    written = YamlText.parse(decoded(file.read_bytes(), what=what), what=what)
+    heading = f"{file} cannot be used"
+    written = YamlText.parse(decoded(file.read_bytes(), what=heading), what=heading)
     loaded = written.value
     if written.mistakes:
-        raise ConfigError(written.mistakes, what=what)
+        raise ConfigError(written.mistakes, what=heading)
     if not isinstance(loaded, dict):
         raise ConfigError([Mistake(str(file), f"expected a block of mappings, found {loaded!r}")])
     if "accounts" in loaded:

@@ -86,13 +86,13 @@ class _Answers:
         from turnout.routes.drafts import Seen, Starter, route_name, sink_of, source_of
 
         reading = source_of(self._answer(source, "Where records come from", _FROM))
-        seen = self._look(reading, sample) if reading["format"] == "nats" else Seen()
+        sampled = self._look(reading, sample) if reading["format"] == "nats" else Seen()
         near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
         writing = sink_of(self._answer(to, "Where messages go", near))
         taken = self._look(writing, 0).subjects if "stream" in writing else ()
         proposed = str(reading.get("stream", "route")).lower()
         called = route_name(self._answer(name, "What the route is called", proposed))
-        return Starter(called, reading, writing, seen, taken)
+        return Starter(called, reading, writing, sampled, taken)
 
     def _answer(self, value: str | None, question: str, proposed: str) -> str:
         if value is not None or self.silent:

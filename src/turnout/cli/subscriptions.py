@@ -259,9 +259,9 @@ def _writing(file: str) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _service(given: str | None) -> Iterator[MatchingClient | None]:
+def _service(address: str | None) -> Iterator[MatchingClient | None]:
     """The service to ask, where the store is one."""
-    url = store_url_of(given)
+    url = store_url_of(address)
     if not url.startswith("grpc://"):
         yield None
         return

@@ -112,8 +112,8 @@ class Boolean:
         for row, text in zip(rows.tolist(), texts, strict=True):
             if len(text) == 1 and text not in (b"\0", b"\1"):
                 errors[row] = RecordError(f"expected the byte 0 or 1, found {text[0]}")
-        kept = [block.take(np.flatnonzero(~np.isin(block.rows, list(errors)))) for block in blocks]
-        return [block for block in kept if len(block)], errors
+        valid = [block.take(np.flatnonzero(~np.isin(block.rows, list(errors)))) for block in blocks]
+        return [block for block in valid if len(block)], errors
 
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
@@ -198,8 +198,8 @@ class Raw(Bytes):
         if all(type(value) is bytes for value in values):
             return values
         texts, errors = encode_json(block)
-        kept = [value if type(value) is bytes else text for value, text in zip(values, texts, strict=True)]
-        return attempt(kept, {place: error for place, error in errors.items() if kept[place] is None})
+        items = [value if type(value) is bytes else text for value, text in zip(values, texts, strict=True)]
+        return attempt(items, {place: error for place, error in errors.items() if items[place] is None})
 
 
 def _sized(

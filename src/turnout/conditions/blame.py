@@ -66,8 +66,8 @@ def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[Seen
     >>> [seen.leaf.key for seen in true_leaves(parse("city:Oulu OR NOT status:done OR n>5"), {"city": "Oulu"})]
     ['city', 'status']
     """
-    seen = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
-    return tuple(leaf for leaf in seen if leaf.holds)
+    answers = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
+    return tuple(leaf for leaf in answers if leaf.holds)
 
 
 def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:

@@ -92,17 +92,17 @@ class _Reader:
         self.skip()
         return self.take(_WORD[word]) is not None
 
-    def must(self, pattern: re.Pattern[str], what: str) -> str:
+    def must(self, pattern: re.Pattern[str], expected: str) -> str:
         self.skip()
         match = self.take(pattern)
         if match is None:
-            raise self.expected(what)
+            raise self.expected(expected)
         return match.group()
 
-    def expected(self, what: str, at: int | None = None) -> ConditionError:
+    def expected(self, expectation: str, at: int | None = None) -> ConditionError:
         place = self.at if at is None else at
         rest = self.text[place : place + 20]
-        return self.wrong(f"expected {what}, found {repr(rest) if rest else 'the end'}", place)
+        return self.wrong(f"expected {expectation}, found {repr(rest) if rest else 'the end'}", place)
 
     def wrong(self, problem: str, at: int) -> ConditionError:
         # Of a long text, and of one with several lines, only what is around the place.

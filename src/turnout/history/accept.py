@@ -130,13 +130,13 @@ def _narrowed(result: CaseResult, part: str) -> Any:
     return _as_asked(now, getattr(expect, part))
 
 
-def _as_asked(now: Any, asked: Any) -> Any:
-    if isinstance(now, Mapping) and isinstance(asked, Mapping):
+def _as_asked(now: Any, expected: Any) -> Any:
+    if isinstance(now, Mapping) and isinstance(expected, Mapping):
         # A field that is expected not to be there is still expected not to be.
-        names = [name for name, value in asked.items() if name in now or value is None]
-        return {name: _as_asked(now.get(name), asked[name]) for name in names}
-    if isinstance(now, list) and isinstance(asked, list) and len(now) == len(asked):
-        return [_as_asked(one, other) for one, other in zip(now, asked, strict=True)]
+        names = [name for name, value in expected.items() if name in now or value is None]
+        return {name: _as_asked(now.get(name), expected[name]) for name in names}
+    if isinstance(now, list) and isinstance(expected, list) and len(now) == len(expected):
+        return [_as_asked(one, other) for one, other in zip(now, expected, strict=True)]
     return now
 
 

@@ -136,18 +136,18 @@ class _Group:
             else:
                 yield difference
 
-    def _blame(self, program: Program, index: Index | None, case: Case, asked: str | None) -> str:
+    def _blame(self, program: Program, index: Index | None, case: Case, subscription: str | None) -> str:
         """Why a subscription does not get a case's record."""
         by_id = {subscription.id: subscription for subscription in self.subscriptions}
-        if asked is None or index is None:
+        if subscription is None or index is None:
             return ""
-        if asked not in by_id:
-            return f"there is no subscription {asked!r}"
-        answer = explain(program, record_batch([case.record]), index, by_id, asked=asked).asked
+        if subscription not in by_id:
+            return f"there is no subscription {subscription!r}"
+        answer = explain(program, record_batch([case.record]), index, by_id, asked=subscription).asked
         if answer is None or not answer.blame:
             return ""
         leaves = ", ".join(f"{leaf.test} ({_seen(leaf.value)})" for leaf in answer.blame)
-        return f"{format_condition(by_id[asked].condition)} fails by {leaves}"
+        return f"{format_condition(by_id[subscription].condition)} fails by {leaves}"
 
 
 def _seen(value: str | None) -> str:

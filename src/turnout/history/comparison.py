@@ -66,10 +66,10 @@ def _failure(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
 
 
 def _parts(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
-    given = expect.model_fields_set
-    if "key" in given:
+    fields_set = expect.model_fields_set
+    if "key" in fields_set:
         yield from _content("key", expect.key, ending.key, exact=False)
-    if "value" in given:
+    if "value" in fields_set:
         yield from _content("value", expect.value, ending.value, exact="value" in expect.exact)
     if expect.value_base64 is not None:
         raw = None if ending.value is None else base64.b64encode(ending.value).decode()

@@ -247,9 +247,9 @@ class _Comparison:
     def _first(self, rows: Rows) -> Iterator[int]:
         return (int(rows[at]) for at in self._places.first(rows, self._limit))
 
-    def _show(self, kind: str, what: str, row: int, old: Any, new: Any) -> None:
+    def _show(self, kind: str, name: str, row: int, old: Any, new: Any) -> None:
         example = Example(self._places.of(row), self._places.topic(row), text_of(old), text_of(new))
-        self._examples[kind, what].append(example)
+        self._examples[kind, name].append(example)
 
 
 def _delivery(subscription: str | None, address: str | None) -> Any:

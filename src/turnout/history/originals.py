@@ -61,11 +61,11 @@ class _Stored:
 
     def _read(self, stream: str, sequences: set[int]) -> None:
         read: dict[tuple[str, int], dict[str, Any]] = {}
-        asked = pa.array(sorted(sequences), pa.int64())
+        requested = pa.array(sorted(sequences), pa.int64())
         try:
             reader = PullReader(self._connection, Range(stream, min(sequences), max(sequences) + 1))
             for batch in reader.batches():
-                some = batch.filter(pc.is_in(batch.column("offset"), value_set=asked))
+                some = batch.filter(pc.is_in(batch.column("offset"), value_set=requested))
                 read |= {(stream, row["offset"]): row for row in _rows(some)}
         except StreamError as failure:
             if failure.code not in (_FORBIDDEN, _GONE):

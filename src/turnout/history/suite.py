@@ -81,11 +81,11 @@ class Suite:
         Raises:
             ConfigError: lists every mistake, with path and line.
         """
-        what = f"{file} cannot be used"
+        heading = f"{file} cannot be used"
         try:
-            yaml = YamlText.parse(text, what=what)
+            yaml = YamlText.parse(text, what=heading)
         except RouteError as failure:
-            raise ConfigError(failure.mistakes, what=what) from failure
+            raise ConfigError(failure.mistakes, what=heading) from failure
         document = yaml.value
         for step in prefix:
             document = document.get(step) if isinstance(document, dict) else None
@@ -97,7 +97,7 @@ class Suite:
             mistake for mistake in yaml.mistakes if not prefix or mistake.path.startswith(dotted(prefix))
         ]
         if reader.mistakes:
-            raise ConfigError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=what)
+            raise ConfigError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=heading)
         return cls(file, tuple(cases), prefix)
 
 
@@ -182,13 +182,13 @@ class _Reader:
         return [self._case(at, part, document, shared) for at, part in enumerate(document.cases)]
 
     def _checked(self) -> SuiteDocument | None:
-        given = self._document
+        document = self._document
         if self._store:
-            given = {**given, "subscriptions": None}
+            document = {**document, "subscriptions": None}
         try:
-            return SuiteDocument.model_validate(given)
+            return SuiteDocument.model_validate(document)
         except ValidationError as failure:
-            for mistake in from_validation(failure, given, self._lines, SuiteDocument):
+            for mistake in from_validation(failure, document, self._lines, SuiteDocument):
                 inner = mistake.path.removeprefix("cases") if self._is_list else mistake.path
                 joint = "." if self._prefix and inner and not inner.startswith("[") else ""
                 self.mistakes.append(Mistake(f"{dotted(self._prefix)}{joint}{inner}", mistake.problem, mistake.line))

@@ -58,9 +58,9 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     return walked if then is None else _with_subscription(walked, then, batch)
 
 
-def _route_then(present: Route, made: Made, git: bool) -> tuple[Route | None, RouteThen]:
+def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
     """The route as it was, if that is known, and what is known of it."""
-    same = present.digest == made.digest
+    same = present.digest == origin.digest
     then = present if same else None
     name = None if present.file is None else str(present.file)
     if not git:
@@ -69,7 +69,7 @@ def _route_then(present: Route, made: Made, git: bool) -> tuple[Route | None, Ro
         raise ConfigError([Mistake("git", "the route was not read from a file")])
     for commit, content in versions_of(present.file.absolute()):
         text = decoded(content, what=f"{name} of the commit {commit}")
-        if digest_of(text) == made.digest:
+        if digest_of(text) == origin.digest:
             return Route.parse(text, file=present.file), RouteThen(name, same, commit)
     return then, RouteThen(name, same)
 
@@ -98,13 +98,13 @@ def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> A
     raise AssertionError("there is a server to ask")
 
 
-def _record(made: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
+def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
     """The record that the message says it was made from.
 
     Raises:
         TurnoutError: it is not in a stream, or not there any more, or cannot be read.
     """
-    place = made.stream_place()
+    place = origin.stream_place()
     if place is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
     of_route = route is not None and isinstance(route.source, NatsSource)

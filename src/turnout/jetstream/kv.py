@@ -225,8 +225,8 @@ class KeyValue:
         border = datetime.now(UTC) - timedelta(seconds=older_than)
         count = 0
         async with aclosing(self._there(">", WatchOptions())) as entries:  # type: ignore[type-var]
-            gone = [entry async for entry in entries if entry.operation is not Operation.PUT]
-        for entry in gone:
+            markers = [entry async for entry in entries if entry.operation is not Operation.PUT]
+        for entry in markers:
             young = older_than > 0 and entry.created is not None and entry.created > border
             await self._stream.purge(f"{self._places.read}{entry.key}", keep=1 if young else None)
             count += 1

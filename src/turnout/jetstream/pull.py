@@ -194,9 +194,9 @@ class PullMessages:
         """Ask whether the consumer is still there; go on if it is, or if nobody can tell yet."""
         try:
             await self._api.call(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
-        except (ConsumerNotFoundError, LookupError) as gone:
-            gone.__cause__ = why
-            self._finish(gone if isinstance(gone, StreamError) else why)
+        except (ConsumerNotFoundError, LookupError) as missing:
+            missing.__cause__ = why
+            self._finish(missing if isinstance(missing, StreamError) else why)
         except (StreamError, ConnectionError):
             # A restarting server answers the API before, or after, it answers pull requests.
             self._refill_in(1.0)

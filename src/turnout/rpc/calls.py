@@ -157,13 +157,13 @@ class _Ending:
     ) -> None:
         self._running.__exit__(kind, problem, trace)
         # Where the caller has gone away, whatever that has led to here, nobody is left to be told anything.
-        gone = isinstance(problem, GeneratorExit) or not self._context.is_active()
-        code, details, about = _verdict(None if gone else problem)
-        shown = grpc.StatusCode.CANCELLED if gone else code
+        cancelled = isinstance(problem, GeneratorExit) or not self._context.is_active()
+        code, details, about = _verdict(None if cancelled else problem)
+        shown = grpc.StatusCode.CANCELLED if cancelled else code
         seconds = time.perf_counter() - self._begun
         ended = FinishedCall(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
         self._calls.note(ended, problem)
-        if problem is None or gone:
+        if problem is None or cancelled:
             return
         if about is not None:
             self._context.set_trailing_metadata(((ID_KEY, about.encode("utf-8", "replace")),))

@@ -79,8 +79,8 @@ class ServerSettings:
         return {token.caller.tenant for token in self.tokens} or {None}
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], **given: Any) -> Self:
-        """The settings that the variables name; *given* values that are not None come first.
+    def from_environment(cls, environment: Mapping[str, str], **flags: Any) -> Self:
+        """The settings that the variables name; *flags* that are not None come first.
 
         Raises:
             ConfigError: lists every variable that cannot be read.
@@ -100,7 +100,7 @@ class ServerSettings:
         if mistakes:
             raise ConfigError(mistakes, what="bad environment")
         known = {setting.name for setting in fields(cls)}
-        values |= {name: value for name, value in given.items() if value is not None and name in known}
+        values |= {name: value for name, value in flags.items() if value is not None and name in known}
         return cls(**values)
 
 

@@ -188,14 +188,14 @@ class ServerConfig(Part):
         return self
 
     @classmethod
-    def load(cls, file: Path | None, environment: Mapping[str, str], **given: Any) -> Self:
-        """The configuration of a file, the environment over it, and *given* values that are not None over both.
+    def load(cls, file: Path | None, environment: Mapping[str, str], **flags: Any) -> Self:
+        """The configuration of a file, the environment over it, and the *flags* that are not None over both.
 
         Args:
             file: a YAML file; its relative paths start from its folder.
             environment: the variables of the subscriptions service, which mean the same here; those of TLS and tokens
                 hold for HTTP as well.
-            given: fields by their Python names, from the command line.
+            flags: fields by their Python names, from the command line.
 
         Raises:
             ConfigError: lists every mistake with its path in the file.
@@ -203,7 +203,7 @@ class ServerConfig(Part):
         """
         document = _read(file) if file else {}
         document |= _from_environment(document, environment)
-        document |= {to_camel(name): value for name, value in given.items() if value is not None}
+        document |= {to_camel(name): value for name, value in flags.items() if value is not None}
         try:
             return cls.model_validate(document)
         except ValidationError as failure:

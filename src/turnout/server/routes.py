@@ -109,11 +109,11 @@ class Routes:
                 if self._seen.get(path) != file.digest:
                     self._offer(file, who="file")
                     self._seen[path] = file.digest
-            gone = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
-            for path in gone.keys() & self._missing:
-                self._remove(gone[path], who="file")
+            removed = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
+            for path in removed.keys() & self._missing:
+                self._remove(removed[path], who="file")
             # An editor may remove a file and write it again: what is missed twice is gone.
-            self._missing = gone.keys() - self._missing
+            self._missing = removed.keys() - self._missing
 
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
         """Take a file as it is now: start what it says, or show what is wrong with it."""
@@ -183,8 +183,8 @@ class Routes:
         entry = self._entries.get(name)
         if entry is not None and entry.version is not None:
             return entry.version
-        kept = self._state.newest_revision(name)
-        return None if kept is None else self._texts.kept(kept)
+        newest = self._state.newest_revision(name)
+        return None if newest is None else self._texts.kept(newest)
 
     def _start(self, entry: RouteEntry, version: Version) -> None:
         supervisor = entry.supervisor or Supervisor(

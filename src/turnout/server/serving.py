@@ -147,7 +147,7 @@ class Server:
         policy, checkpoints = self.config.restarts, self.config.checkpoints
         self.routes = Routes(self._files, self.runner, state, recorder, policy, checkpoints=checkpoints)
         self._resources.callback(self.routes.close)
-        survey = Survey(self.routes.entries, seen=recorder.lagged)
+        survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
         metrics.watch(self.routes.entries, survey.lag)
         tenants = subscriptions[1] if subscriptions else None

@@ -104,12 +104,12 @@ class SubjectMapping:
         except InvalidSubjectError as failure:
             raise BadSourceError(str(failure), cause=failure, source=source) from failure
         groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
-        seen: set[str] = set()
+        named: set[str] = set()
         for entry, destination in enumerate(destinations):
             groups.setdefault(destination.cluster, []).append(
-                (_checked(source, entry, destination, seen, groups), destination.weight)
+                (_checked(source, entry, destination, named, groups), destination.weight)
             )
-        completes = source not in seen
+        completes = source not in named
         shares = {name: _shares(source, chosen, completes=completes) for name, chosen in groups.items()}
         return cls(source, tuple(destinations), shares)
 
@@ -136,13 +136,13 @@ def _checked(
     source: str,
     entry: int,
     destination: Destination,
-    seen: set[str],
+    named: set[str],
     groups: Mapping[str, Sequence[tuple[SubjectTransform, int]]],
 ) -> SubjectTransform:
     """The transform of one destination, after the server's checks in the server's order."""
-    if destination.destination in seen:
+    if destination.destination in named:
         raise DuplicateDestinationError(f"{destination.destination!r} is there twice", source=source, entry=entry)
-    seen.add(destination.destination)
+    named.add(destination.destination)
     if not 0 <= destination.weight <= _WHOLE:
         raise InvalidWeightError(
             f"a weight is from 0 to 100, found {destination.weight}",

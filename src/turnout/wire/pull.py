@@ -288,12 +288,12 @@ class PullReader:
         """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
         at = self._at
         count = len(batch.sequences)
-        seen = 0
+        last = 0
         for place, subject, block in batch.statuses:
-            self._take(place - seen)
-            seen = place
+            self._take(place - last)
+            last = place
             self._receive_status(subject, block)
-        self._take(count - seen)
+        self._take(count - last)
         if not count:
             return 0
         expected = np.arange(at.consumer_sequence + 1, at.consumer_sequence + 1 + count)

@@ -200,8 +200,8 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, Any]]:
 
 def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, Any]]:
     """The versions that were started, each with what it changed of the one before it."""
-    kept = parts.state.revisions(entry.name, _REVISIONS + 1)
-    before = [*kept[1:], None]
+    revisions = parts.state.revisions(entry.name, _REVISIONS + 1)
+    before = [*revisions[1:], None]
     return [
         {
             "digest": revision.digest,
@@ -210,5 +210,5 @@ def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[di
             "difference": difference(_shown(older.text, principal) if older else "", _shown(revision.text, principal)),
             "first": older is None,
         }
-        for revision, older in list(zip(kept, before, strict=False))[:_REVISIONS]
+        for revision, older in list(zip(revisions, before, strict=False))[:_REVISIONS]
     ]

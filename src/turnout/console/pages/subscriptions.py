@@ -50,16 +50,16 @@ def subscriptions(
     id: str = "",  # noqa: A002 - the field's own name
     cursor: str = "",
 ) -> HTMLResponse:
-    asked = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
-    result = _search(store, asked, cursor)
+    query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
+    result = _search(store, query, cursor)
     return page(
         request,
         "subscriptions.html",
-        asked=asked,
+        query=query,
         rows=[(subscription, format_condition(subscription.condition)) for subscription in result.items],
         total=len(store.live),
         cursor=cursor,
-        next=urlencode({**{name: value for name, value in asked.items() if value}, "cursor": result.cursor})
+        next=urlencode({**{name: value for name, value in query.items() if value}, "cursor": result.cursor})
         if result.cursor
         else "",
         names=_matching_routes(parts),
@@ -129,20 +129,20 @@ def _placed(failure: ConditionError) -> dict[str, Any]:
     return {"problem": str(failure), "line": line, "caret": " " * (place - begun) + "^"}
 
 
-def _search(subscriptions: Subscriptions, asked: dict[str, str], cursor: str) -> Page[Subscription]:
+def _search(subscriptions: Subscriptions, query: dict[str, str], cursor: str) -> Page[Subscription]:
     service = subscriptions.service
-    if asked["id"]:
+    if query["id"]:
         try:
-            return Page((service.read(asked["id"].strip()),))
+            return Page((service.read(query["id"].strip()),))
         except SubscriptionNotFoundError:
             return Page(())
-    if asked["key"]:
+    if query["key"]:
         matches = service.search_by_condition(
-            asked["key"], asked["pattern"], bool(asked["partial"]), limit=_ON_PAGE, cursor=cursor
+            query["key"], query["pattern"], bool(query["partial"]), limit=_ON_PAGE, cursor=cursor
         )
         return Page(tuple(match.subscription for match in matches.items), matches.cursor)
     pairs = {}
-    for pair in filter(None, map(str.strip, asked["metadata"].split(","))):
+    for pair in filter(None, map(str.strip, query["metadata"].split(","))):
         name, sign, value = pair.partition("=")
         if not sign:
             raise ConfigError([Mistake("metadata", f"expected name=value, found {pair!r}")], what="bad search")

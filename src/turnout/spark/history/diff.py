@@ -78,7 +78,7 @@ class DiffResult:
         rows = [
             (
                 kind,
-                what,
+                name,
                 example.place.stream,
                 example.place.partition,
                 example.place.offset,
@@ -86,7 +86,7 @@ class DiffResult:
                 example.old,
                 example.new,
             )
-            for (kind, what), examples in sorted(self.differences.examples.by_kind.items())
+            for (kind, name), examples in sorted(self.differences.examples.by_kind.items())
             for example in examples
         ]
         return self._spark.createDataFrame(rows, _EXAMPLES)

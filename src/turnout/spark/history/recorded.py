@@ -73,10 +73,10 @@ class Span:
         return f"from {_option_text(self.start)} to {_option_text(self.end)}"
 
 
-def _place(given: object) -> Place | None:
-    if isinstance(given, datetime | int | Mapping) and not isinstance(given, bool):
-        return given
-    return parse_place(given.strip()) if isinstance(given, str) else None
+def _place(value: object) -> Place | None:
+    if isinstance(value, datetime | int | Mapping) and not isinstance(value, bool):
+        return value
+    return parse_place(value.strip()) if isinstance(value, str) else None
 
 
 def _option_text(place: Place) -> str:
@@ -102,13 +102,13 @@ def same_source(old: Endpoint, new: Endpoint) -> None:
 
 
 def _what(source: Endpoint) -> dict[str, Any]:
-    given = source.model_dump(by_alias=False)
+    options = source.model_dump(by_alias=False)
     if isinstance(source, FileSource):
-        given.pop("stream")
+        options.pop("stream")
     # Names may stand in a list or in one text.
     return {
         name: listed(value) if name in _NAMES and value is not None else value
-        for name, value in given.items()
+        for name, value in options.items()
         if name not in _HOW
     }
 

@@ -128,7 +128,7 @@ def plan_replay(
     """
     source = route.nats_source()
     condition = parse(where) if isinstance(where, str) else where
-    asked = {
+    request = {
         "route": route.name,
         "start": str(start),
         "end": str(end),
@@ -137,10 +137,10 @@ def plan_replay(
         "sink": None if sink is None else _unread(str(sink)),
     }
     if subscriptions_as_of is not None:
-        asked["subscriptionsAsOf"] = str(subscriptions_as_of)
-    name = _name(asked, id)
+        request["subscriptionsAsOf"] = str(subscriptions_as_of)
+    name = _name(request, id)
     place = (Path(folder) if folder is not None else _beside(route)) / name
-    begun = ReplayState.unfinished(place, asked, route.digest)
+    begun = ReplayState.unfinished(place, request, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
     conditions = [] if chosen is None else [subscription.condition for subscription in chosen]
     if condition is not None:
@@ -154,7 +154,7 @@ def plan_replay(
         ranges_of(route, start, end, filters),
         filters,
         chosen,
-        asked,
+        request,
         place,
     )
 
@@ -164,12 +164,12 @@ def _unread(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _name(asked: dict[str, Any], given: str | None) -> str:
-    if given is None:
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
-    if not _ID.fullmatch(given):
-        raise ConfigError([Mistake("id", f"expected up to 64 letters, digits, '_' and '-', found {given!r}")])
-    return given
+def _name(request: dict[str, Any], name: str | None) -> str:
+    if name is None:
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
+    if not _ID.fullmatch(name):
+        raise ConfigError([Mistake("id", f"expected up to 64 letters, digits, '_' and '-', found {name!r}")])
+    return name
 
 
 def _chosen(route: Route, ids: Sequence[str] | None, moment: Moment | None) -> Snapshot | None:

@@ -97,12 +97,12 @@ def traffic_in_tasks(
 
 
 def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) -> Traffic:
-    sums: dict[str, dict[Any, tuple[int, int]]] = {what: {} for what in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
-    for what, id_, destination, anchor, count, other in rows:
-        key = {_RECORDS: None, _FIRED: id_, _DELIVERED: (id_, destination), _ANCHOR: anchor}[what]
-        sums[what][key] = count, other
+    sums: dict[str, dict[Any, tuple[int, int]]] = {kind: {} for kind in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
+    for kind, id_, destination, anchor, count, other in rows:
+        key = {_RECORDS: None, _FIRED: id_, _DELIVERED: (id_, destination), _ANCHOR: anchor}[kind]
+        sums[kind][key] = count, other
     firsts, seconds = (
-        {what: {key: pair[at] for key, pair in own.items()} for what, own in sums.items()} for at in (0, 1)
+        {kind: {key: pair[at] for key, pair in own.items()} for kind, own in sums.items()} for at in (0, 1)
     )
     fired = firsts[_FIRED]
     anchors.counted(firsts[_ANCHOR], seconds[_ANCHOR], fired)

@@ -79,8 +79,8 @@ class WantedSubjects:
         if changes.reset:
             self._begin(changes.created)
         else:
-            for gone in changes.deleted_ids:
-                self._drop(gone)
+            for id_ in changes.deleted_ids:
+                self._drop(id_)
             for subscription in changes.created:
                 self._add(subscription)
         self._revision = changes.revision
@@ -95,22 +95,22 @@ class WantedSubjects:
 
     def _add(self, subscription: Subscription) -> None:
         self._drop(subscription.id)
-        asked = self._filters.asked(subscription.condition)
-        if asked is not None:
-            asked = self._same.setdefault(asked, asked)
-        self._asked[subscription.id] = asked
-        self._counts[asked] += 1
-        self._stale = self._stale or self._counts[asked] == 1
+        questions = self._filters.asked(subscription.condition)
+        if questions is not None:
+            questions = self._same.setdefault(questions, questions)
+        self._asked[subscription.id] = questions
+        self._counts[questions] += 1
+        self._stale = self._stale or self._counts[questions] == 1
 
     def _drop(self, id_: str) -> None:
         if id_ not in self._asked:
             return
-        asked = self._asked.pop(id_)
-        self._counts[asked] -= 1
-        if not self._counts[asked]:
-            del self._counts[asked]
-            if asked is not None:
-                del self._same[asked]
+        questions = self._asked.pop(id_)
+        self._counts[questions] -= 1
+        if not self._counts[questions]:
+            del self._counts[questions]
+            if questions is not None:
+                del self._same[questions]
             self._stale = True
 
     # Revisions
@@ -139,9 +139,9 @@ class WantedSubjects:
         if revision in self._known:
             return self._known[revision]
         with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(self._file(revision).read_text(encoding="utf-8"))
-            if kept["route"] == self._filters.digest and kept["filters"] is not None:
-                return tuple(map(str, kept["filters"]))
+            document = json.loads(self._file(revision).read_text(encoding="utf-8"))
+            if document["route"] == self._filters.digest and document["filters"] is not None:
+                return tuple(map(str, document["filters"]))
         return None
 
     def _file(self, revision: int) -> Path:

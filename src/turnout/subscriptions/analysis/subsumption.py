@@ -64,7 +64,10 @@ def _shown(condition: Condition, other: Condition, message: Mapping[str, str] | 
 
 def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
     """The first of the literals that are *required* which follows from none of the others; None if all do."""
-    return next((asked for asked in required if not any(_follows(known, asked) for known in literals)), None)
+    return next(
+        (needed for needed in required if not any(_follows(known, needed) for known in literals)),
+        None,
+    )
 
 
 def _follows(known: Literal, asked: Literal) -> bool:

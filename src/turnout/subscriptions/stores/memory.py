@@ -107,13 +107,13 @@ class MemoryStore(StoreBase):
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._lock:
-            gone = self._subscriptions.pop(id, None)
-            if gone is None:
+            deleted = self._subscriptions.pop(id, None)
+            if deleted is None:
                 raise SubscriptionNotFoundError(id)
             del self._ids[bisect_right(self._ids, id) - 1]
             self._advance()
             if self._retention:
-                self._past.append(_Gone(gone, self._born[id], self._revision))
+                self._past.append(_Gone(deleted, self._born[id], self._revision))
             # A name that is used again died for whoever saw its first life.
             born = min(self._born.pop(id), self._died.pop(id, (self._revision, 0))[0])
             self._died[id] = (born, self._revision)

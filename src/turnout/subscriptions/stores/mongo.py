@@ -216,8 +216,8 @@ class MongoStore(StoreBase):
             ids = {"_id": _range("", prefix)}
             created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}, **ids})
             died = {"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}, **ids}
-            gone = self._deleted.find(died).sort("died", 1)
-            return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in gone))
+            deleted = self._deleted.find(died).sort("died", 1)
+            return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in deleted))
 
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`.

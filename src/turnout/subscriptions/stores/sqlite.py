@@ -92,12 +92,14 @@ class SqliteStore(StoreBase):
             if row is None:
                 raise SubscriptionNotFoundError(id)
             born, record = row
-            gone = decode_record(id, record)
+            deleted = decode_record(id, record)
             connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
             connection.executemany(
-                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, gone)
+                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, deleted)
             )
-            connection.executemany("DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, gone))
+            connection.executemany(
+                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, deleted)
+            )
             revision = _next_revision(connection)
             # A name that is used again died for whoever saw its first life.
             connection.execute(

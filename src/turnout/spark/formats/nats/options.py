@@ -198,10 +198,10 @@ class _Values:
         return text == "true"
 
     def offset(self, options: tuple[str, str], usual: str) -> Place:
-        given = [name for name in options if self._options.get(name)]
-        if not given:
+        present = [name for name in options if self._options.get(name)]
+        if not present:
             return usual
-        option, *others = given
+        option, *others = present
         self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
         text = self._options[option].strip()
         place = parse_place(text)
