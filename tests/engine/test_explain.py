@@ -15,7 +15,7 @@ from turnout.conditions import parse
 from turnout.demo.flights import messages
 from turnout.demo.interests import generated, hand_written
 from turnout.engine import Program
-from turnout.engine.explain import Explanation, explain
+from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.given import Given, record_batch
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes import Route
@@ -171,7 +171,9 @@ def test_explaining_hundreds_of_flights_gives_what_running_them_does(flights: An
     index, by_id = Index.of(subscriptions), {one.id: one for one in subscriptions}
     result = engine.run(record_batch(records), index)
 
-    explanations: list[Explanation] = [explain(engine, record_batch([record]), index, by_id) for record in records]
+    explanations: list[RecordExplanation] = [
+        explain(engine, record_batch([record]), index, by_id) for record in records
+    ]
 
     outcomes = Counter(explanation.outcome for explanation in explanations)
     counts = result.counts

@@ -13,7 +13,7 @@ from turnout.conditions import Condition, Group, Kiwi, Logic
 from turnout.conditions.pattern import parse_pattern, pattern_matcher
 from turnout.engine import Program
 from turnout.engine.cover.fewest import fewest
-from turnout.engine.cover.form import Form
+from turnout.engine.cover.form import SubjectForm
 from turnout.engine.cover.narrowing import glob_of, narrowed
 from turnout.engine.cover.regex_globs import regex_globs
 from turnout.engine.subject_filters import SubjectFilters
@@ -163,7 +163,7 @@ def test_nothing_that_is_delivered_is_left_unread(
 @given(patterns, filters, topics)
 def test_narrowing_keeps_what_matches(pattern: str, source: str, topic: str) -> None:
     """A subject of a filter that a pattern matches stays; what stays is within the filter."""
-    forms = narrowed(Form.read(source), glob_of(parse_pattern(pattern)))
+    forms = narrowed(SubjectForm.read(source), glob_of(parse_pattern(pattern)))
 
     assert all(is_subset(form.filter, source) for form in forms)
     if matches(source, topic) and pattern_matcher(pattern)(topic):
@@ -176,7 +176,7 @@ def test_a_regex_is_within_its_bound(regex: str, topic: str) -> None:
     """What the whole of a Java expression matches, one of its patterns does."""
     if JavaRegex.of(regex).matches(topic):
         glob = regex_globs(regex)
-        assert any(narrowed(Form.of(topic.split(".")), one) for one in glob)
+        assert any(narrowed(SubjectForm.of(topic.split(".")), one) for one in glob)
 
 
 @given(st.lists(filters, min_size=1, max_size=40, unique=True), st.integers(1, 5), st.lists(topics, max_size=8))

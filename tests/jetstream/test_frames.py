@@ -15,7 +15,7 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
 from turnout.jetstream._frames import FrameParser
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 
 TOKEN = st.text("abcXYZ$_-.0123", min_size=1, max_size=20).map(str.encode)
 PAYLOAD = st.one_of(
@@ -126,7 +126,7 @@ def test_what_is_used_of_nats_py() -> None:
     assert parameters == ["sid", "subject", "reply", "data", "headers"]
     assert next(iter(inspect.signature(client._remove_sub).parameters)) == "sid"
     assert list(inspect.signature(client._process_info).parameters) == ["info", "initial_connection"]
-    assert isinstance(Connection()._ps, FrameParser)
+    assert isinstance(NatsConnection()._ps, FrameParser)
 
 
 def test_only_the_core_connection_is_used() -> None:

@@ -13,10 +13,10 @@ from turnout.errors import ConfigError
 from turnout.rpc.client import Channel, RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
-from turnout.rpc.tokens import Token
+from turnout.rpc.tokens import AcceptedToken
 from turnout.subscriptions import open_store
 
-TOKENS = (Token.plain("t"),)
+TOKENS = (AcceptedToken.plain("t"),)
 
 
 @pytest.fixture(scope="module")

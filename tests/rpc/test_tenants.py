@@ -14,14 +14,14 @@ from turnout.rpc.caller import NEEDS, OPEN, Caller, Right
 from turnout.rpc.client import Channel, MatchingClient, RemoteStore
 from turnout.rpc.digests import Sha256
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.tokens import Token
+from turnout.rpc.tokens import AcceptedToken
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}
 
 
-def token(text: str, tenant: str | None, *rights: Right, allow: tuple[str, ...] | None = None) -> Token:
-    return Token(Sha256.of(text), Caller(tenant, frozenset(rights or Right), allow))
+def token(text: str, tenant: str | None, *rights: Right, allow: tuple[str, ...] | None = None) -> AcceptedToken:
+    return AcceptedToken(Sha256.of(text), Caller(tenant, frozenset(rights or Right), allow))
 
 
 @pytest.fixture

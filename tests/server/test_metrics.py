@@ -20,7 +20,7 @@ from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
 from turnout.server.config import ServerConfig
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.server.survey import Lag
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -185,7 +185,7 @@ def test_a_live_server_tells_just_the_metrics_of_the_reference(tmp_path: Path) -
         {"listen": "127.0.0.1:0", "store": "memory://", "grpc": {"listen": "127.0.0.1:0"}, "interval": "20ms"}
     )
     runner = FakeRunner()
-    with Server(config, [tmp_path], runner_of=lambda *_: runner) as server:
+    with RouteServer(config, [tmp_path], runner_of=lambda *_: runner) as server:
         wait_for(lambda: runner.runs["a"])
         runner.runs["a"][0].deliver(3)
         with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:

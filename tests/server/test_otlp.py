@@ -21,7 +21,7 @@ from turnout.errors import ConfigError, MissingExtraError
 from turnout.histogram import Histogram
 from turnout.server.config import ServerConfig
 from turnout.server.otlp import endpoint_of
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -99,13 +99,13 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-def serving(folder: Path, runner: FakeRunner, **environment: str) -> Server:
+def serving(folder: Path, runner: FakeRunner, **environment: str) -> RouteServer:
     (folder / "a.yaml").write_text(route_text("a"))
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms"})
-    return Server(config, [folder], environment=environment, runner_of=lambda *_: runner)
+    return RouteServer(config, [folder], environment=environment, runner_of=lambda *_: runner)
 
 
-def scraped(server: Server) -> Samples:
+def scraped(server: RouteServer) -> Samples:
     """What Prometheus is told by the server."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         families = list(text_string_to_metric_families(response.read().decode()))

@@ -24,18 +24,18 @@ from turnout.errors import ConfigError, RunError
 from turnout.rpc.client import RemoteStore
 from turnout.server.config import ServerConfig
 from turnout.server.logs import JsonLines
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription
 
 
 @contextmanager
-def serving(folder: Path, runner: FakeRunner | None = None, **given: Any) -> Iterator[Server]:
+def serving(folder: Path, runner: FakeRunner | None = None, **given: Any) -> Iterator[RouteServer]:
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms", **given})
-    with Server(config, [folder], runner_of=lambda *_: runner or FakeRunner()) as server:
+    with RouteServer(config, [folder], runner_of=lambda *_: runner or FakeRunner()) as server:
         yield server
 
 
-def get(server: Server, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, Any]:
+def get(server: RouteServer, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, Any]:
     request = urllib.request.Request(server.url + path, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
@@ -105,7 +105,10 @@ def test_an_address_that_is_taken_is_told_before_anything_starts(tmp_path: Path)
     with serving(tmp_path) as server:
         config = ServerConfig.model_validate({"listen": f"127.0.0.1:{server.port}", "state": str(tmp_path / "other")})
         runner = FakeRunner()
-        with pytest.raises(ConfigError, match="cannot listen"), Server(config, [tmp_path], runner_of=lambda *_: runner):
+        with (
+            pytest.raises(ConfigError, match="cannot listen"),
+            RouteServer(config, [tmp_path], runner_of=lambda *_: runner),
+        ):
             pass
         assert not (tmp_path / "other").exists()
 

@@ -31,7 +31,7 @@ from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import SinkOptions
-from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.wire import Connection, Publisher, PullReader, Range, stream_info
@@ -93,14 +93,14 @@ def out(connection: Connection) -> Iterator[str]:
         yield name
 
 
-def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, splits: bool = False, sink: str = "") -> Stage:
+def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, splits: bool = False, sink: str = "") -> SparkStage:
     """The stage of a route to one NATS sink, a fake in the place of its program."""
     text = f"""
 name: stage
 source: {{format: nats, servers: "{url}", stream: S}}
 sink: {{format: nats, servers: "{url}"{sink}}}
 """
-    made = Stage.of(Route.parse(text, {}), splits=splits)
+    made = SparkStage.of(Route.parse(text, {}), splits=splits)
     monkeypatch.setattr(module, "_programs", {made.key: program})
     return made
 
@@ -244,7 +244,7 @@ def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out
 # What a server refuses
 
 
-def real_stage(url: str, out: str, *destinations: str, more: str = "") -> Stage:
+def real_stage(url: str, out: str, *destinations: str, more: str = "") -> SparkStage:
     """The stage of a route with its own program, for records that one subscription wants."""
     text = f"""
 name: refused
@@ -256,7 +256,7 @@ errors: {{tolerance: all, log: true}}
 """
     index = Index.of([Subscription(destinations, exists("subject"), id="mine")])
     place: Any = SimpleNamespace(open=lambda revision: index)
-    return Stage.of(Route.parse(text, {}), splits=False).with_index(place).at(1)
+    return SparkStage.of(Route.parse(text, {}), splits=False).with_index(place).at(1)
 
 
 def counted(rows: Any) -> dict[str, int]:
@@ -391,7 +391,7 @@ def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypa
         'name: x\nsource: {format: nats, servers: "nats://u:hunter2@h", stream: S}\nsink: {format: nats, servers: "n"}'
     )
     monkeypatch.setattr(module, "_programs", {})
-    first, second = (pickle.loads(pickle.dumps(Stage.of(Route.parse(text, {}), splits=True))) for _ in range(2))
+    first, second = (pickle.loads(pickle.dumps(SparkStage.of(Route.parse(text, {}), splits=True))) for _ in range(2))
 
     assert first._program() is second._program()
     assert "hunter2" not in repr(first)

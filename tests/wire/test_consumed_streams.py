@@ -25,7 +25,7 @@ from turnout.wire import (
     delete_stream,
     stream_info,
 )
-from turnout.wire.apart import Reader, reader_of
+from turnout.wire.apart import RangeReader, reader_of
 from turnout.wire.places import resolve, state_of
 from turnout.wire.range_count import count_exactly
 from turnout.wire.ways import BESIDE
@@ -48,7 +48,7 @@ def fill(server: NatsServer, stream: str, count: int) -> None:
         publisher.flush()
 
 
-def rows(reader: Reader) -> list[dict[str, Any]]:
+def rows(reader: RangeReader) -> list[dict[str, Any]]:
     batches = list(reader.batches())
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 

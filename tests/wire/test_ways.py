@@ -20,7 +20,7 @@ from turnout.wire.apart import reader_of
 from turnout.wire.connection import frame
 from turnout.wire.pull import hole
 from turnout.wire.sieve import Sieve
-from turnout.wire.ways import TOGETHER, WHOLE, Cost, Way, cover, way_of
+from turnout.wire.ways import TOGETHER, WHOLE, ReadCost, Way, cover, way_of
 
 TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(".".join)
@@ -126,7 +126,7 @@ def test_a_way_for_a_real_range(connection: Connection, stream: str) -> None:
 
 def test_what_costs_least() -> None:
     """The order of the ways that was measured, at 100,000 messages of 300 bytes."""
-    cost = Cost(100_000, 300)
+    cost = ReadCost(100_000, 300)
 
     # 30 filters, 112 messages: 0.02 s against 0.15 s and 0.6 s.
     assert cost.together(112) < min(cost.apart(112, 30), cost.whole())

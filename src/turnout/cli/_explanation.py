@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnout.engine.explain import Asked, Explanation, LeafReport, SentMessage, Wanted
+    from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
     from turnout.engine.mapped import Mapped
     from turnout.engine.stages import StageReport
 
@@ -17,7 +17,7 @@ _SHOWN = 20
 """How many of the subscriptions that want the record are shown, and of its messages."""
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
+def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:
     """The whole explanation, a line each."""
     record = explanation.record
     yield f"record  {record['topic']}, partition {record['partition']}, offset {record['offset']}"
@@ -83,7 +83,7 @@ def _mapping(mapped: Mapped) -> Iterator[str]:
         yield f"    {chosen}, {mapped.share} % of the records; this one's draw is {mapped.draw:.4f}"
 
 
-def _subscriber_lines(subscriber: Wanted) -> Iterator[str]:
+def _subscriber_lines(subscriber: Subscriber) -> Iterator[str]:
     yield f"wanted  {subscriber.subscription} → {', '.join(subscriber.destinations)}"
     yield from map(_leaf, subscriber.leaves)
 

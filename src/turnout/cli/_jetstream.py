@@ -28,7 +28,7 @@ from turnout.protocol.settings import option_of
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
 
-__all__ = ["SECRETS", "Access", "run", "show", "with_access"]
+__all__ = ["SECRETS", "JetStreamAccess", "run", "show", "with_access"]
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ _FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class JetStreamAccess:
     """Where the JetStream is, and how to get there: the options that its commands share."""
 
     servers: str
@@ -118,8 +118,8 @@ def _access_of(
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     timeout: Timeout = 5.0,
-) -> Access:
-    return Access(
+) -> JetStreamAccess:
+    return JetStreamAccess(
         servers=server,
         api_prefix=prefix,
         domain=domain,

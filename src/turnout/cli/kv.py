@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._jetstream import Access, run, with_access
+from turnout.cli._jetstream import JetStreamAccess, run, with_access
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
@@ -30,7 +30,7 @@ Ttl = Annotated[float | None, typer.Option(help="Seconds after which it goes, wh
 class _Work:
     """What ``turnout kv`` itself was told, which all its commands share."""
 
-    access: Access
+    access: JetStreamAccess
     as_json: bool
 
     def do(self, work: Callable[[JetStream], Awaitable[None]]) -> None:
@@ -77,7 +77,7 @@ def _value(text: str) -> bytes:
 
 def _options(
     context: typer.Context,
-    access: Access,
+    access: JetStreamAccess,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
 ) -> None:
     """Read, write and watch key-value buckets."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from turnout.engine.counts import Counts
 from turnout.server.state import MinuteCounts, State
 
-__all__ = ["HOUR", "Traffic", "traffic_of"]
+__all__ = ["HOUR", "RecentTraffic", "traffic_of"]
 
 HOUR = 3600
 _RECENT = 60
@@ -17,7 +17,7 @@ _RECENT = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class RecentTraffic:
     """Counts of some minutes.
 
     Attributes:
@@ -51,7 +51,7 @@ class Traffic:
         return total, recent / self.recent_seconds
 
 
-def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> Traffic:
+def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> RecentTraffic:
     """The traffic of a route in the last so many seconds."""
     now = time.time() if now is None else now
     this_minute = int(now // 60) * 60
@@ -59,7 +59,7 @@ def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | Non
     minutes = {minute.at: minute for minute in state.counts(route, first)}
     by_minute = [minutes.get(at, MinuteCounts(at, Counts())) for at in range(first, this_minute + 60, 60)]
     recent = [minute.counts for minute in by_minute if minute.at >= this_minute - _RECENT]
-    return Traffic(
+    return RecentTraffic(
         total=sum((minute.counts for minute in by_minute), Counts()),
         recent=sum(recent, Counts()),
         recent_seconds=_RECENT + now - this_minute,

@@ -19,7 +19,7 @@ from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_headers
-from turnout.engine.deliveries import Deliveries, Fanout, OwnTopics
+from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Passage, Stages
 from turnout.engine.headers import HeaderRules
@@ -203,7 +203,9 @@ class Program:
 
     # Who gets what
 
-    def _deliver(self, records: Batch, alive: Positions, lost: Rows, index: Index | None) -> tuple[Deliveries, Rows]:
+    def _deliver(
+        self, records: Batch, alive: Positions, lost: Rows, index: Index | None
+    ) -> tuple[OutgoingDeliveries, Rows]:
         """What is to be sent, and the rows of the records that no subscription wants."""
         mapped = np.ones(len(records), np.bool_)
         mapped[lost] = False
@@ -243,7 +245,7 @@ class Program:
         records: Batch,
         consumed: Consumed,
         lost: Rows,
-        deliveries: Deliveries,
+        deliveries: OutgoingDeliveries,
         unmatched: Rows,
         index: Index | None,
         log: FailureLog,
@@ -286,7 +288,7 @@ class Program:
     def _messages(
         self,
         consumed: Consumed,
-        deliveries: Deliveries,
+        deliveries: OutgoingDeliveries,
         outgoing: Outgoing,
         dead: Rows,
         failures: Mapping[int, Failure],

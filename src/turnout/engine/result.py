@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
-from turnout.engine.deliveries import Deliveries
+from turnout.engine.deliveries import OutgoingDeliveries
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
@@ -44,7 +44,7 @@ class Sent:
     consumed: Consumed
     topics: Sequence[str | None]
     index: Index | None
-    deliveries: Deliveries
+    deliveries: OutgoingDeliveries
 
     def check(self, place: int, reason: str) -> None:
         """Raise where the refusal of one message stops the run.

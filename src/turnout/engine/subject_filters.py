@@ -13,7 +13,7 @@ from typing import Final
 
 from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
-from turnout.engine.cover import Asked, Form, asked_of, fewest, narrowed, through_chain, through_mappings
+from turnout.engine.cover import Asked, SubjectForm, asked_of, fewest, narrowed, through_chain, through_mappings
 from turnout.engine.cover.narrowing import glob_of
 from turnout.records.paths import parse_path
 from turnout.routes import Route
@@ -51,7 +51,7 @@ class SubjectFilters:
         paths = route.subscriptions.metadata if route.subscriptions else {}
         renamed = {name for name, path in paths.items() if parse_path(path)[0] in _TOPIC}
         self.keys = frozenset((_TOPIC - paths.keys()) | renamed)
-        forms = through_chain(map(Form.read, self.own or (FULL,)), route.chain)
+        forms = through_chain(map(SubjectForm.read, self.own or (FULL,)), route.chain)
         self._forms = through_mappings(forms, route.mappings, route.cluster)
         facts = repr((_RULES, self.own, sorted(self.keys), self._forms))
         self.digest = hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()

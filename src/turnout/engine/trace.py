@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.engine.counts import Counts
-from turnout.engine.deliveries import NOBODY, Deliveries
+from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
 from turnout.engine.messages import Messages
 from turnout.engine.reading import Consumed
 from turnout.engine.undelivered import Undelivered
@@ -79,7 +79,7 @@ class Ends:
     unmatched: Rows
     delivered: Rows
     dead: Rows
-    deliveries: Deliveries
+    deliveries: OutgoingDeliveries
     undelivered: Sequence[Undelivered]
 
     @property

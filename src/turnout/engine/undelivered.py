@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import delivery_headers
-from turnout.engine.deliveries import NOBODY, Deliveries
+from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
 from turnout.engine.messages import Messages, carried
 from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed
@@ -62,7 +62,7 @@ def named(
     route: Route,
     topics: Sequence[str | None],
     index: Index | None,
-    deliveries: Deliveries,
+    deliveries: OutgoingDeliveries,
     reasons: Mapping[int, str],
 ) -> list[Undelivered]:
     """The deliveries at some places, with their reasons, as people know them: by subscription and destination.

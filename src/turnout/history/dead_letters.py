@@ -16,11 +16,11 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.wire import Connection, ConnectionOptions, Range, streams_of
-from turnout.wire.apart import Reader, reader_of
+from turnout.wire.apart import RangeReader, reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.ways import way_to_look
 
-__all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
+__all__ = ["REDRIVEN", "TRIES", "DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "read"]
 
 REDRIVEN: Final = "Turnout-Redriven"
 """The header of a note among dead letters: how many of them it says something of."""
@@ -217,7 +217,7 @@ def read(
     return [letter for letter in marked if (done or not letter.done) and _asked_for(letter, stage, reason)]
 
 
-def _rows(reader: Reader) -> Iterator[dict[str, Any]]:
+def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
     for batch in reader.batches():
         at = batch.schema.get_field_index("timestamp")
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
@@ -271,7 +271,7 @@ def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> boo
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeadLetterGroup:
     """Dead letters with one stage and one reason.
 
     Attributes:
@@ -287,10 +287,10 @@ class Group:
     last: int
 
 
-def grouped(letters: Iterable[DeadLetter]) -> list[Group]:
+def grouped(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
     """Letters by stage and reason, those first that are most."""
     known: dict[tuple[str | None, str | None], list[int]] = {}
     for letter in letters:
         known.setdefault((letter.stage, letter.reason), []).append(letter.stored)
     counts = Counter({key: len(moments) for key, moments in known.items()})
-    return [Group(*key, count, min(known[key]), max(known[key])) for key, count in counts.most_common()]
+    return [DeadLetterGroup(*key, count, min(known[key]), max(known[key])) for key, count in counts.most_common()]

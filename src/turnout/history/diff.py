@@ -16,7 +16,7 @@ from turnout.engine.trace import Trace
 from turnout.history.changes import Change, Delivered, header_changes, value_changes
 from turnout.history.comparison import ABSENT
 from turnout.history.differences import Cost, Differences
-from turnout.history.ended import Ends, EndWatch
+from turnout.history.ended import EndNumbers, EndWatch
 from turnout.history.ending import read_back
 from turnout.history.examples import Example, Examples, Places, text_of
 from turnout.history.matrix import Matrix
@@ -172,7 +172,7 @@ class _Comparison:
 
     def _endings(self) -> Matrix:
         old, new = self._old, self._new
-        matrix, self._otherwise, pairs = Matrix.of(Ends(old.trace, old.watch), Ends(new.trace, new.watch))
+        matrix, self._otherwise, pairs = Matrix.of(EndNumbers(old.trace, old.watch), EndNumbers(new.trace, new.watch))
         self._changed |= self._otherwise
         rows = np.flatnonzero(self._otherwise)
         by_pair: dict[str, list[int]] = defaultdict(list)

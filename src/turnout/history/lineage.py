@@ -15,7 +15,7 @@ from turnout.records.text import text_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["Lineage", "Made", "RouteThen", "SourceRecord", "Wanted", "cause_of"]
+__all__ = ["Lineage", "Made", "MatchedSubscription", "RouteThen", "SourceRecord", "cause_of"]
 
 _ID = "Nats-Msg-Id"
 
@@ -83,7 +83,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MatchedSubscription:
     """The subscription that a message was made for, as it was.
 
     Attributes:
@@ -145,7 +145,7 @@ class Lineage:
     made: Made
     route: RouteThen = RouteThen()
     record: SourceRecord | None = None
-    subscription: Wanted | None = None
+    subscription: MatchedSubscription | None = None
     gaps: tuple[str, ...] = ()
 
     def but(self, gap: str) -> Self:

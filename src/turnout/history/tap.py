@@ -18,7 +18,7 @@ from turnout.engine.trace import Outcome, Trace
 from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean
 from turnout.history.masking import hidden_at
-from turnout.history.tap_reading import Part, parts
+from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
 from turnout.records import ALIVE, Batch
 from turnout.routes import Route
@@ -184,7 +184,7 @@ class _Pace:
             self.stop.wait(1 / self._rate)
 
 
-def _tapped(tap: _Tap, read: Iterator[Part], pace: _Pace) -> Iterator[Tapped]:
+def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapped]:
     for part in read:
         left = pace.allowed()
         for batch in part.batches:

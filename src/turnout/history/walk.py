@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.engine import Program
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
-from turnout.history.lineage import Lineage, Made, RouteThen, SourceRecord, Wanted, cause_of
+from turnout.history.lineage import Lineage, Made, MatchedSubscription, RouteThen, SourceRecord, cause_of
 from turnout.history.versions_in_git import versions_of
 from turnout.protocol.positions import stream_and_sequence
 from turnout.routes import Route, digest_of
@@ -128,7 +128,7 @@ def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
     if subscription is None:
         return walked
     now = {subscription.id: subscription for subscription in _subscriptions(route)}
-    return replace(walked, subscription=Wanted.of(subscription, now.get(subscription.id)))
+    return replace(walked, subscription=MatchedSubscription.of(subscription, now.get(subscription.id)))
 
 
 def _subscriptions(route: Route, revision: int | None = None) -> tuple[Subscription, ...]:

@@ -12,7 +12,7 @@ from turnout.errors import ConnectionLostError
 from turnout.jetstream._codec import decode
 from turnout.jetstream._mailbox import Callback
 from turnout.jetstream.api import Api, check_name
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.jetstream.consumer import PullSubscription
 from turnout.jetstream.consumer_config import ConsumerConfig
 from turnout.jetstream.errors import StreamError, StreamNameInUseError
@@ -32,7 +32,7 @@ Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, Order
 class JetStreamCore:
     """Everything of `turnout.jetstream.JetStream` but the views: key-value buckets and object stores."""
 
-    def __init__(self, connection: Connection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
+    def __init__(self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
         self.connection = connection
         self.api = Api(connection, prefix, timeout)
         self._publisher = Publisher(connection, timeout=timeout, max_pending=max_pending)

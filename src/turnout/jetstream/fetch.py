@@ -9,7 +9,7 @@ from time import monotonic
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream._watchdog import Watchdog
 from turnout.jetstream.api import Api
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
 from turnout.jetstream.message import Message
 from turnout.jetstream.subscription import status_error
@@ -53,7 +53,7 @@ def request_body(
 
 
 def receive(
-    connection: Connection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
+    connection: NatsConnection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
 ) -> Message | Status | None:
     """What came for a pull request: a message, the server's word, or None for what is reported as neither."""
     if headers and not data:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.protocol.headers import Headers, parse_table
 from turnout.protocol.positions import JSAck, sequences
 
@@ -32,7 +32,7 @@ class Message:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: NatsConnection,
         subject: str,
         reply: bytes,
         raw_headers: bytes,

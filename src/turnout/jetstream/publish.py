@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConnectionLostError, TurnoutError
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
 from turnout.protocol.headers import HeaderInput
 from turnout.protocol.status import Status
@@ -137,7 +137,7 @@ class Publisher:
         max_pending: how many unconfirmed publishes `publish_async` allows before it waits.
     """
 
-    def __init__(self, connection: Connection, *, timeout: float, max_pending: int = 4000) -> None:
+    def __init__(self, connection: NatsConnection, *, timeout: float, max_pending: int = 4000) -> None:
         self._connection = connection
         self._timeout = timeout
         self._max_pending = max_pending

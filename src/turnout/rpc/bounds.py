@@ -13,7 +13,7 @@ import grpc
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.refusal import RefusedError
 
-__all__ = ["MAX_BULK", "MAX_BULK_BYTES", "MAX_EXPLAINED", "MAX_SEARCHED", "MessageBounds", "Places", "is_large"]
+__all__ = ["MAX_BULK", "MAX_BULK_BYTES", "MAX_EXPLAINED", "MAX_SEARCHED", "MessageBounds", "Slots", "is_large"]
 
 MAX_SEARCHED = 64
 """Pairs of a search by metadata: each is one more condition of the store's query."""
@@ -63,7 +63,7 @@ class MessageBounds:
                 )
 
 
-class Places(AbstractContextManager[None]):
+class Slots(AbstractContextManager[None]):
     """A number of places: who finds none is told so at once, and holds no thread that others need.
 
     Args:

@@ -19,7 +19,7 @@ from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
-from turnout.server.supervisor import Phase, Supervisor, Version
+from turnout.server.supervisor import Phase, RouteVersion, Supervisor
 from turnout.server.texts import RouteTexts, name_in
 from turnout.server.watch import Files, RouteFile, digest_of, write
 
@@ -129,7 +129,7 @@ class Routes:
             return
         if before is not None and before.name != route.name:
             self._remove(before, who=who)
-        self._take(Version(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
+        self._take(RouteVersion(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
 
     def _check_name(self, name: str, path: Path) -> None:
         """Refuse a second file with the name of another one that is still there."""
@@ -147,7 +147,7 @@ class Routes:
         name = name_in(file)
         return f"{name}@{file.path.name}" if name in self._entries else name
 
-    def _take(self, version: Version, file: RouteFile, *, confirmed: bool) -> None:
+    def _take(self, version: RouteVersion, file: RouteFile, *, confirmed: bool) -> None:
         name = version.route.name
         entry = self._entries.get(name) or RouteEntry(name, file)
         before = self._before(name)
@@ -168,7 +168,7 @@ class Routes:
             return
         self._start(entry, version)
 
-    def _park(self, entry: RouteEntry, before: Version, pending: Pending) -> None:
+    def _park(self, entry: RouteEntry, before: RouteVersion, pending: Pending) -> None:
         """Keep a version that needs to be confirmed; the one before goes on, also after the server was restarted."""
         entry = replace(entry, pending=pending)
         unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
@@ -178,7 +178,7 @@ class Routes:
         else:
             self._entries[entry.name] = entry
 
-    def _before(self, name: str) -> Version | None:
+    def _before(self, name: str) -> RouteVersion | None:
         """The version that runs, or that a server before this one has run; None where that cannot be read any more."""
         entry = self._entries.get(name)
         if entry is not None and entry.version is not None:
@@ -186,7 +186,7 @@ class Routes:
         newest = self._state.newest_revision(name)
         return None if newest is None else self._texts.kept(newest)
 
-    def _start(self, entry: RouteEntry, version: Version) -> None:
+    def _start(self, entry: RouteEntry, version: RouteVersion) -> None:
         supervisor = entry.supervisor or Supervisor(
             entry.name,
             self._runner,
@@ -199,7 +199,7 @@ class Routes:
         pause = self._state.paused(entry.name)
         supervisor.run(version, paused_by=pause.who if pause else "")
 
-    def _prepare(self, version: Version) -> Route:
+    def _prepare(self, version: RouteVersion) -> Route:
         """The route as it is to be run now; a checkpoint that is to be left is set aside first."""
         reset = self._state.reset_of(version.route.name)
         if reset is None:
@@ -349,7 +349,7 @@ class Routes:
             self._recorder.tell("route.offsets", name, to=exact)
             return exact
 
-    def _resettable(self, name: str) -> Version:
+    def _resettable(self, name: str) -> RouteVersion:
         """The version of a route whose offsets can be reset now."""
         with self._lock:
             entry, supervisor = self.entry(name), self._supervisor(name)

@@ -40,7 +40,7 @@ from turnout.server.survey import Survey
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 
-__all__ = ["Pages", "RunnerOf", "Server", "spark_runner"]
+__all__ = ["Pages", "RouteServer", "RunnerOf", "spark_runner"]
 
 _log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
@@ -66,7 +66,7 @@ def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runn
     )
 
 
-class Server:
+class RouteServer:
     """Everything that ``turnout serve`` runs. ``with`` starts it, and ends it after the last micro-batches.
 
     Args:

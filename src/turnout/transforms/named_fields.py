@@ -11,7 +11,7 @@ from turnout.records.paths import parse_path
 from turnout.records.schema import ANY
 from turnout.transforms.base import NamedField, Side
 from turnout.transforms.chain import Chain, Stage
-from turnout.transforms.schemas import State, states_through
+from turnout.transforms.schemas import RecordShapes, states_through
 
 __all__ = ["unknown_fields"]
 
@@ -54,7 +54,7 @@ def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:
     yield from ((stage.place, field) for field in stage.transform.named_fields())
 
 
-def _looked_up(place: str, field: NamedField, states: Collection[State]) -> Iterator[Mistake]:
+def _looked_up(place: str, field: NamedField, states: Collection[RecordShapes]) -> Iterator[Mistake]:
     shapes = {state.key if field.side == Side.KEY else state.value for state in states}
     schemas = {shape.schema for shape in shapes if shape.kind != "null"}
     if not schemas or any(_may_hold(schema, field.path) for schema in schemas):

@@ -17,7 +17,7 @@ from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StreamState", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
+__all__ = ["Place", "StoredSequences", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
 _CONSUMED = frozenset({"workqueue", "interest"})
@@ -27,7 +27,7 @@ Place = str | int | datetime | Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class StoredSequences:
     """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between.
 
     Attributes:
@@ -42,7 +42,7 @@ class StreamState:
     consumed: bool
 
 
-def state_of(connection: Connection, stream: str) -> StreamState:
+def state_of(connection: Connection, stream: str) -> StoredSequences:
     """Ask for the state of *stream*.
 
     Raises:
@@ -59,7 +59,7 @@ def state_of(connection: Connection, stream: str) -> StreamState:
     # A stream that never had a message says that its first is 0.
     first, following = max(1, state["first_seq"]), state["last_seq"] + 1
     mean = state["bytes"] / messages if messages else 0
-    return StreamState(first, following, mean, max(0, following - first - messages), consumed)
+    return StoredSequences(first, following, mean, max(0, following - first - messages), consumed)
 
 
 def resolve(connection: Connection, stream: str, place: Place) -> int:

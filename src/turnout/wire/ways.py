@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.wire.connection import Connection
-from turnout.wire.places import StreamState, state_of
+from turnout.wire.places import StoredSequences, state_of
 from turnout.wire.range_count import count_about
 
-__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Cost", "Kind", "Way", "cover", "way_of", "way_to_look"]
+__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Kind", "ReadCost", "Way", "cover", "way_of", "way_to_look"]
 
 Kind = Literal["together", "apart", "sieved", "beside"]
 
@@ -47,7 +47,7 @@ BESIDE: Final = Way("beside")
 would be refused by a work queue, and would have a say in what an interest stream keeps."""
 
 
-def way_to_look(state: StreamState) -> Way:
+def way_to_look(state: StoredSequences) -> Way:
     """How whoever only looks reads a stream: as none of its consumers where these decide what it keeps."""
     return BESIDE if state.consumed else TOGETHER
 
@@ -62,7 +62,7 @@ _BYTE: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ReadCost:
     """Estimates of the processor time, in microseconds, that a range takes of server and reader together.
 
     The factors were measured with nats-server 2.15.1, a file store, 100,000 messages of 300 bytes, 1 to 30 filters on
@@ -116,7 +116,7 @@ def way_of(connection: Connection, stream: str, start: int, end: int, filters: S
     if len(filters) < 2 or end <= start:
         return TOGETHER
     state = state_of(connection, stream)
-    cost = Cost(end - start, state.mean_bytes)
+    cost = ReadCost(end - start, state.mean_bytes)
     if cost.whole() <= _QUESTIONS:
         return WHOLE
     messages = count_about(connection, stream, start, end, filters)
@@ -137,7 +137,7 @@ def _first(way: tuple[float, Way]) -> float:
     return way[0]
 
 
-def _piece(cost: Cost, messages: int) -> int:
+def _piece(cost: ReadCost, messages: int) -> int:
     size = messages * cost.mean_bytes
     return cost.length if size <= _HELD else max(_SHORTEST_PIECE, int(cost.length * _HELD / size))
 

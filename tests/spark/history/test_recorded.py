@@ -12,14 +12,14 @@ from tests.spark.reads import RecordedReads
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
-from turnout.spark.history.recorded import Span, recorded, same_source
+from turnout.spark.history.recorded import RecordSpan, recorded, same_source
 
 MOMENT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
 def asked(source: Any, start: Any, end: Any) -> dict[str, str]:
     reads = RecordedReads()
-    recorded(reads.session, source, Span.parse(start, end))
+    recorded(reads.session, source, RecordSpan.parse(start, end))
     return {"format": reads.format_name, **reads.given}
 
 
@@ -71,7 +71,7 @@ def test_places_in_files(spark: SparkSession, tmp_path: Path) -> None:
     source = FileSource.model_validate({"format": "parquet", "path": str(tmp_path / "in"), "stream": True})
 
     def offsets(start: Any, end: Any) -> list[int]:
-        return sorted(row.offset for row in recorded(spark, source, Span.parse(start, end)).collect())
+        return sorted(row.offset for row in recorded(spark, source, RecordSpan.parse(start, end)).collect())
 
     assert offsets(None, None) == [1, 2, 3, 4, 5]
     assert offsets(2, 4) == [2, 3]
@@ -82,7 +82,7 @@ def test_places_in_files(spark: SparkSession, tmp_path: Path) -> None:
 def test_what_is_no_place(place: Any) -> None:
     """It is named, with what was expected."""
     with pytest.raises(ConfigError, match=r"from: expected earliest, latest, a sequence, an ISO time"):
-        Span.parse(place, None)
+        RecordSpan.parse(place, None)
 
 
 def test_the_same_records() -> None:

@@ -11,7 +11,7 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from turnout.console.dead_letters import Group, grouped, reason_of, shown
+from turnout.console.dead_letters import LetterGroup, grouped, reason_of, shown
 from turnout.console.figures import bars, counted
 from turnout.console.flow_counts import HOUR
 from turnout.console.render import page, page_router
@@ -20,7 +20,7 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.letters import REACH, letter_at, newest
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.sandbox import route_of
 
@@ -35,7 +35,7 @@ _ROUTES_ON_PAGE = 50
 _Item = TypeVar("_Item")
 
 
-class RedriveForm(Form):
+class RedriveRequest(RequestForm):
     """Which letters to redrive: one, those of a group, or all; and whether to deliver them."""
 
     sequence: int | None = None
@@ -110,7 +110,7 @@ class Piece(Generic[_Item]):
         return cls(items[(number - 1) * size : number * size], number, pages)
 
 
-def _over_time(groups: Sequence[Group], begin: float, end: float) -> list[Markup]:
+def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[Markup]:
     """A figure for each group, over the same time and scale; in seconds since the epoch."""
     counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
     most = max((max(some) for some in counts), default=0)
@@ -137,7 +137,7 @@ def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads
 
 
 @router.post("/fragments/dead-letters/{name}/redrive")
-def redriven(name: str, form: RedriveForm, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
+def redriven(name: str, form: RedriveRequest, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
     """What a redrive did, or would do."""
     route = route_of(parts.routes.entry(name))
     report = redrive(route, _chosen(route, form), dry_run=form.dry_run, index=parts.matchers.index(route))
@@ -145,7 +145,7 @@ def redriven(name: str, form: RedriveForm, request: Request, parts: TheParts, _:
     return page(request, "_redriven.html", **context)
 
 
-def _chosen(route: Route, form: RedriveForm) -> list[DeadLetter]:
+def _chosen(route: Route, form: RedriveRequest) -> list[DeadLetter]:
     if form.sequence is not None:
         return [letter_at(route, form.sequence)]
     ordered = newest(route)[::-1]

@@ -26,7 +26,7 @@ from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
 from turnout.server.entry import RouteEntry
 from turnout.server.rest.hiding import without_secrets
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
 from turnout.server.security import Principal
 
@@ -41,7 +41,7 @@ _EVENTS = 15
 _REVISIONS = 10
 
 
-class CheckForm(Form):
+class CheckForm(RequestForm):
     """A route's file as somebody would write it, and the digest of the one that he has read."""
 
     text: str = Field(max_length=1 << 20)

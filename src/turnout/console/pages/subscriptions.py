@@ -14,7 +14,7 @@ from turnout.console.render import page, page_router
 from turnout.console.trial import trial_of
 from turnout.console.words import pretty
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
@@ -29,7 +29,7 @@ _HOTTEST = 20
 _KINDS = {"=": "is {}", "^": "begins with {}", "$": "ends with {}", "~": "has {} in it", "has": "is there"}
 
 
-class TrialForm(Form):
+class TrialForm(RequestForm):
     """A condition, and the records to try it on."""
 
     condition_text: str
@@ -80,7 +80,7 @@ def subscription(id: str, request: Request, parts: TheParts, store: TheSubscript
 
 
 @router.post("/fragments/index")
-def index(_form: Form, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
+def index(_form: RequestForm, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
     """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
     stats = store.live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]

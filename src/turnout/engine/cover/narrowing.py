@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from turnout.conditions.pattern import Piece, Wildcard
-from turnout.engine.cover.form import ANY, ONE, REST, Element, Form, Token, is_plain
+from turnout.engine.cover.form import ANY, ONE, REST, Element, SubjectForm, Token, is_plain
 
 __all__ = ["Glob", "glob_of", "narrowed"]
 
@@ -25,7 +25,7 @@ def glob_of(pieces: Sequence[Piece]) -> Glob:
     return tuple(character for piece in pieces for character in (piece if isinstance(piece, str) else (piece,)))
 
 
-def narrowed(form: Form, glob: Glob) -> list[Form]:
+def narrowed(form: SubjectForm, glob: Glob) -> list[SubjectForm]:
     """Forms of those subjects of *form* whose topic the pattern can match; none where it matches none."""
     return [form for form in dict.fromkeys(_Walk(form, glob).forms()) if not form.is_empty]
 
@@ -33,15 +33,15 @@ def narrowed(form: Form, glob: Glob) -> list[Form]:
 class _Walk:
     """One pattern over one form."""
 
-    def __init__(self, form: Form, glob: Glob) -> None:
+    def __init__(self, form: SubjectForm, glob: Glob) -> None:
         self._form = form
         self._glob = glob
 
-    def forms(self) -> Iterator[Form]:
+    def forms(self) -> Iterator[SubjectForm]:
         """Every way through."""
         yield from self._from(0, self._closed({0}), {})
 
-    def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[Form]:
+    def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[SubjectForm]:
         topic = self._form.topic
         while place < len(topic) and states:
             element = topic[place]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from turnout.history.dead_letters import DeadLetter, grouped
 from turnout.history.redrive import redrive
 from turnout.server.letters import as_given, letter_at, newest
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.sandbox import route_of
 
@@ -56,7 +56,7 @@ class GroupModel(BaseModel):
     last: float
 
 
-class RedriveForm(Form):
+class RedriveForm(RequestForm):
     """Which letters, and how; all of them if nothing is said."""
 
     sequences: list[int] | None = Field(default=None, max_length=_MOST)

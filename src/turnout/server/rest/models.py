@@ -15,9 +15,9 @@ from turnout.server.supervisor import Phase
 
 __all__ = [
     "ChangeModel",
-    "Form",
     "LagModel",
     "MistakeModel",
+    "RequestForm",
     "RouteModel",
     "RoutePage",
     "RouteText",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class Form(BaseModel):
+class RequestForm(BaseModel):
     """The body of a request: unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")

@@ -13,8 +13,8 @@ from turnout.server.entry import RouteEntry
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
     ChangeModel,
-    Form,
     MistakeModel,
+    RequestForm,
     RouteModel,
     RoutePage,
     RouteText,
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1/routes", tags=["routes"])
 IfMatch = Annotated[str | None, Header(description="the digest of the version that was read")]
 
 
-class TextForm(Form):
+class TextForm(RequestForm):
     """A route's file."""
 
     text: str = Field(description="YAML", max_length=1 << 20)

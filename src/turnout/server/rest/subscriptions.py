@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
-from turnout.server.rest.models import Form, exactly_one
+from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.parts import Matches, Reads, TheSubscriptions, Writes
 from turnout.subscriptions import Subscription
 
@@ -40,7 +40,7 @@ class SubscriptionPage(BaseModel):
     total: int = Field(description="all that the server has")
 
 
-class SubscriptionForm(Form):
+class SubscriptionForm(RequestForm):
     """A new subscription; the condition once, as JSON or as text."""
 
     model_config = ConfigDict(json_schema_extra=exactly_one("condition", "condition_text"))
@@ -69,7 +69,7 @@ class SubscriptionForm(Form):
         return Subscription(self.destinations, condition, self.metadata, self.id)
 
 
-class MatchForm(Form):
+class MatchForm(RequestForm):
     """What conditions see of a message."""
 
     message: dict[str, str] = Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
@@ -90,7 +90,7 @@ class MatchesModel(BaseModel):
     revision: int = Field(description="of the subscriptions that were looked at")
 
 
-class ConditionForm(Form):
+class ConditionForm(RequestForm):
     """A condition, once."""
 
     condition: dict[str, Any] | None = None

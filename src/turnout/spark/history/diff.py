@@ -27,7 +27,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.rows import records_of
-from turnout.spark.history.recorded import Span, ask, recorded, same_source
+from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.garbage import without_collections
@@ -127,7 +127,7 @@ def diff(
         RunError: the job failed.
     """
     same_source(old.source, new.source)
-    span = Span.parse(start, end)
+    span = RecordSpan.parse(start, end)
     ask(new)
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)

@@ -21,7 +21,7 @@ from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
 from turnout.spark.formats.nats.source import register
 from turnout.wire.places import Place, parse_place
 
-__all__ = ["Span", "ask", "recorded", "same_source"]
+__all__ = ["RecordSpan", "ask", "recorded", "same_source"]
 
 _WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
 _HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
@@ -39,7 +39,7 @@ _PLACES: Final = frozenset({"startingOffsets", "endingOffsets"})
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RecordSpan:
     """From where to where records are read.
 
     Attributes:
@@ -130,7 +130,7 @@ def ask(route: Route) -> None:
     look_ahead(replace(route, sinks={}))
 
 
-def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
+def recorded(spark: SparkSession, source: Endpoint, span: RecordSpan) -> DataFrame:
     """What a source holds in a span; from NATS as splits, which the next stage reads.
 
     Raises:
@@ -164,7 +164,7 @@ def _kafka_place(side: str, place: Place) -> dict[str, str]:
     return {f"{side}Offsets": _option_text(place)}
 
 
-def _between(rows: DataFrame, span: Span) -> DataFrame:
+def _between(rows: DataFrame, span: RecordSpan) -> DataFrame:
     """The rows of a file in a span; those without an offset, or a timestamp, are in none that names one."""
     for place, name in ((span.start, "from"), (span.end, "to")):
         if isinstance(place, str):

@@ -15,7 +15,7 @@ from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.deliveries import NOBODY
 from turnout.engine.result import Result, Sent
 from turnout.records.headers import ARROW
-from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, Stage, TaskTally
+from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, SparkStage, TaskTally
 
 __all__ = ["DELIVERIES", "Rehearsal", "counted", "deliveries_of"]
 
@@ -48,7 +48,7 @@ class Rehearsal:
         stage: the other one.
     """
 
-    stage: Stage
+    stage: SparkStage
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Give the deliveries of each batch, and behind them the task's counts."""

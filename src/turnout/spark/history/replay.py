@@ -28,7 +28,7 @@ from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
 from turnout.spark.running.progress import Progress
 from turnout.spark.running.reports import counts_of
-from turnout.spark.stage import Stage
+from turnout.spark.stage import SparkStage
 from turnout.spark.workers.through import through
 
 __all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
@@ -145,11 +145,11 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
 
 
 @contextmanager
-def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[Stage]:
+def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[SparkStage]:
     """The stage of a replay, with the index of its subscriptions."""
     register(spark)
     activate(spark)
-    stage = Stage.of(plan.route, splits=True, replay=plan.replay)
+    stage = SparkStage.of(plan.route, splits=True, replay=plan.replay)
     if plan.subscriptions is None:
         yield stage
         return
@@ -168,7 +168,7 @@ def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: i
     return spark.read.format("nats").options(**options).load()
 
 
-def _deliver(plan: ReplayPlan, rows: DataFrame, stage: Stage) -> Counts:
+def _deliver(plan: ReplayPlan, rows: DataFrame, stage: SparkStage) -> Counts:
     try:
         metrics = write_all(plan.route, rows, stage)
     except PySparkException as failure:

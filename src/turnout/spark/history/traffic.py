@@ -22,7 +22,7 @@ from turnout.routes import Route
 from turnout.scratch import scratch_folder
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.rows import records_of
-from turnout.spark.history.recorded import Span, ask, recorded
+from turnout.spark.history.recorded import RecordSpan, ask, recorded
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.garbage import without_collections
@@ -78,7 +78,7 @@ def traffic_in_tasks(
         raise ConfigError(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]
         )
-    span = Span.parse(start, end)
+    span = RecordSpan.parse(start, end)
     ask(route)
     with (
         scratch_folder("analyze") as scratch,

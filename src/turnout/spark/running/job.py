@@ -35,7 +35,7 @@ from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect
 from turnout.spark.session.jvm import how_jvm_ended
-from turnout.spark.stage import Stage
+from turnout.spark.stage import SparkStage
 
 __all__ = ["Progress", "RunResult", "checkpoint_of", "run"]
 
@@ -147,7 +147,7 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = Stage.of(route, splits=isinstance(route.source, NatsSource))
+        self.stage = SparkStage.of(route, splits=isinstance(route.source, NatsSource))
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:
@@ -183,7 +183,7 @@ class _Run:
             self.last = time.monotonic()
             self.written[batch] = _Written(counts_of(metrics), self.last, self.last - begun, revision)
 
-    def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
+    def _stage_of(self, batch: int) -> tuple[SparkStage, int | None]:
         """The stage for a micro-batch, and its revision where the source does not say it."""
         if self.matching is None or self.stage.splits:
             return self.stage, None

@@ -16,7 +16,7 @@ from turnout.conditions.anchor import ALWAYS, Anchor, Kind, anchors_of, prober, 
 from turnout.conditions.model import leaves
 from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern
 from turnout.conditions.terms import Term, terms_of
-from turnout.subscriptions.analysis.canonical import Form, keys_of
+from turnout.subscriptions.analysis.canonical import CanonicalForm, keys_of
 
 __all__ = ["MOST_UNDER_ANCHOR", "Candidates", "anchor_costs"]
 
@@ -58,7 +58,7 @@ class Candidates:
         cut: how many conditions had more candidates than they were compared with.
     """
 
-    def __init__(self, conditions: Sequence[Condition], forms: Sequence[Form]) -> None:
+    def __init__(self, conditions: Sequence[Condition], forms: Sequence[CanonicalForm]) -> None:
         self._conditions = conditions
         cost = anchor_costs(conditions)
         self.terms = [terms_of(condition, cost) for condition in conditions]
@@ -177,7 +177,7 @@ class _Under:
                 yield from numbers
 
 
-def _needed_of(forms: Sequence[Form]) -> list[frozenset[str]]:
+def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
     """For each form the keys that whatever is narrower looks at too: known of conjunctions only."""
     # Few sets of keys come with many forms: each is kept once.
     same: dict[frozenset[str], frozenset[str]] = {}

@@ -10,7 +10,7 @@ from turnout.conditions import evaluate, format_condition
 from turnout.conditions.terms import Term
 from turnout.subscriptions._collection import no_collection
 from turnout.subscriptions.analysis.candidates import Candidates
-from turnout.subscriptions.analysis.canonical import Form, form_of
+from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash
 from turnout.subscriptions.analysis.cost import AnchorTraffic, access_of
 from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, Unread
@@ -36,7 +36,7 @@ a message that it does not."""
 class _Group:
     """Subscriptions of one tenant and one normal form."""
 
-    form: Form
+    form: CanonicalForm
     members: list[Subscription]
 
     @property
@@ -76,7 +76,7 @@ class Catalogue:
             for member in group.members
         }
 
-    def forms(self) -> Iterator[tuple[Subscription, Form]]:
+    def forms(self) -> Iterator[tuple[Subscription, CanonicalForm]]:
         """Each subscription with its normal form."""
         return ((member, group.form) for group in self._groups for member in group.members)
 

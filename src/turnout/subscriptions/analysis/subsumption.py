@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from turnout.conditions import Condition, evaluate
 from turnout.subscriptions.analysis.atoms import Literal, relation
-from turnout.subscriptions.analysis.canonical import Form
+from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import FALSE, TRUE, Diagrams, TooLargeError
 from turnout.subscriptions.analysis.witness import message_of, witness
 
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-def subsumed(condition: Condition, form: Form, other: Condition, other_form: Form) -> Verdict:
+def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_form: CanonicalForm) -> Verdict:
     """Whether every message of *condition* is one of *other* too.
 
     Args:

@@ -10,7 +10,7 @@ from math import inf, nextafter
 from turnout.conditions import Condition, evaluate
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
-from turnout.subscriptions.analysis.canonical import Form
+from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
 
 __all__ = ["message_of", "messages_of", "witness"]
@@ -31,7 +31,7 @@ def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
     return None
 
 
-def messages_of(condition: Condition, form: Form) -> tuple[dict[str, str], ...]:
+def messages_of(condition: Condition, form: CanonicalForm) -> tuple[dict[str, str], ...]:
     """Some messages for which a condition is true: who does not want one of them does not subsume it."""
     if form.literals is not None:
         messages = [message_of(form.literals)]

@@ -17,7 +17,7 @@ from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.layers import Stratum, UseCounts
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
-from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, read_gone, write_gone
+from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
@@ -278,7 +278,7 @@ class IndexFolder:
                 write_gone(self.folder / written.gone_name, written.stratum.gone)
         base = self._written[0]
         present = (layer for layer in self._written if layer is base or layer.stratum.left)
-        manifest = Manifest(self.revision, tuple(Part(layer.name, layer.gone_name) for layer in present))
+        manifest = Manifest(self.revision, tuple(SegmentFiles(layer.name, layer.gone_name) for layer in present))
         manifest.write(self.folder)
         self._history.append(manifest)
         while len(self._history) > KEPT:
