@@ -43,7 +43,7 @@ def connect(
     """
     from turnout.routes.drafts import draft_of_connector
 
-    written = _Written(file, output, force=force, as_json=as_json)
+    written = _DraftFile(file, output, force=force, as_json=as_json)
     raise typer.Exit(written.write(lambda ends: draft_of_connector(file, name=name, **ends), source, to))
 
 
@@ -63,12 +63,12 @@ def nats(
     """
     from turnout.routes.drafts import draft_of_server
 
-    written = _Written(file, output, force=force, as_json=as_json)
+    written = _DraftFile(file, output, force=force, as_json=as_json)
     raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _DraftFile:
     """Where a draft goes."""
 
     file: Path

@@ -116,7 +116,7 @@ def _alone(condition: Condition) -> tuple[Term, ...]:
 
 def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) -> Term | None:
     """What is left to verify once *test* is true and those *before* it are false; None if nothing can be."""
-    known = _Known(test, before)
+    known = _KnownTruths(test, before)
     rest = known.simplify(condition)
     if rest is False:
         return None
@@ -190,7 +190,7 @@ def _union(covers: list[_Cover | None]) -> _Cover | None:
     return _Cover(cost, tuple(choices))
 
 
-class _Known:
+class _KnownTruths:
     """What is known of a message when one test is true and others are false."""
 
     def __init__(self, test: Leaf, false: list[Leaf]) -> None:

@@ -57,7 +57,7 @@ def parse(text: str) -> Condition:
       city:Oulu AND total>
                           ^
     """
-    reader = _Reader(text)
+    reader = _ConditionReader(text)
     condition = reader.group(0)
     reader.skip()
     if reader.at < len(text):
@@ -69,7 +69,7 @@ _SHOWN = 60
 """Characters of the text on each side of a mistake."""
 
 
-class _Reader:
+class _ConditionReader:
     """Reads from left to right; *at* is the next character."""
 
     def __init__(self, text: str) -> None:

@@ -109,7 +109,7 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _CaseGroup:
     """Cases that are run in one batch, each with its place among all."""
 
     route: Route
@@ -154,12 +154,12 @@ def _seen(value: str | None) -> str:
     return "missing" if value is None else repr(value)
 
 
-def _grouped(cases: Sequence[Case], route: Route) -> list[_Group]:
-    groups: dict[tuple[str | None, tuple[Subscription, ...] | None], _Group] = {}
+def _grouped(cases: Sequence[Case], route: Route) -> list[_CaseGroup]:
+    groups: dict[tuple[str | None, tuple[Subscription, ...] | None], _CaseGroup] = {}
     for at, case in enumerate(cases):
         key = (case.cluster, case.subscriptions)
         if key not in groups:
-            groups[key] = _Group(replace(route, cluster=case.cluster), _matched_with(route, case), [])
+            groups[key] = _CaseGroup(replace(route, cluster=case.cluster), _matched_with(route, case), [])
         groups[key].cases.append((at, case))
     return list(groups.values())
 

@@ -14,12 +14,12 @@ from turnout.history.ending import Delivery, Ending, read_back
 __all__ = ["ABSENT", "Difference", "compared", "differences", "expected_outcome"]
 
 
-class _Absent:
+class _Nothing:
     def __repr__(self) -> str:
         return "nothing"
 
 
-ABSENT: Final = _Absent()
+ABSENT: Final = _Nothing()
 """What stands where there is nothing, which is not null."""
 
 

@@ -59,7 +59,7 @@ def compare(old: Traced, new: Traced, batch: Any, *, examples: int = 5) -> Diffe
         examples: how many are kept of each kind.
     """
     assert len(old.trace) == len(new.trace) == batch.num_rows, "both versions have the same records"
-    return _Comparison(old, new, batch, examples).differences()
+    return _BatchDiff(old, new, batch, examples).differences()
 
 
 class Diff:
@@ -118,7 +118,7 @@ class _Version:
         return Traced(trace, watch, self._labels, self._letters_to, cost)
 
 
-class _Comparison:
+class _BatchDiff:
     """One batch, compared: the parts note what they find.
 
     Args:

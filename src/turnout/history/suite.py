@@ -91,7 +91,7 @@ class Suite:
             document = document.get(step) if isinstance(document, dict) else None
         if document is None:
             return None
-        reader = _Reader(document, yaml.lines, prefix, route, file)
+        reader = _SuiteReader(document, yaml.lines, prefix, route, file)
         cases = reader.cases()
         reader.mistakes += [
             mistake for mistake in yaml.mistakes if not prefix or mistake.path.startswith(dotted(prefix))
@@ -151,7 +151,7 @@ def _has_tests_alone(file: FilePath) -> bool:
     return isinstance(document, dict) and "cases" in document and not {"name", "source"} & document.keys()
 
 
-class _Reader:
+class _SuiteReader:
     """Reads one document of tests and collects what is wrong with it."""
 
     def __init__(self, document: Any, lines: dict[Path, int], prefix: Path, route: Route, file: FilePath) -> None:

@@ -72,7 +72,7 @@ class Waiter(Protocol):
 
 
 @dataclass(slots=True)
-class _Request:
+class _PendingRequest:
     subject: str
     future: asyncio.Future[Reply]
 
@@ -374,7 +374,7 @@ class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
             RequestTimeoutError: no answer in *timeout* seconds.
             PermissionDeniedError: the server does not let us publish there.
         """
-        waiter = _Request(subject, asyncio.get_running_loop().create_future())
+        waiter = _PendingRequest(subject, asyncio.get_running_loop().create_future())
         token = self.ask(waiter, payload, headers)
         try:
             async with asyncio.timeout(timeout):

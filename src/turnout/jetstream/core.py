@@ -17,7 +17,7 @@ from turnout.jetstream.consumer import PullSubscription
 from turnout.jetstream.consumer_config import ConsumerConfig
 from turnout.jetstream.errors import StreamError, StreamNameInUseError
 from turnout.jetstream.ordered import OrderedSubscription, subscribe_ordered
-from turnout.jetstream.publish import Publisher
+from turnout.jetstream.publish import AsyncPublisher
 from turnout.jetstream.stream import Stream, open_stream, stream_body
 from turnout.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
 from turnout.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
@@ -35,11 +35,11 @@ class JetStreamCore:
     def __init__(self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
         self.connection = connection
         self.api = Api(connection, prefix, timeout)
-        self._publisher = Publisher(connection, timeout=timeout, max_pending=max_pending)
+        self._publisher = AsyncPublisher(connection, timeout=timeout, max_pending=max_pending)
         self.publish = self._publisher.publish
-        """Store a message and wait for the server's word; see `Publisher.publish`."""
+        """Store a message and wait for the server's word; see `AsyncPublisher.publish`."""
         self.publish_async = self._publisher.publish_async
-        """Store a message and get the server's word later; see `Publisher.publish_async`."""
+        """Store a message and get the server's word later; see `AsyncPublisher.publish_async`."""
         self._max_pending = max_pending
         connection.on_closed.append(self._lost)
         self._open: set[PushSubscription | PullSubscription] = set()
@@ -140,7 +140,7 @@ class JetStreamCore:
     # -- publishing
 
     async def publish_async_complete(self, timeout: float | None = None) -> None:
-        """Wait until every asynchronous publish is confirmed or has failed; see `Publisher.complete`."""
+        """Wait until every asynchronous publish is confirmed or has failed; see `AsyncPublisher.complete`."""
         await self._publisher.complete(timeout)
 
     @property

@@ -41,7 +41,7 @@ class KeyExistsError(WrongLastSequenceError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _BucketSubjects:
     """Where a bucket's entries are written and read: a mirror's are those of its origin (nats.go, ``mapStreamToKVS``).
 
     Attributes:
@@ -55,7 +55,7 @@ class _Places:
     prefixed: bool = True
 
     @classmethod
-    def of(cls, info: StreamInfo, bucket: str) -> _Places:
+    def of(cls, info: StreamInfo, bucket: str) -> _BucketSubjects:
         mirror = info.config.mirror
         if mirror is None:
             own = f"$KV.{bucket}."
@@ -73,7 +73,7 @@ class KeyValue:
         self._js = js
         self.bucket = bucket
         self._stream = stream
-        self._places = _Places.of(stream.cached_info, bucket)
+        self._places = _BucketSubjects.of(stream.cached_info, bucket)
 
     # -- writing
 

@@ -18,7 +18,7 @@ _PREFIX = b"$JS.ACK."
 
 
 class Message:
-    """A message as it was delivered.
+    """A message as it was delivered, with what acknowledges it; `turnout.wire.Message` is one as it came off the wire.
 
     One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
     wants none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.

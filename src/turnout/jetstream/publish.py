@@ -15,7 +15,7 @@ from turnout.jetstream.errors import NoRespondersError, RequestTimeoutError, Str
 from turnout.protocol.headers import HeaderInput
 from turnout.protocol.status import Status
 
-__all__ = ["Expect", "PubAck", "Publisher"]
+__all__ = ["AsyncPublisher", "Expect", "PubAck"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class _Unconfirmed:
 
     __slots__ = ("_publisher", "future", "limit", "settled", "subject", "token")
 
-    def __init__(self, publisher: Publisher, future: asyncio.Future[PubAck], subject: str, limit: float) -> None:
+    def __init__(self, publisher: AsyncPublisher, future: asyncio.Future[PubAck], subject: str, limit: float) -> None:
         self._publisher = publisher
         self.future = future
         self.subject = subject
@@ -128,7 +128,7 @@ class _Unconfirmed:
             self.future.set_exception(failure)
 
 
-class Publisher:
+class AsyncPublisher:
     """Publishes and keeps count of what is not confirmed yet.
 
     Args:

@@ -67,10 +67,10 @@ class ConnectionOptions:
         Raises:
             ConfigError: lists every mistake; no value that may be secret is repeated.
         """
-        return _Reader(options).read()
+        return _OptionsReader(options).read()
 
 
-class _Reader:
+class _OptionsReader:
     """Reads the textual options and collects what is wrong with them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

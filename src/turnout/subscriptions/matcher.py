@@ -51,7 +51,7 @@ class _Layer(NamedTuple):
         return self if stratum is self.stratum else self._replace(stratum=stratum)
 
 
-class _State(NamedTuple):
+class _MatcherState(NamedTuple):
     """What a match sees: layers, and new subscriptions that are in none yet."""
 
     layers: tuple[_Layer, ...] = ()
@@ -105,7 +105,7 @@ class Matcher:
     def _start(self, subscriptions: Iterable[Subscription], revision: int) -> None:
         last = {_identified(subscription).id: subscription for subscription in subscriptions}
         layers = (_Layer.of(Stratum.of(last.values(), self._costs)),) if last else ()
-        self._state = _State(layers)
+        self._state = _MatcherState(layers)
         self.revision = revision
 
     def __len__(self) -> int:
@@ -206,9 +206,9 @@ class Matcher:
                 self._settle()
 
     @staticmethod
-    def _without(state: _State, gone: Collection[str]) -> _State:
+    def _without(state: _MatcherState, gone: Collection[str]) -> _MatcherState:
         layers = tuple(layer.without(gone) for layer in state.layers)
-        return _State(
+        return _MatcherState(
             tuple(layer for layer in layers if layer.stratum.left),
             tuple(entry for entry in state.loose if entry[0].id not in gone),
         )
@@ -220,7 +220,7 @@ class Matcher:
             layers, loose = self._state
             if loose:
                 layer = _Layer.of(Stratum.of((subscription for subscription, _ in loose), self._costs_beside(layers)))
-                self._state = _State((*layers, layer))
+                self._state = _MatcherState((*layers, layer))
             self._merge()
 
     def _costs_beside(self, layers: Sequence[_Layer]) -> Costs:

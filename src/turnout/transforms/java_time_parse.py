@@ -53,7 +53,7 @@ def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], in
         JavaTimeError: when Java would refuse the pattern.
     """
     tokens = parse_java_time(pattern)
-    slow = _Parser(tokens, now or datetime.now(UTC)).parse
+    slow = _TimeParser(tokens, now or datetime.now(UTC)).parse
     quick = _quickened(tokens, slow) or slow
     return _of_iso(tokens, quick) or quick
 
@@ -128,7 +128,7 @@ def _quickened(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> 
     return quick
 
 
-class _Parser:
+class _TimeParser:
     """A pattern, ready to read texts."""
 
     def __init__(self, tokens: tuple[Token, ...], now: datetime) -> None:

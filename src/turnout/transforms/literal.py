@@ -64,7 +64,7 @@ def parse_literal(text: str) -> Literal:
     tokens = _TOKEN.findall(text)
     try:
         if tokens[0] in ("[", "{"):
-            literal = _Reader(tokens).container()
+            literal = _LiteralReader(tokens).container()
         else:
             literal = _scalar(tokens, 0)[0] or Literal(_STRING, text)
     except (_NotALiteral, ElementMisfit, IndexError, RecursionError):
@@ -115,7 +115,7 @@ def _number(text: str) -> Literal | None:
     return Literal(Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", str(scale)),)), number)
 
 
-class _Reader:
+class _LiteralReader:
     """Reads arrays and maps off a list of tokens."""
 
     def __init__(self, tokens: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ class Range:
 
 
 @dataclass(slots=True)
-class _Request:
+class _PullRequest:
     """One pull under way: how many messages it still may bring."""
 
     inbox: str
@@ -75,7 +75,7 @@ class _Progress:
     consumer_sequence: int = 0
     max_bytes: int = _BYTES
     done: bool = False
-    requests: deque[_Request] = field(default_factory=deque)
+    requests: deque[_PullRequest] = field(default_factory=deque)
     barren: int = 0
 
 
@@ -207,7 +207,7 @@ class PullReader:
             if count <= 0:
                 break
             self._requested += 1
-            request = _Request(f"{self._inbox}.{self._requested}", count)
+            request = _PullRequest(f"{self._inbox}.{self._requested}", count)
             body = {"batch": count, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
             subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
             frames.append(frame(subject, json.dumps(body).encode(), request.inbox))

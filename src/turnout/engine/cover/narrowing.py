@@ -27,10 +27,10 @@ def glob_of(pieces: Sequence[Piece]) -> Glob:
 
 def narrowed(form: SubjectForm, glob: Glob) -> list[SubjectForm]:
     """Forms of those subjects of *form* whose topic the pattern can match; none where it matches none."""
-    return [form for form in dict.fromkeys(_Walk(form, glob).forms()) if not form.is_empty]
+    return [form for form in dict.fromkeys(_Narrowing(form, glob).forms()) if not form.is_empty]
 
 
-class _Walk:
+class _Narrowing:
     """One pattern over one form."""
 
     def __init__(self, form: SubjectForm, glob: Glob) -> None:

@@ -30,7 +30,7 @@ class _UnknownError(Exception):
 
 def regex_globs(pattern: str) -> list[Glob]:
     """Patterns one of which matches each text that the whole of *pattern* matches."""
-    reader = _Reader(pattern)
+    reader = _RegexReader(pattern)
     try:
         globs = reader.alternatives()
         return globs if reader.at == len(pattern) else [(ANY,)]
@@ -54,7 +54,7 @@ def replacement_glob(replacement: str) -> Glob:
     return (*glob, ANY)
 
 
-class _Reader:
+class _RegexReader:
     """Reads an expression from left to right."""
 
     def __init__(self, pattern: str) -> None:

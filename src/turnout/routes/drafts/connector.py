@@ -59,10 +59,10 @@ def draft_of_connector(
         ConfigError: the file cannot be read as a connector's.
         OSError: it cannot be read at all.
     """
-    return _Drafter(Connector.load(file), file).draft(name, source, sink)
+    return _ConnectorDrafter(Connector.load(file), file).draft(name, source, sink)
 
 
-class _Drafter:
+class _ConnectorDrafter:
     """One reading of one connector."""
 
     def __init__(self, connector: Connector, file: Path) -> None:

@@ -51,7 +51,7 @@ def draft_of_server(
         OSError: it cannot be read.
     """
     config = {key.lower(): value for key, value in load_config(file).items()}
-    return _Drafter(config, _chosen(config, account, file), file).draft(name, source, sink)
+    return _ServerDrafter(config, _chosen(config, account, file), file).draft(name, source, sink)
 
 
 def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
@@ -67,7 +67,7 @@ def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
     raise ConfigError([Mistake("--account", f"expected one of {', '.join(holders)}: each of them has mappings")])
 
 
-class _Drafter:
+class _ServerDrafter:
     """One reading of one configuration."""
 
     def __init__(self, config: Mapping[str, Any], account: str, file: Path) -> None:

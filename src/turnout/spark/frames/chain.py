@@ -78,7 +78,7 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
     """
     frame = complete(records)
     refused(frame.schema)
-    task = _Task.of(chain, frame.schema, tolerance)
+    task = _ChainTask.of(chain, frame.schema, tolerance)
     good = T.StructType([task.field(field) for field in frame.schema])
     dead = T.StructType([*(field for field in frame.schema if field.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
     return Applied(
@@ -88,7 +88,7 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
 
 
 @dataclass(frozen=True)
-class _Task:
+class _ChainTask:
     """What Spark's workers need to run the chain.
 
     Attributes:
@@ -102,7 +102,7 @@ class _Task:
     tolerance: Tolerance
 
     @classmethod
-    def of(cls, chain: Chain, schema: T.StructType, tolerance: Tolerance) -> _Task:
+    def of(cls, chain: Chain, schema: T.StructType, tolerance: Tolerance) -> _ChainTask:
         key, value = schemas_of(schema)
         possible = schemas_after(chain, key, value)
         after = column_schema(possible.keys, key), column_schema(possible.values, value)
@@ -237,7 +237,7 @@ def _taken(column: Any, rows: Positions) -> Any:
 class _Records:
     """Gives the records that came through."""
 
-    task: _Task
+    task: _ChainTask
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -251,7 +251,7 @@ class _Records:
 class _DeadLetters:
     """Gives the records that failed, as they were, with the reason."""
 
-    task: _Task
+    task: _ChainTask
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:

@@ -44,7 +44,7 @@ def decode(value: bytes, metadata: bytes) -> Any:
         RecordError: when it is no variant, or of a type that Connect has nothing for.
     """
     try:
-        return _Reader(value, _names_of(metadata)).at(0)
+        return _VariantReader(value, _names_of(metadata)).at(0)
     except (IndexError, ValueError, struct.error, RecursionError) as error:
         raise RecordError(f"the variant cannot be read: {error}") from error
 
@@ -75,7 +75,7 @@ def _numbers(data: bytes, at: int, size: int, count: int) -> list[int]:
     return [int.from_bytes(data[place : place + size], "little") for place in range(at, at + count * size, size)]
 
 
-class _Reader:
+class _VariantReader:
     """Reads the values of one variant."""
 
     __slots__ = ("_data", "_names")

@@ -111,11 +111,11 @@ def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) ->
 
 
 _KEPT: Final = 2
-_known: dict[str, _Known] = {}
+_known: dict[str, _WorkerState] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _WorkerState:
     """What a worker keeps of an analysis for its next task."""
 
     program: Program
@@ -164,16 +164,16 @@ class _Counting:
                     known.program.trace(piece, index, watch)
             yield _rows(watch, known)
 
-    def _kept(self) -> _Known:
+    def _kept(self) -> _WorkerState:
         known = _known.get(self.key)
         if known is None:
             while len(_known) >= _KEPT:
                 del _known[next(iter(_known))]
-            known = _known[self.key] = _Known.of(self.pickled)
+            known = _known[self.key] = _WorkerState.of(self.pickled)
         return known
 
 
-def _rows(watch: TrafficWatch, known: _Known) -> Any:
+def _rows(watch: TrafficWatch, known: _WorkerState) -> Any:
     """What a task has counted."""
     rows: list[tuple[Any, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
     rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]

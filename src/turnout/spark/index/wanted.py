@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from turnout.engine.cover import Asked
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.scratch import private_file
+from turnout.subscriptions.index.folder import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
@@ -24,18 +25,6 @@ _KEPT: Final = 32
 """So many revisions are kept, as of the index."""
 
 _SHOWN: Final = 5
-
-
-class Followed(Protocol):
-    """What there is to follow; see `turnout.subscriptions.index.IndexFolder`."""
-
-    def snapshot(self) -> Snapshot:
-        """Everything, with the revision it belongs to."""
-        ...
-
-    def changes(self, since: int) -> Changes:
-        """What happened after a revision."""
-        ...
 
 
 class WantedSubjects:
@@ -50,7 +39,7 @@ class WantedSubjects:
         folder: of the index.
     """
 
-    def __init__(self, store: Followed, filters: SubjectFilters, folder: Path) -> None:
+    def __init__(self, store: FollowedStore, filters: SubjectFilters, folder: Path) -> None:
         self._store = store
         self._filters = filters
         self._folder = Path(folder)

@@ -110,7 +110,7 @@ def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _AcknowledgedBatch:
     """A micro-batch whose messages are all acknowledged, and of which Spark's report is still to come."""
 
     counts: Counts
@@ -160,7 +160,7 @@ class _Run:
         self.whole = self.stage.splits and publishes(route)
         self.reports = Reports()
         self.between_batches = threading.Lock()
-        self.written: dict[int, _Written] = {}
+        self.written: dict[int, _AcknowledgedBatch] = {}
         self.total = Counts()
         self.batches = 0
         self.began: float | None = None
@@ -181,7 +181,7 @@ class _Run:
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
             self.last = time.monotonic()
-            self.written[batch] = _Written(counts_of(metrics), self.last, self.last - begun, revision)
+            self.written[batch] = _AcknowledgedBatch(counts_of(metrics), self.last, self.last - begun, revision)
 
     def _stage_of(self, batch: int) -> tuple[SparkStage, int | None]:
         """The stage for a micro-batch, and its revision where the source does not say it."""
@@ -192,7 +192,7 @@ class _Run:
         self.batch_revisions.note(batch, revision)
         return self.stage.at(revision), revision
 
-    def _complete(self, batch: int, done: _Written) -> None:
+    def _complete(self, batch: int, done: _AcknowledgedBatch) -> None:
         """A micro-batch is done: add it to the total, and tell."""
         self.total += done.counts
         self.batches += 1
@@ -339,7 +339,7 @@ class _Run:
             if done is not None:
                 self._complete(report.batchId, done)
 
-    def _reported(self, report: StreamingQueryProgress) -> _Written:
+    def _reported(self, report: StreamingQueryProgress) -> _AcknowledgedBatch:
         """A micro-batch that Spark has written by itself."""
         metrics = metrics_of(report, OBSERVED)
         log_failures(metrics, route=self.route.name)
@@ -348,7 +348,7 @@ class _Run:
         seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
         self.last = ended
         self.began = ended - seconds if self.began is None else self.began
-        return _Written(counts_of(metrics), self.last, seconds, revision_of(report))
+        return _AcknowledgedBatch(counts_of(metrics), self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):

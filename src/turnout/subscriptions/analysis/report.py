@@ -33,7 +33,7 @@ a message that it does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _EquivalentGroup:
     """Subscriptions of one tenant and one normal form."""
 
     form: CanonicalForm
@@ -56,7 +56,7 @@ class Catalogue:
             groups = _grouped(subscriptions)
             self._groups = list(groups.values())
             self.count = sum(len(group.members) for group in self._groups)
-            self._by_tenant: defaultdict[str, list[_Group]] = defaultdict(list)
+            self._by_tenant: defaultdict[str, list[_EquivalentGroup]] = defaultdict(list)
             for (tenant, _), group in groups.items():
                 self._by_tenant[tenant].append(group)
             self._candidates = {
@@ -102,9 +102,9 @@ class Catalogue:
         )
         return tuple(sorted(member.id for group in chosen for member in group.members))
 
-    def subsumption(self) -> _Comparison:
+    def subsumption(self) -> _ComparedPairs:
         """Which forms' messages are all another form's, among those that share an anchor."""
-        comparison = _Comparison()
+        comparison = _ComparedPairs()
         with no_collection():
             for tenant, own in self._by_tenant.items():
                 candidates = self._candidates[tenant]
@@ -118,7 +118,7 @@ class Catalogue:
         return comparison
 
 
-class _Comparison:
+class _ComparedPairs:
     """Pairs of groups that have been compared, and what came out."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class _Comparison:
         self.crowded: dict[str, int] = {}
         self.compared = self.cut = self._proofs = 0
 
-    def compare(self, group: _Group, wider: Sequence[_Group]) -> None:
+    def compare(self, group: _EquivalentGroup, wider: Sequence[_EquivalentGroup]) -> None:
         """Find what subsumes a group; for each of its members one pair with each, up to `MOST_WIDER`."""
         proven = 0
         messages = messages_of(group.first.condition, group.form) if wider else ()
@@ -149,17 +149,17 @@ class _Comparison:
                 self.undecided.append((group.first.id, other.first.id))
 
 
-def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _Group]:
+def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _EquivalentGroup]:
     """The subscriptions by tenant and digest."""
-    groups: dict[tuple[str, str], _Group] = {}
+    groups: dict[tuple[str, str], _EquivalentGroup] = {}
     for subscription in subscriptions:
         form = form_of(subscription.condition)
-        group = groups.setdefault((tenant_of(subscription.id), form.digest), _Group(form, []))
+        group = groups.setdefault((tenant_of(subscription.id), form.digest), _EquivalentGroup(form, []))
         group.members.append(subscription)
     return groups
 
 
-def _pair(subscription: Subscription, other: _Group) -> Subsumed:
+def _pair(subscription: Subscription, other: _EquivalentGroup) -> Subsumed:
     """A subscription and, of the equivalent ones that subsume it, the one that covers its destinations if any does."""
     own = set(subscription.destinations)
     by = next((wide for wide in other.members if own <= set(wide.destinations)), other.first)
@@ -169,7 +169,7 @@ def _pair(subscription: Subscription, other: _Group) -> Subsumed:
     )
 
 
-def _equal(group: _Group) -> Iterator[Equal]:
+def _equal(group: _EquivalentGroup) -> Iterator[Equal]:
     """The duplicates of a group, and then all of it, if there is more than them."""
     by_destinations: defaultdict[frozenset[str], list[str]] = defaultdict(list)
     for member in group.members:

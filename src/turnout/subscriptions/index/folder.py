@@ -23,7 +23,7 @@ from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = ["IndexFolder"]
+__all__ = ["FollowedStore", "IndexFolder"]
 
 KEPT = 32
 """How many revisions can still be opened, the latest ones."""
@@ -45,7 +45,7 @@ _REVISION = re.compile(r"revision-(\d+)\.json")
 _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
 
 
-class Followed(Protocol):
+class FollowedStore(Protocol):
     """What there is to index: the two questions of a `turnout.subscriptions.store.Store` that are asked of it."""
 
     def snapshot(self) -> Snapshot:
@@ -74,7 +74,7 @@ class IndexFolder:
     """
 
     def __init__(
-        self, folder: Path, store: Followed, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
+        self, folder: Path, store: FollowedStore, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
     ) -> None:
         self.folder = Path(folder).absolute()
         self.keep = keep
@@ -83,8 +83,8 @@ class IndexFolder:
         self._lock = threading.RLock()
         self._history: deque[Manifest] = deque()
         self._numbers = 0
-        self._merging: BackgroundTask[tuple[_Written, int]] | None = None
-        self._merged: tuple[_Written, ...] = ()
+        self._merging: BackgroundTask[tuple[_WrittenLayer, int]] | None = None
+        self._merged: tuple[_WrittenLayer, ...] = ()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         self._claim = self._claimed()
@@ -224,11 +224,11 @@ class IndexFolder:
         elif len(self._written) > LAYERS:
             self._merging, self._merged = BackgroundTask(lambda: self._merger(others)), tuple(others)
 
-    def _rebuilt(self) -> tuple[_Written, int]:
+    def _rebuilt(self) -> tuple[_WrittenLayer, int]:
         snapshot = self._store.snapshot()
         return self._base(snapshot.subscriptions), snapshot.revision
 
-    def _merger(self, parts: Sequence[_Written]) -> tuple[_Written, int]:
+    def _merger(self, parts: Sequence[_WrittenLayer]) -> tuple[_WrittenLayer, int]:
         return self._small([subscription for written in parts for subscription in written.stratum.living()]), 0
 
     def _adopt(self) -> bool:
@@ -252,15 +252,15 @@ class IndexFolder:
         if self._merging is not None:
             self._merging.wait()
 
-    def _base(self, subscriptions: Sequence[Subscription]) -> _Written:
+    def _base(self, subscriptions: Sequence[Subscription]) -> _WrittenLayer:
         built = build(subscriptions, self._costs)
         name = self._write(built)
         # Mapped, its arrays need no memory of this process.
-        return _Written(Stratum(Segment.open(self.folder / name, built.uses)), name)
+        return _WrittenLayer(Stratum(Segment.open(self.folder / name, built.uses)), name)
 
-    def _small(self, subscriptions: Sequence[Subscription]) -> _Written:
+    def _small(self, subscriptions: Sequence[Subscription]) -> _WrittenLayer:
         stratum = Stratum.of(subscriptions, self._costs.with_background(UseCounts(self._written[0].stratum.segment)))
-        return _Written(stratum, self._write(stratum.segment))
+        return _WrittenLayer(stratum, self._write(stratum.segment))
 
     def _write(self, segment: Segment) -> str:
         name = f"segment-{self._next()}.index"
@@ -293,7 +293,7 @@ class IndexFolder:
             manifest_path(self.folder, old.revision).unlink(missing_ok=True)
 
 
-class _Written:
+class _WrittenLayer:
     """A layer and the files that it is in.
 
     Attributes:

@@ -47,7 +47,7 @@ _DUPLICATE = 11_000
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _StoredState:
     """What the store's one document of state says: which revision readers see."""
 
     revision: int
@@ -271,11 +271,11 @@ class MongoStore(StoreBase):
         query = {"revision": {"$lte": revision}, "_id": _range("", prefix)}
         return tuple(map(subscription_of, self._subscriptions.find(query).sort("_id", 1)))
 
-    def _state(self) -> _State:
+    def _state(self) -> _StoredState:
         state = self._states.find_one({"_id": "state"})
         if state is None:
             raise SubscriptionError("the store's state is missing: was its collection dropped?")
-        return _State(state["revision"], state["horizon"])
+        return _StoredState(state["revision"], state["horizon"])
 
     def _visible(self) -> dict[str, Any]:
         return {"revision": {"$lte": self._state().revision}}
