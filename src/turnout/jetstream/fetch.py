@@ -22,7 +22,7 @@ ACK_PREFIX = b"$JS.ACK."
 
 
 class Batch(list[Message]):
-    """The messages of one fetch, in order: what the field calls a batch; `turnout.records.Batch` is one of records.
+    """The messages of one fetch, in order; `turnout.records.Batch` is another thing, records as columns.
 
     Attributes:
         error: what ended it early, where some messages had come already.

@@ -243,6 +243,7 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
     literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
+    # A line for each array, in the order in which `Arrays` describes them: divided, it would be a table in pieces.
     return Arrays(
         literal_hash=literals.hash,
         literal_fact=literals.fact,
