@@ -30,7 +30,7 @@ class Histogram:
 
     @classmethod
     def of(cls, seconds: float, count: int = 1) -> Self:
-        """So many that took as long."""
+        """How many took that long."""
         place = bisect_left(BOUNDS, seconds)
         counts = (0,) * place + (count,) + (0,) * (len(BOUNDS) - place)
         return cls(counts, seconds * count)

@@ -58,7 +58,7 @@ SECRETS: Mapping[str, str] = {
 """Environment variables that hold secrets, and the option that each stands for."""
 
 _FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable for variable, option in SECRETS.items()}}
-"""Options that are given otherwise than by a flag of their own name."""
+"""Options that are not given by a flag of the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def probe(route: Route, records: int) -> Iterator[Probed]:
 
     Args:
         route: what to check.
-        records: so many of the latest of each stream go through the route, and no further.
+        records: how many of the latest records of each stream go through the route; nothing is delivered.
     """
     yield from _Probing(route, records).checks()
 

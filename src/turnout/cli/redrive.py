@@ -32,7 +32,7 @@ _WOULD = {
 }
 
 _SHOWN = 20
-"""So many reasons are shown."""
+"""This many reasons are shown."""
 
 
 def register(app: typer.Typer) -> None:

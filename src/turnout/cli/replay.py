@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _SHOWN = 20
-"""So many subscriptions are shown with their numbers."""
+"""This many subscriptions are shown with their numbers."""
 
 _PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}"
 
@@ -48,7 +48,7 @@ def replay(
         typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
-    part: Annotated[int, typer.Option(min=1, metavar="N", help="Note what is done every so many sequences.")] = 500_000,
+    part: Annotated[int, typer.Option(min=1, metavar="N", help="How many sequences to deliver before progress is noted.")] = 500_000,
     master: Master = "local[*]",
     as_json: AsJson = False,
 ) -> None:

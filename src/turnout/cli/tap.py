@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _RATE = 10.0
-"""So many live records a second a person can follow."""
+"""This many live records a second a person can follow."""
 
 _PLACE = "a sequence, an ISO time or earliest"
 
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         rate: Annotated[
             float | None, typer.Option(min=0.01, help=f"Records a second at most; {_RATE:.0f} of those that come live.")
         ] = None,
-        limit: Annotated[int | None, typer.Option(min=1, help="So many records, then end.")] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="End after this many records.")] = None,
         unmasked: Annotated[bool, typer.Option("--unmasked", help="Show what the route masks later.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
     ) -> None:

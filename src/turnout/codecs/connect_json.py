@@ -23,7 +23,7 @@ from turnout.records import Block, Positions, Schema
 __all__ = ["ConnectJson"]
 
 _SCHEMAS: Final = 128
-"""So many of the schemas that came by are kept."""
+"""This many of the schemas that came by are kept."""
 
 _FORM: Final = "JSON with a schema and a payload, and nothing else"
 

@@ -13,7 +13,7 @@ from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
 __all__ = ["MAX_REPEATED", "Blame", "SeenLeaf", "blame", "true_leaves"]
 
 MAX_REPEATED = 10
-"""Tests that a condition repeats are tried in every combination up to so many; beyond that one after the other."""
+"""Tests that a condition repeats are tried in every combination up to this many; beyond that one after the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ r"""The text syntax for people: ``subject:orders* AND NOT location:Helsinki``.
                | key "exists"
 
 Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
-dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it stands in double quotes,
+dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double quotes,
 where two quotes are one; a backslash always belongs to the pattern.
 """
 

@@ -35,16 +35,16 @@ class RecentTraffic:
     sent: Sequence[float]
 
     def rate(self, count: str) -> float:
-        """So many a second of a count, by its name, just now."""
+        """The recent rate a second of a count, by its name."""
         value: int = getattr(self.recent, count)
         return value / self.recent_seconds
 
     def taken(self, stage: str) -> tuple[int, float]:
-        """How many records came to a stage, and so many a second just now."""
+        """How many records came to a stage, and how many a second just now."""
         return self.total.flow.taken.get(stage, 0), self.recent.flow.taken.get(stage, 0) / self.recent_seconds
 
     def failed(self, *stages: str) -> tuple[int, float]:
-        """How many failed in some stages, and so many a second just now."""
+        """How many failed in some stages, and how many a second just now."""
         total, recent = (
             sum(period.flow.failed.get(name, 0) for name in stages) for period in (self.total, self.recent)
         )
@@ -52,7 +52,7 @@ class RecentTraffic:
 
 
 def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> RecentTraffic:
-    """The traffic of a route in the last so many seconds."""
+    """The traffic of a route in the last *seconds* seconds."""
     now = time.time() if now is None else now
     this_minute = int(now // 60) * 60
     first = this_minute - int(seconds // 60 - 1) * 60

@@ -32,12 +32,12 @@ class StreamReplay:
 
     @property
     def again(self) -> int:
-        """So many sequences were done, and will be read again."""
+        """How many sequences were done, and will be read again."""
         return max(0, min(self.done, self.end) - self.begin)
 
     @property
     def passed(self) -> int:
-        """So many sequences were not done, and will not be read."""
+        """How many sequences were not done, and will not be read."""
         return max(0, self.begin - self.done)
 
 

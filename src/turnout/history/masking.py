@@ -88,7 +88,7 @@ def _shown_text(value: Any, schema: Any) -> str | None:
 
 
 def hidden_at(chain: Chain, place: int) -> Hidden:
-    """What is hidden of a record that has gone through so many stages: what those behind them mask.
+    """What is hidden of a record that has gone through the first *place* stages: what the later ones mask.
 
     A field is followed back through what renames, flattens, wraps, extracts or copies it.
     """

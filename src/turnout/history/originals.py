@@ -21,7 +21,7 @@ _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
 """So few messages are asked for one by one."""
 _SPARSE = 50
-"""Where no more than one message in so many is needed, the others are not read for it."""
+"""Where at most one message in this many is needed, the others are not read for it."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:

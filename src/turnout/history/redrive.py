@@ -31,7 +31,7 @@ DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
 
 _AT_ONCE = 1_000
-"""So many letters are redriven, and noted, together."""
+"""This many letters are redriven, and noted, together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Suite:
     Attributes:
         file: the file.
         cases: in its order.
-        prefix: where they stand in it.
+        prefix: where they are in it.
     """
 
     file: FilePath
@@ -76,7 +76,7 @@ class Suite:
 
     @classmethod
     def parse(cls, text: str, route: Route, file: FilePath, prefix: Path = ()) -> Self | None:
-        """The tests that stand in a text at *prefix*; None where there are none.
+        """The tests in a text at *prefix*; None where there are none.
 
         Raises:
             ConfigError: lists every mistake, with path and line.

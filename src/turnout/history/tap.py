@@ -126,8 +126,8 @@ def taps(
         where: only records that meet this condition there, over the metadata as it is at that place.
         start: where to begin; what comes from now on if not given.
         end: the place behind the last record; without it there is no end.
-        rate: so many records a second at most. Of those that come live others are passed over; a range is slowed down.
-        limit: so many records in all.
+        rate: how many records a second at most. Of live records the others are passed over; a range is slowed down.
+        limit: how many records in all.
         unmasked: show what the route masks.
         stop: set it to end.
 
@@ -219,7 +219,7 @@ class _Tap:
         self._hidden_first = hidden_at(chain, 0)
 
     def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
-        """What is seen of a record batch, at most so many records."""
+        """What is seen of a record batch, at most *limit* records."""
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
         sequences = batch.column("offset").to_pylist()
@@ -263,7 +263,7 @@ def _around(route: Route, stage: str) -> tuple[int, int]:
 
 
 def _spread(rows: Rows, most: int | None) -> Rows:
-    """So many of the rows, from all over them."""
+    """This many of the rows, from all over them."""
     if most is None or len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

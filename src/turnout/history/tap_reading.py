@@ -18,7 +18,7 @@ from turnout.wire.ways import BESIDE, way_to_look
 __all__ = ["StreamPart", "parts"]
 
 _AT_ONCE = 2_000
-"""So many sequences are read at once, and of a live stream that is faster than it is shown the newest ones."""
+"""This many sequences are read at once, and of a live stream that is faster than it is shown the newest ones."""
 
 _WAIT = 0.5
 

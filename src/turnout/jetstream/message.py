@@ -90,7 +90,7 @@ class Message:
 
     @property
     def is_acked(self) -> bool:
-        """Whether a terminal acknowledgement was sent, or none is wanted."""
+        """Whether a terminal acknowledgement was sent, or none is expected."""
         return self._acked
 
     async def ack(self) -> None:

@@ -1,4 +1,4 @@
-"""Sources and sinks: what may stand in ``source:``, ``sink:`` and ``sinks:`` for each format."""
+"""Sources and sinks: what may be written under ``source:``, ``sink:`` and ``sinks:`` for each format."""
 
 from __future__ import annotations
 

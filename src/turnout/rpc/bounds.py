@@ -27,7 +27,7 @@ MAX_BULK = 100_000
 MAX_BULK_BYTES = 256 << 20
 
 _LARGE = 16_384
-"""From so many characters on a message is large: what is looked for in it may take tens of milliseconds."""
+"""A message of this many characters or more is large: matching it may take tens of milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ __all__ = ["GrpcPart", "HostPort", "RestartsPart", "RetentionPart", "ServerConfi
 
 
 class HostPort(str):
-    """``host:port``; an IPv6 host stands in brackets."""
+    """``host:port``; an IPv6 host is in brackets."""
 
     __slots__ = ()
 

@@ -15,7 +15,7 @@ from turnout.wire.places import state_of
 __all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes"]
 
 REACH = 20_000
-"""So many messages of the stream of dead letters are looked at, from its end on."""
+"""This many messages of the stream of dead letters are looked at, from its end on."""
 
 
 def newest(

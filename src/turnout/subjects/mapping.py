@@ -163,7 +163,7 @@ def _checked(
 
 
 def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
-    """A group with its cumulative weights: completed where that is wanted, the smallest share first."""
+    """A group with its cumulative weights: completed if *completes*, the smallest share first."""
     parts = [(weight, transform, False) for transform, weight in chosen]
     missing = _WHOLE - sum(weight for weight, _, _ in parts)
     if missing and completes:

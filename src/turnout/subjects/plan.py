@@ -27,7 +27,7 @@ Render = Callable[[str, Sequence[str], float | None], str]
 _Getter = Callable[[str, Sequence[str]], str]
 
 _NAMED = 1024
-"""Up to so many partitions have their numbers written out beforehand."""
+"""Up to this many partitions have their numbers written out beforehand."""
 
 
 @dataclass(frozen=True, slots=True)

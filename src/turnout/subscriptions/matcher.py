@@ -23,16 +23,16 @@ from turnout.subscriptions.store import Store
 __all__ = ["IndexStats", "Match", "Matcher"]
 
 _LOOSE = 16
-"""So many new subscriptions are evaluated one by one at most, before they get a layer of the index."""
+"""At most this many new subscriptions are evaluated one by one, before they get a layer of the index."""
 
 _PATIENCE = 1_000
 """How often new subscriptions are evaluated one by one, all in all, before they get a layer."""
 
 _RATIO = 4
-"""A layer is merged with the next one when it is not so many times as large."""
+"""A layer is merged with the next one when it is less than this many times as large."""
 
 _AT_ONCE = 4_096
-"""So many subscriptions are merged while the caller waits; more than that in the background."""
+"""This many subscriptions are merged while the caller waits; more than that in the background."""
 
 
 class _Layer(NamedTuple):

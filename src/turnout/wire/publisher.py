@@ -290,7 +290,7 @@ class Publisher:
         self._settle(self._window.acknowledge(numbers, known))
 
     def _settle(self, acknowledged: int) -> None:
-        """Let go of the chunks that are through, after so many acknowledgements that were waited for."""
+        """Let go of the chunks that are through, after this many acknowledgements that were waited for."""
         if acknowledged:
             self._trouble = None
         for chunk in self._window.let_go():

@@ -53,4 +53,4 @@ class Sieve:
 
 
 _KEPT = 100_000
-"""So many subjects are remembered; a stream where each message has its own would fill the memory."""
+"""This many subjects are remembered; a stream where each message has its own would fill the memory."""

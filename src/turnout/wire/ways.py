@@ -85,7 +85,7 @@ class ReadCost:
         return self.length * _WHOLE + self._moved(self.length) + _CONSUMER
 
     def apart(self, messages: int, filters: int, pieces: int = 1) -> float:
-        """So many consumers with one filter, which have so many messages in all; each looks at those of the others."""
+        """*filters* consumers with one filter each, *messages* in all; each scans the messages of the others as well."""
         each = self.length * _PASSED_BY + pieces * _CONSUMER
         return messages * _FILTERED + self._moved(messages) + filters * each
 
@@ -98,7 +98,7 @@ _QUESTIONS: Final = 20_000.0
 """Where the whole range costs less than this, it is not worth asking what else would."""
 
 _HELD: Final = 32 << 20
-"""So many bytes of messages are put in order at once: Spark's workers hold several times that anyway. A piece costs a
+"""This many bytes of messages are put in order at once: Spark's workers hold several times that anyway. A piece costs a
 consumer for each filter, so it should not be small either."""
 
 _SHORTEST_PIECE: Final = 1000

@@ -42,7 +42,7 @@ _REVISIONS = 10
 
 
 class CheckForm(RequestForm):
-    """A route's file as somebody would write it, and the digest of the one that he has read."""
+    """A route's file as somebody would write it, and the digest of the one that they have read."""
 
     text: str = Field(max_length=1 << 20)
     digest: str

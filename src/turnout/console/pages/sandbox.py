@@ -26,7 +26,7 @@ router = page_router()
 
 _EXAMPLE = '{\n  "topic": "orders.1",\n  "value": {"city": "Oulu"},\n  "headers": {}\n}'
 _SHOWN = 100
-"""So many subscriptions and messages of a record are shown."""
+"""This many subscriptions and messages of a record are shown."""
 
 
 class SandboxForm(RequestForm):

@@ -16,7 +16,7 @@ from turnout.engine.cover.narrowing import Glob
 __all__ = ["regex_globs", "replacement_glob"]
 
 _MOST: Final = 32
-"""So many alternatives are followed."""
+"""This many alternatives are followed."""
 
 _REPEATED: Final = re.compile(r"(?:([*+?])|\{\d+(?:,\d*)?\})[?+]?")
 _OPENED: Final = re.compile(r"\((?:\?:|\?<[A-Za-z][A-Za-z0-9]*>|(?!\?))")

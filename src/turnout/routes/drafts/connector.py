@@ -138,7 +138,7 @@ class _ConnectorDrafter:
         return {**end, "options": options} if options else end
 
     def _value(self, name: str, place: str) -> str:
-        """The value of an option; the name of a variable in the place of a secret that stands in the file."""
+        """The value of an option; the name of a variable in the place of a secret that is in the file."""
         value = self._take(name, place) or ""
         if not is_secret(name) or value.startswith("${"):
             return value

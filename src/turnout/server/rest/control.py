@@ -33,7 +33,7 @@ class ResetForm(RequestForm):
 
 
 class ConfirmForm(RequestForm):
-    """Which version is confirmed, so that nobody confirms what he has not seen."""
+    """Which version is confirmed, so that nobody confirms a version that they have not seen."""
 
     digest: StrictStr = Field(description="of the file whose changes are confirmed, as the route's digest says it")
 

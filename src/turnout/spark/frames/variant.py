@@ -170,7 +170,7 @@ def _metadata_of(names: tuple[str, ...]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _order_of(names: tuple[str, ...]) -> tuple[int, ...]:
-    """The order that an object's fields have to stand in: that of Java's strings."""
+    """The order that an object's fields must have: that of Java's strings."""
     return tuple(sorted(range(len(names)), key=lambda at: names[at].encode("utf-16-be", "surrogatepass")))
 
 

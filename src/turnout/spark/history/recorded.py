@@ -105,7 +105,7 @@ def _what(source: Endpoint) -> dict[str, Any]:
     options = source.model_dump(by_alias=False)
     if isinstance(source, FileSource):
         options.pop("stream")
-    # Names may stand in a list or in one text.
+    # Names may be given in a list or in one text.
     return {
         name: listed(value) if name in _NAMES and value is not None else value
         for name, value in options.items()

@@ -34,7 +34,7 @@ from turnout.spark.workers.through import through
 __all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
 
 AT_ONCE = 500_000
-"""So many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
+"""This many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
 
 _STREAMING = frozenset({"startingOffsets", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pollWait", "ackConsumer"})
 _FILTERS = frozenset({"filterSubject", "filterSubjects"})

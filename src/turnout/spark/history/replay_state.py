@@ -107,7 +107,7 @@ class ReplayState:
             problem = f"the replay {folder.name} is not finished and was asked for another {', '.join(names)}"
             raise ConfigError([Mistake("id", f"{problem}: finish it as it was begun, or give this one another id")])
         if state.digest and digest and state.digest != digest:
-            # What is left would be delivered otherwise than what is done, and under the same message ids.
+            # What is left would be delivered differently from what is done already, but under the same message ids.
             problem = (
                 f"the replay {folder.name} is not finished, and the route {asked['route']} has changed since it was"
                 f" begun (digest {state.digest[:12]} then, {digest[:12]} now)"

@@ -43,7 +43,7 @@ def tap(
         where: only records that meet this condition there, over the metadata as it is at that place.
         start: the first place.
         end: the place behind the last record.
-        limit: so many records at most; None for all.
+        limit: how many records at most; None for all.
         unmasked: show what the route masks.
 
     Returns:

@@ -27,7 +27,7 @@ __all__ = ["IndexPlace"]
 _MARK: Final = ".place"
 _CHUNK: Final = 1 << 20
 _KEPT: Final = 2
-"""So many revisions are in use at once: the next micro-batch begins while the last one ends."""
+"""This many revisions are in use at once: the next micro-batch begins while the last one ends."""
 
 _opened: dict[tuple[str, int], Index] = {}
 

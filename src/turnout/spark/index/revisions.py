@@ -138,7 +138,7 @@ class Revisions:
 
 
 _LASTING = 4
-"""So many revisions outlive a run. A micro-batch that is not committed has the last one, or the one before it."""
+"""This many revisions outlive a run. A micro-batch that is not committed has the last one, or the one before it."""
 
 
 def _same_store(folder: Path, url: str) -> bool:

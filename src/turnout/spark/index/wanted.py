@@ -22,7 +22,7 @@ __all__ = ["WantedSubjects"]
 _log = logging.getLogger(__name__)
 
 _KEPT: Final = 32
-"""So many revisions are kept, as of the index."""
+"""This many revisions are kept, as of the index."""
 
 _SHOWN: Final = 5
 

@@ -26,7 +26,7 @@ from turnout.wire import Connection, ConnectionOptions, sample
 __all__ = ["RunMatching"]
 
 _WORTH_LEARNING = 1000
-"""From so many subscriptions on, a look at typical records before the first micro-batch pays for itself."""
+"""With this many subscriptions or more, a look at typical records before the first micro-batch pays for itself."""
 
 _ENOUGH = 2000
 _FORBIDDEN = 403

@@ -25,10 +25,10 @@ MOST_UNDER_ANCHOR = 2_000
 named."""
 
 _MOST_OF_ONE = 2_000
-"""Conditions that one is looked at beside; after so many no further anchors are looked at."""
+"""Conditions that one is looked at beside; after this many no further anchors are looked at."""
 
 _FEW = 32
-"""So many conditions under one anchor need no second one."""
+"""This many conditions under one anchor need no second one."""
 
 _CERTAIN = "=^"
 """Kinds of anchors that what is narrower implies for certain, so that a second one can be insisted on."""

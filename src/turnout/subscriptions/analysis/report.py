@@ -22,7 +22,7 @@ from turnout.subscriptions.tenants import tenant_of
 __all__ = ["MOST_WIDER", "Catalogue", "analysis_of"]
 
 MOST_WIDER = 5
-"""For one subscription so many that subsume it are named at most."""
+"""At most this many that subsume one subscription are named."""
 
 _MOST_PAIRS = 10_000_000
 """Pairs that are compared for subsumption at most."""

@@ -16,10 +16,10 @@ from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
 __all__ = ["message_of", "messages_of", "witness"]
 
 _MOST_WAYS = 16
-"""So many ways to "true" are tried."""
+"""This many ways to "true" are tried."""
 
 _MESSAGES = 4
-"""So many messages show most of what a condition does not imply."""
+"""This many messages show most of what a condition does not imply."""
 
 
 def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:

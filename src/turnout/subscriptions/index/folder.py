@@ -39,7 +39,7 @@ _SHARE = 10
 """The base is rebuilt when more than a tenth of it has changed, and more than `_LEAST`."""
 
 _AT_ONCE = 20_000
-"""A base of at most so many subscriptions is rebuilt while the caller waits."""
+"""A base of at most this many subscriptions is rebuilt while the caller waits."""
 
 _REVISION = re.compile(r"revision-(\d+)\.json")
 _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
@@ -67,7 +67,7 @@ class IndexFolder:
         folder: for this writer alone; it is made, readable by its owner only. What a killed writer left is removed.
         store: what to follow.
         sample: metadata of typical messages.
-        keep: so many of the latest revisions outlive this writer, and are still there for the next one.
+        keep: this many of the latest revisions outlive this writer, and are still there for the next one.
 
     Raises:
         IndexFileError: another living process writes this folder.
