@@ -82,7 +82,7 @@ def test_names_may_be_quoted_and_types_taken_as_names() -> None:
         ("a INT b INT", 7, "expected a comma or the end"),
         ("a INT NOT", 10, "expected NULL after NOT"),
         ("a INT COMMENT x", 15, "expected a text in quotes"),
-        ("a INT, a INT", 8, "is there twice"),
+        ("a INT, a INT", 8, "occurs twice"),
         ("a ARRAY INT", 9, "expected '<'"),
         ("a ARRAY<INT", 12, "expected '>'"),
         ("a MAP<INT, INT>", 7, "MAP<STRING, …>"),

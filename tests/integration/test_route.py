@@ -288,7 +288,7 @@ def test_a_new_subscription_takes_effect_without_a_restart(
 
 
 def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """After kill -9 of the run and its JVM, a second run goes on: nothing is lost, nothing is there twice."""
+    """After kill -9 of the run and its JVM, a second run goes on: nothing is lost, nothing occurs twice."""
     count = 6000
     streams.publish([message(n) for n in range(1, count + 1)])
     deliveries, _ = expected(streams, count)

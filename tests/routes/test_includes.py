@@ -79,8 +79,8 @@ def test_unknown_names_in_a_routes_own_block(tmp_path: Path) -> None:
     [
         ("c.properties", b"name=x\n", "defines no transforms"),
         ("c.json", b'{"config": {"transform": "d"}}', "did you mean \"transforms\" by 'transform'?"),
-        ("c.json", b'{"transforms": "d", "transforms": "e"}', "'transforms' is there twice"),
-        ("c.properties", b"transforms=d\ntransforms = e\n", "line 2: 'transforms' is there twice"),
+        ("c.json", b'{"transforms": "d", "transforms": "e"}', "'transforms' occurs twice"),
+        ("c.properties", b"transforms=d\ntransforms = e\n", "line 2: 'transforms' occurs twice"),
         ("c.json", b"[" * 100_000, "too deep"),
         ("c.json", b"[]", "expected an object"),
         ("c.json", b"{\n1}", "line 2: not JSON"),

@@ -20,7 +20,7 @@ def run(path: Path) -> Iterable[Outcome]:
 
 
 def config_of(vector: dict[str, Any]) -> dict[str, Any]:
-    """The ``mappings`` block as a dict; of a source that is there twice the last one wins."""
+    """The ``mappings`` block as a dict; of a source that occurs twice the last one wins."""
     return {mapping["source"]: mapping["value"] for mapping in vector["mappings"]}
 
 

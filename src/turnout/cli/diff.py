@@ -54,7 +54,7 @@ def diff(
         ),
     ] = "now",
     fail_on: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="Exit with 1 where it holds: 'lost > 0 or moved > 9'.")
+        str | None, typer.Option(metavar="CONDITION", help="Exit with 1 if this is true: 'lost > 0 or moved > 9'.")
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="How many are shown of each kind.")] = 5,
     html: Annotated[

@@ -24,7 +24,7 @@ Name = Annotated[str | None, typer.Option(help="What the route is called.")]
 From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Where records come from.")]
 To = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the route here.", dir_okay=False)]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, what was taken, what was left.")]
 
 

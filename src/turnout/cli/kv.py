@@ -23,7 +23,7 @@ Bucket = Annotated[str, typer.Argument(help="The bucket.")]
 Key = Annotated[str, typer.Argument(help="The key.")]
 Value = Annotated[str, typer.Argument(help="The value; - reads it from standard input.")]
 Revision = Annotated[int | None, typer.Option(help="The revision: to read, or that the key must have.")]
-Ttl = Annotated[float | None, typer.Option(help="Seconds after which it goes, where the bucket allows that.")]
+Ttl = Annotated[float | None, typer.Option(help="Seconds after which it expires, where the bucket allows that.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def create_bucket(
     context: typer.Context,
     bucket: Bucket,
     history: Annotated[int, typer.Option(help="Entries kept for each key, 1 to 64.")] = 1,
-    ttl: Annotated[float | None, typer.Option(help="Seconds after which entries go.")] = None,
+    ttl: Annotated[float | None, typer.Option(help="Seconds after which entries expire.")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep it in memory, not in files.")] = False,
 ) -> None:
     """Make a bucket; the same one again is no error."""
@@ -219,8 +219,8 @@ def watch(
     context: typer.Context,
     bucket: Bucket,
     patterns: Annotated[list[str] | None, typer.Argument(help="Keys or patterns; all if none is given.")] = None,
-    updates_only: Annotated[bool, typer.Option("--updates-only", help="Not what is there already.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End after what is there.")] = False,
+    updates_only: Annotated[bool, typer.Option("--updates-only", help="Only changes from now on.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after the messages that exist now.")] = False,
     wait: Annotated[float | None, typer.Option(help="End after this many seconds without a change.")] = None,
 ) -> None:
     """Print entries as they change."""

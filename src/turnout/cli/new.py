@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
         sample: Annotated[int, typer.Option(min=0, help="How many records of the stream to look at.")] = 100,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be proposed.")] = False,
-        force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+        force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
     ) -> None:
         """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.

@@ -43,12 +43,12 @@ def register(app: typer.Typer) -> None:
         route: RouteFile,
         stage: Annotated[str | None, typer.Option(help="Only letters that failed in this stage.")] = None,
         reason: Annotated[
-            str | None, typer.Option(metavar="TEXT", help="Only letters with this in their reason.")
+            str | None, typer.Option(metavar="TEXT", help="Only letters whose reason contains this.")
         ] = None,
         start: Annotated[
             str, typer.Option("--from", metavar="PLACE", help="Where to begin among the letters: a sequence or a time.")
         ] = "earliest",
-        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last letter.")] = "latest",
+        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place after the last letter.")] = "latest",
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and say what would pass.")] = False,
         delete: Annotated[
             bool, typer.Option("--delete", help="Delete what is delivered, instead of noting that it is.")

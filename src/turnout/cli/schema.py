@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command("schema")
-    def schema(kind: Annotated[SchemaKind, typer.Argument(help="Of which files.")] = SchemaKind.ROUTE) -> None:
+    def schema(kind: Annotated[SchemaKind, typer.Argument(help="The kind of file.")] = SchemaKind.ROUTE) -> None:
         """Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins.
 
         An editor with a YAML language server checks and completes a file that begins with

@@ -86,7 +86,7 @@ def read(id: str, store: StoreUrl = None) -> None:  # noqa: A002 - the argument'
         typer.echo(_shown(opened.read(id), indent=2))
 
 
-def delete(ids: Annotated[list[str], typer.Argument(help="The ids to forget.")], store: StoreUrl = None) -> None:
+def delete(ids: Annotated[list[str], typer.Argument(help="The ids to delete.")], store: StoreUrl = None) -> None:
     """Forget subscriptions."""
     with opened_store(store) as opened:
         for id_ in ids:
@@ -227,7 +227,7 @@ def import_(
 
 
 def export(
-    file: Annotated[str, typer.Argument(help="Where to; - for standard output.")] = "-", store: StoreUrl = None
+    file: Annotated[str, typer.Argument(help="The file to write; - for standard output.")] = "-", store: StoreUrl = None
 ) -> None:
     """Write every subscription as a line of JSON."""
     from turnout.subscriptions.lines import export_lines

@@ -36,7 +36,8 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}; now if not given.")
         ] = None,
         end: Annotated[
-            str | None, typer.Option("--to", metavar="PLACE", help="The place behind the last record; none without.")
+            str | None,
+            typer.Option("--to", metavar="PLACE", help="The place after the last record; without it there is no end."),
         ] = None,
         rate: Annotated[
             float | None, typer.Option(min=0.01, help=f"Records a second at most; {_RATE:.0f} of those that come live.")

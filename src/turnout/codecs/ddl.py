@@ -148,7 +148,7 @@ class _DdlParser:
             token = self.next
             name, declared = self._column()
             if name in names:
-                raise DdlError(f"the column {name!r} is there twice", token.position)
+                raise DdlError(f"the column {name!r} occurs twice", token.position)
             names[name] = declared.schema
             inner.append(declared)
             if not self._take_mark(","):

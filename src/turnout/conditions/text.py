@@ -14,8 +14,8 @@ r"""The text syntax for people: ``subject:orders* AND NOT location:Helsinki``.
                | key "exists"
 
 Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
-dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double quotes,
-where two quotes are one; a backslash always belongs to the pattern.
+dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double
+quotes, where two quotes are one; a backslash always belongs to the pattern.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def read(
     Args:
         route: the route.
         start: the first place in the stream of the letters: a sequence or a time.
-        end: the place behind the last one.
+        end: the place after the last one.
         stage: only those that failed in this stage.
         reason: only those with this text in their reason.
         done: also those that a redrive has delivered.

@@ -211,7 +211,7 @@ class _SuiteReader:
         subscriptions = {part.id: self._subscription(part, (*path, at)) for at, part in enumerate(parts)}
         for at, part in enumerate(parts):
             if part.id in [earlier.id for earlier in parts[:at]]:
-                self._add((*path, at, "id"), f"{part.id!r} is there twice")
+                self._add((*path, at, "id"), f"{part.id!r} occurs twice")
         return tuple(subscription for subscription in subscriptions.values() if subscription is not None)
 
     def _subscription(self, part: SubscriptionPart, path: Path) -> Subscription | None:

@@ -125,7 +125,7 @@ def taps(
         stage: one of `stages_of`.
         where: only records that meet this condition there, over the metadata as it is at that place.
         start: where to begin; what comes from now on if not given.
-        end: the place behind the last record; without it there is no end.
+        end: the place after the last record; without it there is no end.
         rate: how many records a second at most. Of live records the others are passed over; a range is slowed down.
         limit: how many records in all.
         unmasked: show what the route masks.
@@ -219,7 +219,7 @@ class _Tap:
         self._hidden_first = hidden_at(chain, 0)
 
     def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
-        """What is seen of a record batch, at most *limit* records."""
+        """What is seen of a record batch, at most *most* records."""
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
         sequences = batch.column("offset").to_pylist()
@@ -263,7 +263,7 @@ def _around(route: Route, stage: str) -> tuple[int, int]:
 
 
 def _spread(rows: Rows, most: int | None) -> Rows:
-    """This many of the rows, from all over them."""
+    """At most *most* of the rows, spread over all of them."""
     if most is None or len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

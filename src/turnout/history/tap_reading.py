@@ -57,7 +57,7 @@ def parts(
     Args:
         route: whose source.
         start: the first place; what comes from now on if None.
-        end: the place behind the last record; None for no end.
+        end: the place after the last record; None for no end.
         stop: set it to end.
         skip: whether records that came in the meantime are passed over, but for the newest.
 

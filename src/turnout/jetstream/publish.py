@@ -73,14 +73,14 @@ def _read(data: bytes, raw_headers: bytes, subject: str) -> PubAck:
         status = Status.of(raw_headers, b"")
         if status is not None:
             raise StreamError(f"publish to {subject!r}: {status.description}", code=status.code) from None
-        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
-    error = answer.get("error") if isinstance(answer, dict) else {"description": "the answer is no JSON object"}
+        raise StreamError(f"the answer to a publish to {subject!r} is not a PubAck: {data[:80]!r}") from None
+    error = answer.get("error") if isinstance(answer, dict) else {"description": "the answer is not a JSON object"}
     if error:
         raise api_error(error, request=f"publish to {subject!r}")
     try:
         return PubAck(answer["stream"], answer["seq"], answer.get("duplicate", False), answer.get("domain", ""))
     except KeyError:
-        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
+        raise StreamError(f"the answer to a publish to {subject!r} is not a PubAck: {data[:80]!r}") from None
 
 
 def _all_headers(

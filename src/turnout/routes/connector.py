@@ -135,12 +135,12 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
     if not isinstance(config, dict):
         raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
     if twice:
-        raise ConfigError([Mistake("", f"{file}: {name!r} is there twice") for name in twice])
+        raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
     return config, option_text(loaded.get("name"))
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:
     entries, twice = properties(text)
     if twice:
-        raise ConfigError([Mistake("", f"{file}, line {line}: {name!r} is there twice") for name, line in twice])
+        raise ConfigError([Mistake("", f"{file}, line {line}: {name!r} occurs twice") for name, line in twice])
     return entries

@@ -77,7 +77,7 @@ def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
         # A merge key may stand several times: each adds what it names.
         if path in lines and path[-1] != "<<" and (twice is None or path[: len(twice)] != twice):
             twice = path
-            mistakes.append(Mistake(dotted(path), f"is there twice, first on line {lines[path]}", line))
+            mistakes.append(Mistake(dotted(path), f"occurs twice, first on line {lines[path]}", line))
         lines.setdefault(path, line)
     return lines, tuple(mistakes)
 

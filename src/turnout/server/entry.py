@@ -50,5 +50,5 @@ class RouteEntry:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The folder of its progress; None where that does not lie on this machine."""
+        """The folder of its progress; None where that is not on this machine."""
         return None if self.version is None else local_folder(str(checkpoint_of(self.version.route)))

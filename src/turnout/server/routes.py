@@ -290,7 +290,7 @@ class Routes:
             raise ConflictError("this server was given single files: there is no folder to write a new route into")
         path = folder / f"{name}.yaml"
         if path.exists():
-            raise ConflictError(f"the file {path.name} is there, and holds another route")
+            raise ConflictError(f"the file {path.name} exists already, and holds another route")
         return path
 
     def _check_digest(self, entry: RouteEntry | None, digest: str | None) -> None:
@@ -357,7 +357,7 @@ class Routes:
             if not (self._state.paused(name) and phase is Phase.PAUSED and supervisor.idle):
                 raise ConflictError(f"route {name} is {phase}: offsets are reset while it is paused")
             if entry.version is None or entry.checkpoint is None:
-                raise ConflictError(f"route {name}: its checkpoint does not lie on this machine: remove it there")
+                raise ConflictError(f"route {name}: its checkpoint is not on this machine: remove it there")
             return entry.version
 
     def _supervisor(self, name: str) -> Supervisor:

@@ -141,7 +141,7 @@ def _checked(
 ) -> SubjectTransform:
     """The transform of one destination, after the server's checks in the server's order."""
     if destination.destination in named:
-        raise DuplicateDestinationError(f"{destination.destination!r} is there twice", source=source, entry=entry)
+        raise DuplicateDestinationError(f"{destination.destination!r} occurs twice", source=source, entry=entry)
     named.add(destination.destination)
     if not 0 <= destination.weight <= _WHOLE:
         raise InvalidWeightError(

@@ -33,7 +33,7 @@ def unknown_fields(
     >>> schema = parse_ddl("city STRING, total DOUBLE").schema
     >>> paths = {"town": "value.ctiy", "sum": "value.total"}
     >>> [mistake.problem for mistake in unknown_fields(Chain(), None, schema, paths)]
-    ['no value has a field \'ctiy\' by then; there are city, total; did you mean "city"?']
+    ['no value has a field \'ctiy\' at that point; there are city, total; did you mean "city"?']
     """
     if key is None and value is None:
         return
@@ -63,7 +63,7 @@ def _looked_up(place: str, field: NamedField, states: Collection[RecordShapes]) 
     shown = ".".join(field.path)
     there = f"there are {', '.join(known)}" if known else f"the {field.side.lower()} has no fields there"
     guess = did_you_mean(field.path[-1], known)
-    yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} by then; {there}{guess}")
+    yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} at that point; {there}{guess}")
 
 
 def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:

@@ -118,7 +118,7 @@ def _payloads(
         if broken.any():
             row = rows[np.argmax(broken)]
             line = bytes(memory[frames.start[row] : frames.line_end[row]])
-            raise BrokenFrameError("HMSG", "the size of its headers cannot be", line)
+            raise BrokenFrameError("HMSG", "the size of its headers is impossible", line)
         payload[rows] += sizes
         before_size[rows] = begins - 1
     return payload, before_size

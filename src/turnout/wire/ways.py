@@ -85,7 +85,7 @@ class ReadCost:
         return self.length * _WHOLE + self._moved(self.length) + _CONSUMER
 
     def apart(self, messages: int, filters: int, pieces: int = 1) -> float:
-        """*filters* consumers with one filter each, *messages* in all; each scans the messages of the others as well."""
+        """*filters* consumers with one filter each, *messages* in all; each also scans the others' messages."""
         each = self.length * _PASSED_BY + pieces * _CONSUMER
         return messages * _FILTERED + self._moved(messages) + filters * each
 

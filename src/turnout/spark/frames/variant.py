@@ -116,7 +116,7 @@ class _VariantReader:
         if type_ == _UUID:
             digits = _bytes(data, at, 16).hex()
             return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-        raise RecordError(f"the variant holds a value of type {type_}, for which Connect has nothing")
+        raise RecordError(f"the variant holds a value of type {type_}, which Connect does not have")
 
     def _decimal(self, at: int, size: int) -> float | int:
         scale = self._data[at]

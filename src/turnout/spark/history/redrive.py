@@ -61,7 +61,7 @@ def redrive(
         spark: makes the frame.
         letters: only those whose ``sequence`` is in this frame, such as some rows of a dry run's `letters`.
         start: the first place in the stream of the letters: a sequence or a time.
-        end: the place behind the last one.
+        end: the place after the last one.
         stage: only those that failed in this stage.
         reason: only those with this text in their reason.
         dry_run: deliver nothing and note nothing, and say what would pass.

@@ -108,7 +108,7 @@ def plan_replay(
     Args:
         route: whose history, and through what it goes.
         start: the first place: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
-        end: the place behind the last one.
+        end: the place after the last one.
         subscriptions: the ids of those to deliver to; all if not given.
         subscriptions_as_of: deliver to those that there were at this revision or time of their store; as they are now
             if not given. A replay that was interrupted goes on with those that it was begun with.

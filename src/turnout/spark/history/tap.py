@@ -42,7 +42,7 @@ def tap(
         stage: one of `turnout.history.tap.stages_of`.
         where: only records that meet this condition there, over the metadata as it is at that place.
         start: the first place.
-        end: the place behind the last record.
+        end: the place after the last record.
         limit: how many records at most; None for all.
         unmasked: show what the route masks.
 

@@ -65,7 +65,7 @@ def traffic_in_tasks(
         snapshot: the subscriptions.
         anchors: of the same subscriptions; is told what was looked up, and what of it matched.
         start: the first place, ``earliest`` if not given.
-        end: the place behind the last record, ``latest`` if not given.
+        end: the place after the last record, ``latest`` if not given.
 
     Raises:
         ConfigError: the route has no subscriptions, or reads something else than NATS, or a place is none.

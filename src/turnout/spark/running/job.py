@@ -106,7 +106,9 @@ def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
             "process of Spark's driver; run it with a classic session, as `turnout run` does"
         )
     if checkpoint is None and route.checkpoint is None:
-        raise RunError(f"{cannot} without a checkpoint: it lies where the server is, so name a folder or a URL there")
+        raise RunError(
+            f"{cannot} without a checkpoint: it is kept where the server runs, so name a folder or a URL there"
+        )
 
 
 @dataclass(frozen=True, slots=True)

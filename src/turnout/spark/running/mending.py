@@ -43,7 +43,7 @@ def mend(route: Route, folder: Path | None) -> None:
 
     Args:
         route: that the checkpoint is of.
-        folder: of the checkpoint; None, for one that does not lie on this machine, is left as it is.
+        folder: of the checkpoint; None, for one that is not on this machine, is left as it is.
 
     Raises:
         RunError: what is torn cannot be done without.

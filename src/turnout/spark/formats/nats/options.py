@@ -151,7 +151,7 @@ def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, stre
     """What does not go together with acknowledging."""
     mistakes = []
     if not _NAME.fullmatch(consumer):
-        mistakes.append(Mistake("ackConsumer", f"{consumer!r} is no name for a consumer"))
+        mistakes.append(Mistake("ackConsumer", f"{consumer!r} is not a name for a consumer"))
     if not streaming:
         mistakes.append(Mistake("ackConsumer", "is for streaming reads: a batch read has no commit"))
     if len(filters) > 1:
