@@ -97,7 +97,7 @@ def test_a_field_that_is_in_no_schema(stage: dict[str, Any], option: str) -> Non
     found = problems(stage)
 
     assert found == {
-        f"transforms[0].{option}": "no value has a field 'crad' by then; there are amount, any, at, card, tags; "
+        f"transforms[0].{option}": "no value has a field 'crad' at that point; there are amount, any, at, card, tags; "
         'did you mean "card"?'
     }
 

@@ -37,7 +37,11 @@ class PubAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What must be so for a publish to be stored; the server refuses it otherwise, atomically."""
+    """What must be so for a publish to be stored; the server refuses it otherwise, atomically.
+
+    >>> Expect(stream="ORDERS", last_seq=7).headers()
+    {'Nats-Expected-Stream': 'ORDERS', 'Nats-Expected-Last-Sequence': '7'}
+    """
 
     stream: str | None = None
     last_seq: int | None = None

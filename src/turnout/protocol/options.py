@@ -26,6 +26,10 @@ class ConnectionOptions:
         inbox_prefix: what answers come back on; an account import may ask for one of its own.
         timeout: seconds to wait for one answer.
         reconnect_timeout: seconds to keep trying when no server is there.
+
+    >>> options = ConnectionOptions.from_mapping({"servers": "nats://a,nats://b:5000", "timeout": "2s", "domain": "x"})
+    >>> [str(server) for server in options.servers], options.timeout, options.api_prefix
+    (X
     """
 
     servers: tuple[Server, ...]

@@ -51,7 +51,12 @@ _PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any."""
+    """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any.
+
+    >>> part = Range("ORDERS", 1, 10, ("orders.eu.>",))
+    >>> part.end - part.start
+    9
+    """
 
     stream: str
     start: int
