@@ -34,7 +34,7 @@ FOLDER_MARKS = {
     "integration": ("integration", "spark", "jetstream"),
     "rpc": ("subscriptions",),
 }
-FIXTURE_MARKS = {"spark": "spark", "nats_server": "jetstream"}
+FIXTURE_MARKS = {"spark": ("spark", "session"), "nats_server": ("jetstream",)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,9 +44,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(mark)
         if is_heavy(file, getattr(item, "originalname", None) or item.name):
             item.add_marker("heavy")
-        for fixture, mark in FIXTURE_MARKS.items():
+        for fixture, marks in FIXTURE_MARKS.items():
             if fixture in getattr(item, "fixturenames", ()):
-                item.add_marker(mark)
+                for mark in marks:
+                    item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

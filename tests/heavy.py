@@ -20,6 +20,7 @@ HEAVY = frozenset(
         "integration/test_cluster_nats.py",
         "integration/test_connect_nats.py",
         "integration/test_connect_route.py",
+        "integration/test_explained.py",
         "integration/test_faults_nats.py::test_the_driver_is_killed_and_the_layout_changes",
         "integration/test_push_down.py::test_killed_in_the_middle",
         "integration/test_recovery.py::test_a_clock_that_is_set_for_all_processes",

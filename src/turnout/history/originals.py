@@ -19,9 +19,10 @@ __all__ = ["originals"]
 
 _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
-"""So few messages are asked for one by one."""
-_SPARSE = 50
-"""Where at most one message in this many is needed, the others are not read for it."""
+"""At most this many messages are asked for one by one."""
+_SPARSE = 150
+"""Where at most one message in this many is needed, the others are not read for it: to ask for one takes as long as to
+read two hundred."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:

@@ -29,7 +29,7 @@ class ConnectionOptions:
 
     >>> options = ConnectionOptions.from_mapping({"servers": "nats://a,nats://b:5000", "timeout": "2s", "domain": "x"})
     >>> [str(server) for server in options.servers], options.timeout, options.api_prefix
-    (X
+    (['nats://a:4222', 'nats://b:5000'], 2.0, '$JS.x.API')
     """
 
     servers: tuple[Server, ...]

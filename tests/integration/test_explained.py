@@ -1,0 +1,87 @@
+"""Explaining a record says what a run did with it: the demo's route on a real Spark, and its records one by one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
+from turnout.demo.year import Demo
+from turnout.engine import Program
+from turnout.engine.explain import Explanation, explain
+from turnout.subscriptions import open_store
+from turnout.subscriptions.index import Index
+from turnout.wire import Connection, Publisher, PullReader, Range, stored_message, stream_info
+from turnout.wire.rows import with_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRAWN = 1000
+"""So many records of the year at random; those that are cut off come besides."""
+
+
+def publish_drawn(demo: Demo) -> None:
+    """Fill the stream with some of the year's messages, in their order."""
+    drawn = set(random.Random(13).sample(range(FLIGHTS + CUT_OFF), DRAWN))
+    with Connection.open(demo.server.url) as connection, Publisher(connection) as publisher:
+        for number, message in enumerate(messages()):
+            if number in drawn or message.message_id.endswith("cut-off"):
+                publisher.publish(message.subject, message.payload, message.headers, message.message_id)
+
+
+def stored(connection: Connection, stream: str) -> Iterator[tuple[str, str, bytes]]:
+    """Subject, id and value of each message of a stream."""
+    everything = Range(stream, 1, stream_info(connection, stream)["state"]["last_seq"] + 1)
+    for batch in PullReader(connection, everything).batches():
+        for row in batch.to_pylist():
+            yield row["topic"], row["key"].decode(), row["value"]
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    with Demo(tmp_path / "demo", generated=2000) as demo:
+        publish_drawn(demo)
+        demo.subscribe()
+        yield demo
+
+
+def test_a_thousand_flights_are_explained_as_they_were_run(spark: SparkSession, demo: Demo) -> None:
+    """The same outcomes, and byte for byte the same messages, dead letters among them."""
+    from turnout.spark.running.job import run
+
+    route = demo.route()
+    counts = run(route, spark, once=True, checkpoint=demo.work / "checkpoint").counts
+    store = open_store(demo.variables["SUBSCRIPTIONS"])
+    subscriptions = list(store.snapshot())
+    store.close()
+    program, index, by_id = Program.of(route), Index.of(subscriptions), {one.id: one for one in subscriptions}
+
+    with Connection.open(demo.server.url) as connection:
+        explanations: list[Explanation] = [
+            explain(program, with_stream(stored_message(connection, "FLIGHTS", sequence), "FLIGHTS"), index, by_id)
+            for sequence in range(1, counts.read + 1)
+        ]
+        sent = Counter(message for stream in ("DELIVERIES", "DEAD") for message in stored(connection, stream))
+
+    outcomes = Counter(explanation.outcome for explanation in explanations)
+    assert counts.read >= DRAWN
+    assert outcomes == +Counter(
+        delivered=counts.delivered,
+        filtered=counts.filtered,
+        unmatched=counts.unmatched,
+        dead_lettered=counts.dead_lettered,
+        lost_by_weight=counts.lost_by_weight,
+    )
+    assert outcomes["dead_lettered"] == CUT_OFF
+    assert min(outcomes[name] for name in ("delivered", "filtered", "unmatched", "lost_by_weight")) > 0
+    assert sent == Counter(
+        (message.topic, str(message.id), str(message.value).encode())
+        for explanation in explanations
+        for message in explanation.messages
+    )
