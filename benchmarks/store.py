@@ -168,8 +168,8 @@ def _calls(channel: grpc.Channel, size: int, operations: int, options: Options) 
     matching, service = MatchingStub(channel), ServiceStub(channel)
     asked = messages(size, operations)
     requests = [matching_pb2.MatchRequest(metadata=message) for message in asked]
-    found = sum(len(matching.Match(request).matches) for request in requests[:500])
-    per_message = {"matches_per_message": round(found / min(500, operations), 3)}
+    matches = sum(len(matching.Match(request).matches) for request in requests[:500])
+    per_message = {"matches_per_message": round(matches / min(500, operations), 3)}
     body = {
         "metadata": {"name": "bench"},
         "route": {

@@ -78,7 +78,9 @@ def _package(name: str) -> str:
     package = importlib.import_module(name)
     names = sorted(package.__all__, key=str.lower)
     lines = [f"\n## {name}\n\n{_first(package)}\n", "\n| name | what it is |\n| --- | --- |\n"]
-    lines += [f"| `{one}{_signature(getattr(package, one))}` | {_first(getattr(package, one))} |\n" for one in names]
+    lines += [
+        f"| `{name}{_signature(getattr(package, name))}` | {_first(getattr(package, name))} |\n" for name in names
+    ]
     return "".join(lines)
 
 
@@ -87,7 +89,7 @@ def _signature(value: Any) -> str:
     if not inspect.isroutine(value):
         return ""
     parameters = inspect.signature(value).parameters.values()
-    return f"({', '.join(_argument(one) for one in parameters)})"
+    return f"({', '.join(_argument(parameter) for parameter in parameters)})"
 
 
 def _argument(parameter: inspect.Parameter) -> str:

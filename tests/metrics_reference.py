@@ -64,9 +64,10 @@ def metrics_reference() -> str:
 
 
 def _routes() -> Iterator[str]:
-    for one in MEASURES.values():
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        yield f"| `{one.name}` | {one.kind} | {labels} | {one.unit} | {one.text} | {one.counted} |\n"
+    for measure in MEASURES.values():
+        labels = ", ".join(f"`{label}`" for label in measure.labels)
+        unit, text, counted = measure.unit, measure.text, measure.counted
+        yield f"| `{measure.name}` | {measure.kind} | {labels} | {unit} | {text} | {counted} |\n"
 
 
 def _service() -> Iterable[Metric]:

@@ -60,7 +60,7 @@ class Case:
             "optional": False,
             "fields": [{"field": name, "type": _CONNECT[kind.lower()], "optional": True} for name, kind in fields],
         }
-        return {"stages": [_stage(one) for one in self.transforms], "schema": connect if fields else None}
+        return {"stages": [_stage(transform) for transform in self.transforms], "schema": connect if fields else None}
 
 
 def cases() -> Iterator[Case]:
@@ -145,8 +145,8 @@ def _pass(chain: Any, batches: Sequence[pa.RecordBatch]) -> float:
 def chain_outcomes(chain: Any, batches: Sequence[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """What became of each record here."""
     for batch in batches:
-        for one in chain.outcomes(batch):
-            yield _outcome(one.outcome, one.topic, one.value, list(one.headers))
+        for outcome in chain.outcomes(batch):
+            yield _outcome(outcome.outcome, outcome.topic, outcome.value, list(outcome.headers))
 
 
 def kafka_outcomes(peer: Program, folder: Path) -> Iterator[dict[str, Any]]:
@@ -155,8 +155,8 @@ def kafka_outcomes(peer: Program, folder: Path) -> Iterator[dict[str, Any]]:
     peer.ask(f"write {file}")
     with file.open(encoding="utf-8") as lines:
         for line in lines:
-            told = json.loads(line)
-            yield _outcome(told["outcome"], told.get("topic"), told.get("value"), told.get("headers", []))
+            answer = json.loads(line)
+            yield _outcome(answer["outcome"], answer.get("topic"), answer.get("value"), answer.get("headers", []))
 
 
 def _outcome(outcome: str, topic: str | None, value: bytes | str | None, headers: list[str]) -> dict[str, Any]:

@@ -167,12 +167,12 @@ def turnout_turn(parsed: Route, spark: Any, checkpoint: Path, server: NatsServer
     """The whole stream through turnout."""
     from turnout import spark as ts
 
-    told: list[Any] = []
+    answers: list[Any] = []
     before = _cpu_of_tree(server)
-    done = ts.run(parsed, spark, once=True, checkpoint=checkpoint, on_progress=told.append)
+    done = ts.run(parsed, spark, once=True, checkpoint=checkpoint, on_progress=answers.append)
     if not done.counts.conserved:
         raise TurnoutError(f"{CASE}: records are missing: {done.counts}")
-    return Turn(done.seconds, _cpu_of_tree(server) - before, told[0].seconds)
+    return Turn(done.seconds, _cpu_of_tree(server) - before, answers[0].seconds)
 
 
 def bento_turn(program: Path, server: NatsServer, connection: Connection) -> Turn:

@@ -84,13 +84,13 @@ def _share(part: int, parts: int) -> int:
     assert _forked is not None
     size = len(_forked.texts)
     return sum(
-        len(found) for found in _forked.matches(_forked.texts[size * part // parts : size * (part + 1) // parts])
+        len(match) for match in _forked.matches(_forked.texts[size * part // parts : size * (part + 1) // parts])
     )
 
 
 def run(options: Options) -> list[Result]:
     """The cases that were asked for."""
-    threads = {one.name: [n for n in (1, 2) if options.wants(case_of(one, n))] for one in _WORKLOADS}
+    threads = {workload.name: [n for n in (1, 2) if options.wants(case_of(workload, n))] for workload in _WORKLOADS}
     asked = [workload for workload in _WORKLOADS if threads[workload.name]]
     if not asked:
         return []

@@ -67,7 +67,7 @@ def test_the_page_about_lineage(turnout, tmp_path, nats_server) -> None:
         ((value, pairs, id_),) = zip(
             *(messages.column(name).to_pylist() for name in ("value", "headers")), messages.ids.to_pylist(), strict=True
         )
-        headers = {one["key"]: one["value"].decode() for one in pairs}
+        headers = {pair["key"]: pair["value"].decode() for pair in pairs}
         connection.request("desk.oul", value, {"Nats-Msg-Id": id_, **headers})
         store.delete("desk")
 

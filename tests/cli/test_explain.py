@@ -126,7 +126,7 @@ def test_subscriptions_as_they_were(turnout, route) -> None:
 
     def wanted(*arguments: str) -> list[str]:
         out = turnout("explain", path, "--stdin", "--json", *arguments, stdin=record)[1]
-        return [one["subscription"] for one in json.loads(out)["wanted"]]
+        return [load["subscription"] for load in json.loads(out)["wanted"]]
 
     assert wanted() == wanted("--subscriptions-as-of", "now") == wanted("--subscriptions-as-of", "3") == []
     assert wanted("--subscriptions-as-of", "1") == wanted("--subscriptions-as-of", then) == ["oulu"]

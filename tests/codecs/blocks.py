@@ -53,8 +53,8 @@ def encoded(of: Codec, schema: Schema | None, *values: Any) -> list[Any]:
 def rewritten(of: Codec, *texts: bytes | str | None) -> list[Any]:
     """Each text read and written again, as Python's JSON reads it."""
     blocks, errors = blocks_of(of, *texts)
-    found: list[Any] = [ERROR if row in errors else None for row in range(len(texts))]
+    values: list[Any] = [ERROR if row in errors else None for row in range(len(texts))]
     for block in blocks:
         for row, text in zip(block.rows.tolist(), of.encode(block), strict=True):
-            found[row] = text and json.loads(text)
-    return found
+            values[row] = text and json.loads(text)
+    return values

@@ -85,9 +85,9 @@ def test_turning_the_blamed_leaves_makes_it_true_and_no_smaller_set_does(
     if answer.leaves is None:
         assert not any(turned(condition, set(some), metadata) for some in smaller_sets(tests, len(tests) + 1))
         return
-    assert turned(condition, {plain(seen.leaf) for seen in answer.leaves}, metadata)
+    assert turned(condition, {plain(leave.leaf) for leave in answer.leaves}, metadata)
     assert not any(turned(condition, set(some), metadata) for some in smaller_sets(tests, len(answer.leaves)))
-    assert all(seen.value == metadata.get(seen.leaf.key) for seen in answer.leaves)
+    assert all(leave.value == metadata.get(leave.leaf.key) for leave in answer.leaves)
 
 
 few_leaves = st.builds(Kiwi, st.sampled_from("abc"), st.sampled_from("xy"), negated=st.booleans())
@@ -119,5 +119,5 @@ def test_beyond_the_bound_the_answer_is_right_though_not_known_to_be_the_smalles
 
     assert not answer.exact
     assert answer.leaves is not None
-    assert turned(condition, {plain(seen.leaf) for seen in answer.leaves}, {})
+    assert turned(condition, {plain(leave.leaf) for leave in answer.leaves}, {})
     assert len(answer.leaves) == len(keys)

@@ -59,9 +59,9 @@ def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
                 ".then((all) => done(JSON.stringify(all.violations)));"
             )
         serious = [
-            (one["id"], [node["html"] for node in one["nodes"]][:3])
-            for one in json.loads(axe)
-            if one["impact"] in ("serious", "critical")
+            (load["id"], [node["html"] for node in load["nodes"]][:3])
+            for load in json.loads(axe)
+            if load["impact"] in ("serious", "critical")
         ]
 
         assert serious == [], page

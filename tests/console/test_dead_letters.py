@@ -86,7 +86,7 @@ def test_letters_are_listed_page_by_page_for_programs(shown: TestClient) -> None
     while True:
         asked = {"limit": 5} | ({} if before is None else {"before": before})
         page = shown.get("/v1/routes/orders/dead-letters", params=asked).json()
-        seen += [one["sequence"] for one in page["items"]]
+        seen += [item["sequence"] for item in page["items"]]
         before = page["cursor"]
         if before is None:
             break

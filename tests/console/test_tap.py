@@ -27,11 +27,11 @@ def events(shown: TestClient, count: int, **asked: Any) -> list[tuple[str, Any]]
 
 def test_records_are_told_before_and_after_a_stage(shown: TestClient) -> None:
     """Those that meet the condition there, from a sequence on."""
-    seen = events(shown, 3, stage="town", where="topic:orders.3", start=1, rate=50)
+    received = events(shown, 3, stage="town", where="topic:orders.3", start=1, rate=50)
 
-    assert [kind for kind, _ in seen] == ["record"] * 3
-    first = seen[0][1]
-    assert [one["before"]["topic"] for _, one in seen] == ["orders.3"] * 3
+    assert [kind for kind, _ in received] == ["record"] * 3
+    first = received[0][1]
+    assert [one["before"]["topic"] for _, one in received] == ["orders.3"] * 3
     assert first["stage"] == "town"
     assert "city" in first["before"]["value"]
     assert "town" in first["after"]["value"]

@@ -113,8 +113,8 @@ def test_who_wants_it_and_who_does_not() -> None:
         value={"n": 3, "city": "Oulu"},
     )
 
-    (wanted,) = explanation.wanted
-    assert [(leaf.test, leaf.value) for leaf in wanted.leaves] == [("town:Oulu", "Oulu"), ("NOT Kind:odd", None)]
+    (subscriber,) = explanation.wanted
+    assert [(leaf.test, leaf.value) for leaf in subscriber.leaves] == [("town:Oulu", "Oulu"), ("NOT Kind:odd", None)]
     assert explanation.asked is not None
     assert explanation.asked.wants is False
     assert [(leaf.test, leaf.value) for leaf in explanation.asked.blame or ()] == [("n>5", "3")]
@@ -168,7 +168,7 @@ def flights() -> tuple[Program, list[Subscription], list[Given]]:
 def test_explaining_hundreds_of_flights_gives_what_running_them_does(flights: Any) -> None:
     """One by one and all at once: the same messages, and as many records of each outcome as the run counts."""
     engine, subscriptions, records = flights
-    index, by_id = Index.of(subscriptions), {one.id: one for one in subscriptions}
+    index, by_id = Index.of(subscriptions), {subscription.id: subscription for subscription in subscriptions}
     result = engine.run(record_batch(records), index)
 
     explanations: list[RecordExplanation] = [
@@ -195,7 +195,7 @@ def test_explaining_hundreds_of_flights_gives_what_running_them_does(flights: An
         for topic, id_, value, headers in sent(result.messages)
     )
     assert explained_messages == ran
-    assert all(leaf.holds for explanation in explanations for wanted in explanation.wanted for leaf in wanted.leaves)
+    assert all(leaf.holds for explanation in explanations for part in explanation.wanted for leaf in part.leaves)
     assert all(len(explanation.wanted) <= len(explanation.messages) for explanation in explanations)
 
 

@@ -67,7 +67,7 @@ def mappings(draw: st.DrawFn) -> dict[str, Any]:
         chosen = draw(st.lists(st.lists(parts, min_size=1, max_size=3), min_size=1, max_size=2, unique_by=tuple))
         end = [">"] if source.endswith(">") else []
         weight = draw(st.sampled_from((50, 40)))
-        table[source] = [{"destination": ".".join([*one, *end]), "weight": weight} for one in chosen]
+        table[source] = [{"destination": ".".join([*filter_, *end]), "weight": weight} for filter_ in chosen]
     return table
 
 
@@ -112,7 +112,7 @@ conditions = st.recursive(
 
 
 def _covered(topic: str, chosen: tuple[str, ...]) -> bool:
-    return any(matches(one, topic) for one in chosen)
+    return any(matches(filter_, topic) for filter_ in chosen)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
@@ -145,11 +145,11 @@ def test_nothing_that_is_delivered_is_left_unread(
         store.create(Subscription(["out"], condition))
     derived = SubjectFilters(route, own)
 
-    chosen = derived.of(derived.asked(one) for one in wanted)
+    chosen = derived.of(derived.asked(condition) for condition in wanted)
 
     if chosen is None:
         return
-    assert all(any(is_subset(one, of) for of in own or [">"]) for one in chosen)
+    assert all(any(is_subset(filter_, of) for of in own or [">"]) for filter_ in chosen)
     assert not any(collide(one, other) for at, one in enumerate(chosen) for other in chosen[:at])
     rows = [topic for topic in read if not own or _covered(topic, tuple(own)) for _ in range(6)]
     program, index = Program.of(route), Index.of(store)

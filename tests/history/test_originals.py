@@ -69,7 +69,9 @@ def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monk
         ask = module.stored_message
         monkeypatch.setattr(module, "stored_message", lambda *place: asked.append(place[2]) or ask(*place))
         try:
-            values = [one.value for one in originals(route, [_letter(name, at, f"{name}.a") for at in (1, 50, 100)])]
+            values = [
+                original.value for original in originals(route, [_letter(name, at, f"{name}.a") for at in (1, 50, 100)])
+            ]
         finally:
             delete_stream(connection, name)
 

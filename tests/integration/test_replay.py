@@ -131,7 +131,7 @@ def test_an_interrupted_replay_goes_on(spark: SparkSession, streams: Streams, te
     result = carry_out(planned(), spark, at_once=100, on_progress=parts.append)
 
     assert (result.resumed, result.skipped) == (True, 100)
-    assert [one.counts.read for one in parts] == [200, 300]
+    assert [part.counts.read for part in parts] == [200, 300]
     assert Counter(delivered(streams, "late")) == Counter(wanted_by_late())
     assert 0 < before < len(streams.delivered())
     assert result.counts.conserved
@@ -176,7 +176,7 @@ def test_an_interrupted_replay_keeps_its_subscriptions(
     # One that is begun from now on is for those of now.
     again = plan_replay(route, id="rTrue")
     assert again.subscriptions is not None
-    assert {one.id for one in again.subscriptions} == {"late", "small", "new"}
+    assert {subscription.id for subscription in again.subscriptions} == {"late", "small", "new"}
 
 
 def test_a_route_that_has_changed_since(spark: SparkSession, streams: Streams, text: str) -> None:

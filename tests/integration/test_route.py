@@ -316,10 +316,10 @@ def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Pat
     ) as first:
         wait_for(lambda: streams.stored(streams.sink) > 500, 120)
         first.send_signal(signal.SIGTERM)
-        told, errors = first.communicate(timeout=60)
+        output, errors = first.communicate(timeout=60)
 
     assert first.returncode == 0, errors
-    *lines, report = (json.loads(line) for line in told.splitlines())
+    *lines, report = (json.loads(line) for line in output.splitlines())
     assert report["stopped"]
     assert report["conserved"]
     # A line for each micro-batch, but perhaps for one that Spark did not come to report.
@@ -345,12 +345,12 @@ def test_a_stream_that_does_not_exist(streams: Streams, tmp_path: Path) -> None:
     """The command says so in a line, without waiting for Spark, and exits with 1."""
     text = route_text(streams, "memory://none").replace(streams.source, "NOWHERE")
 
-    told = turnout("run", str(write_route(tmp_path, text)))
+    result = turnout("run", str(write_route(tmp_path, text)))
 
-    assert told.returncode == 1
-    assert "stream not found" in told.stderr
-    assert "NOWHERE" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 1
+    assert "stream not found" in result.stderr
+    assert "NOWHERE" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:
@@ -359,11 +359,11 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
         url = server.url
     streams = Streams(url)
 
-    told = turnout("run", str(write_route(tmp_path, route_text(streams, "memory://none"))))
+    result = turnout("run", str(write_route(tmp_path, route_text(streams, "memory://none"))))
 
-    assert told.returncode == 1
-    assert url.removeprefix("nats://") in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 1
+    assert url.removeprefix("nats://") in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_wrong_file_never_reaches_spark(tmp_path: Path) -> None:
@@ -371,20 +371,20 @@ def test_a_wrong_file_never_reaches_spark(tmp_path: Path) -> None:
     path = write_route(tmp_path, "name: x\nsource: {format: natz}\nsnik: {}\n")
 
     for name in ("check", "run"):
-        told = turnout(name, str(path), env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
+        result = turnout(name, str(path), env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
 
-        assert told.returncode == 2
-        assert 'did you mean "nats"?' in told.stderr
-        assert 'did you mean "sink"?' in told.stderr
-        assert "Traceback" not in told.stderr
+        assert result.returncode == 2
+        assert 'did you mean "nats"?' in result.stderr
+        assert 'did you mean "sink"?' in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def test_check_as_json(tmp_path: Path) -> None:
     """``check --json`` gives the mistakes to a program."""
-    told = turnout("check", str(write_route(tmp_path, "name: x\nsource: {format: natz}\n")), "--json")
+    result = turnout("check", str(write_route(tmp_path, "name: x\nsource: {format: natz}\n")), "--json")
 
-    report = json.loads(told.stdout)
-    assert told.returncode == 2
+    report = json.loads(result.stdout)
+    assert result.returncode == 2
     assert report["valid"] is False
     assert {"path", "problem", "line"} <= report["mistakes"][0].keys()
 

@@ -111,7 +111,7 @@ async def test_b18_drift(nats_server: NatsServer) -> None:
     """B18: every field that the caller set is compared, and none that was left alone; nothing is changed."""
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
         stream, subject = await stream_of_messages(js, 3)
-        made = await create_consumer(js.api, stream.name, ConsumerConfig(deliver_subject="d9", **THERE))
+        consumer = await create_consumer(js.api, stream.name, ConsumerConfig(deliver_subject="d9", **THERE))
         before = len([line for line in proxy.lines("PUB") if "CONSUMER.CREATE" in line])
         for name, asked in DRIFTS:
             with pytest.raises(ConfigDriftError) as failure:
@@ -123,7 +123,7 @@ async def test_b18_drift(nats_server: NatsServer) -> None:
             pass
 
         assert len([line for line in proxy.lines("PUB") if "CONSUMER.CREATE" in line]) == before
-        assert made.config == (await stream.consumer_info("D")).config
+        assert consumer.config == (await stream.consumer_info("D")).config
 
 
 @asynchronous

@@ -115,9 +115,9 @@ async def test_b28_ack_policy_none(nats_server: NatsServer) -> None:
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
         stream, subject = await stream_of_messages(js, 1)
         await create_consumer(js.api, stream.name, push("d1", durable_name="N", ack_policy=AckPolicy.NONE))
-        made = await js.subscribe(f"{subject}.a", config=ConsumerConfig(ack_policy=AckPolicy.NONE))
+        subscription = await js.subscribe(f"{subject}.a", config=ConsumerConfig(ack_policy=AckPolicy.NONE))
         bound = await js.subscribe(stream=stream.name, consumer="N")
-        for sub in (made, bound):
+        for sub in (subscription, bound):
             message = await sub.next()
             for call in (message.ack, message.nak, message.term, message.in_progress, message.double_ack):
                 await call()

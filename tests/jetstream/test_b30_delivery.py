@@ -99,13 +99,13 @@ async def test_b33_no_gap_check_in_queues(nats_server: NatsServer) -> None:
     errors = Errors()
     async with connect(nats_server.url, error_callback=errors) as js:
         _, subject = await stream_of_messages(js, 30)
-        one = await js.subscribe(f"{subject}.a", queue="q")
-        await one.next()
-        forge(js, one.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "99"})
+        subscription = await js.subscribe(f"{subject}.a", queue="q")
+        await subscription.next()
+        forge(js, subscription.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "99"})
         two = await js.subscribe(f"{subject}.a", queue="q")
         for _ in range(30):
             await js.publish(f"{subject}.a")
-        await eventually(lambda: two.pending > 1 and one.pending + two.pending >= 59)
+        await eventually(lambda: two.pending > 1 and subscription.pending + two.pending >= 59)
 
         assert not errors
 
@@ -306,10 +306,10 @@ async def test_b38_a_lost_request_is_made_good(nats_server: NatsServer) -> None:
 @asynchronous
 async def test_b39_only_data(nats_server: NatsServer) -> None:
     """B39: heartbeats never reach the user."""
-    got: list[Message] = []
+    messages: list[Message] = []
     async with connect(nats_server.url) as js:
         _, subject = await stream_of_messages(js, 2)
-        await js.subscribe(f"{subject}.a", got.append, config=ConsumerConfig(idle_heartbeat=0.1))
+        await js.subscribe(f"{subject}.a", messages.append, config=ConsumerConfig(idle_heartbeat=0.1))
         await asyncio.sleep(0.5)
 
-        assert [m.sequence for m in got] == [1, 2]
+        assert [m.sequence for m in messages] == [1, 2]

@@ -146,8 +146,8 @@ async def test_the_leader_is_lost(cluster: Cluster, kill: bool) -> None:
         await consuming.stop()
 
         async def whole_again() -> bool:
-            told = (await stream.info()).cluster
-            return told is not None and all(peer.current and not peer.offline for peer in told.replicas)
+            cluster = (await stream.info()).cluster
+            return cluster is not None and all(peer.current and not peer.offline for peer in cluster.replicas)
 
         await eventually(whole_again, 30)
 

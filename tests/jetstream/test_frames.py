@@ -101,16 +101,16 @@ def test_malformed(bad: bytes) -> None:
 
 def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     """A handler that raises is logged, and the frames after it are still read."""
-    got: list[bytes] = []
+    payloads: list[bytes] = []
 
     def fail(subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
-        got.append(data)
+        payloads.append(data)
         raise RuntimeError("broken handler")
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(FrameParser(Recorder(), {b"1": fail}).parse(b"MSG a 1 1\r\nx\r\nMSG a 1 1\r\ny\r\n"))
 
-    assert got == [b"x", b"y"]
+    assert payloads == [b"x", b"y"]
     assert "broken handler" in caplog.text
 
 

@@ -73,20 +73,20 @@ def lowest(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Make:
 def serving(environment: Environment, folder: Path, *command: str | Path, **variables: str) -> Iterator[str]:
     """A server of turnout's, for as long as the block lasts: the last word of ``serving on …``."""
     process = environment.start(*command, cwd=folder, **variables)
-    said: list[str] = []
+    reports: list[str] = []
     try:
         for line in process.stderr:
-            said.append(line)
+            reports.append(line)
             if line.startswith("serving on "):
                 break
-        assert said, process.wait(60)
-        assert said[-1].startswith("serving on "), "".join(said)[-3000:]
+        assert reports, process.wait(60)
+        assert reports[-1].startswith("serving on "), "".join(reports)[-3000:]
         # Who does not read it stops a process that says much.
-        rest = threading.Thread(target=lambda: said.extend(process.stderr))
+        rest = threading.Thread(target=lambda: reports.extend(process.stderr))
         rest.start()
-        yield said[-1].split()[-1]
+        yield reports[-1].split()[-1]
         process.terminate()
-        assert process.wait(60) == 0, "".join(said)[-3000:]
+        assert process.wait(60) == 0, "".join(reports)[-3000:]
         rest.join()
     finally:
         process.kill()

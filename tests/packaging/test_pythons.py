@@ -59,9 +59,9 @@ def test_the_demo(version: str, wheel: Path, tmp_path: Path) -> None:
     pinned = ["--constraints", str(ROOT / "constraints.txt"), f"turnout[demo] @ {wheel.as_uri()}"]
     environment = Environment.created(tmp_path / "venv", python, pinned, wheel)
 
-    told = environment.turnout("--version", cwd=tmp_path)
+    printed = environment.turnout("--version", cwd=tmp_path)
     done = environment.turnout("demo", "--limit", "5000", "--subscriptions", "200", "--json", cwd=tmp_path)
 
-    assert told.stdout.startswith("turnout ")
+    assert printed.stdout.startswith("turnout ")
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["conserved"]

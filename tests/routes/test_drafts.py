@@ -120,8 +120,8 @@ def test_every_property_is_taken_or_left(tmp_path) -> None:
 
     draft = draft_of_connector(connector(tmp_path, {**SINK, **MASK, **more}))
 
-    told = [name for name, _ in (*draft.taken, *draft.left)]
-    untold = [name for name in {**SINK, **MASK, **more} if not name.startswith(tuple(told))]
+    names = [name for name, _ in (*draft.taken, *draft.left)]
+    untold = [name for name in {**SINK, **MASK, **more} if not name.startswith(tuple(names))]
     assert untold == ["transforms", "predicates"]
     assert left(draft)["transforms.old.type"] == "'old' is not listed in 'transforms'"
     assert left(draft)["tasks.max"] == "Spark decides how many tasks run"

@@ -91,10 +91,10 @@ def test_files_that_are_no_connectors(tmp_path: Path, name: str, content: bytes,
     """The file is named, and what is wrong in it."""
     (tmp_path / name).write_bytes(content)
 
-    found = problem(tmp_path, f"transforms: {name}")
+    problems = problem(tmp_path, f"transforms: {name}")
 
-    assert expected in found
-    assert str(tmp_path / name) in found
+    assert expected in problems
+    assert str(tmp_path / name) in problems
 
 
 def test_an_errors_block_is_put_over_the_connectors(tmp_path: Path) -> None:

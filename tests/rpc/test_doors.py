@@ -118,6 +118,6 @@ def test_a_tenant_in_the_url(backing, settings):
     with subscriptions_server(backing, settings) as server:
         with RemoteStore.open(f"grpc://127.0.0.1:{server.port}?tenant=acme") as store:
             store.create(subscription(id="x"))
-        assert [one.id for one in backing.snapshot()] == ["@acme/x"]
+        assert [subscription.id for subscription in backing.snapshot()] == ["@acme/x"]
     with pytest.raises(ConfigError, match="no tenant is named 'a/b'"):
         RemoteStore.open("grpc://127.0.0.1:1?tenant=a/b")

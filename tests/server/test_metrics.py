@@ -29,7 +29,11 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 def samples(client: TestClient) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every sample by name and labels."""
     families = text_string_to_metric_families(client.get("/metrics").text)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def value(scraped: dict[Any, float], name: str, **labels: str) -> float:
@@ -190,8 +194,8 @@ def test_a_live_server_tells_just_the_metrics_of_the_reference(tmp_path: Path) -
         runner.runs["a"][0].deliver(3)
         with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
             text = response.read().decode()
-    told = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.endswith("_created")}
+    families = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.endswith("_created")}
     page = (DEPLOY.parent / "docs/reference/metrics.md").read_text(encoding="utf-8")
 
-    assert told == NAMES
+    assert families == NAMES
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == NAMES

@@ -77,7 +77,7 @@ class Collector:
             data = getattr(metric, kind)
             assert kind == "gauge" or data.aggregation_temporality == 2, "cumulative"
             for point in data.data_points:
-                labels = frozenset((one.key, one.value.string_value) for one in point.attributes)
+                labels = frozenset((attribute.key, attribute.value.string_value) for attribute in point.attributes)
                 if kind != "histogram":
                     assert kind == "gauge" or (data.is_monotonic and point.start_time_unix_nano)
                     samples[metric.name, labels] = point.as_double
@@ -109,8 +109,8 @@ def scraped(server: RouteServer) -> Samples:
     """What Prometheus is told by the server."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         families = list(text_string_to_metric_families(response.read().decode()))
-    samples = [one for family in families for one in family.samples if not one.name.endswith("_created")]
-    return {(one.name, frozenset(_bounds_as_numbers(one.labels).items())): one.value for one in samples}
+    samples = [sample for family in families for sample in family.samples if not sample.name.endswith("_created")]
+    return {(sample.name, frozenset(_bounds_as_numbers(sample.labels).items())): sample.value for sample in samples}
 
 
 def _bounds_as_numbers(labels: dict[str, str]) -> dict[str, str]:

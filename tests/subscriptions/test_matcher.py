@@ -105,16 +105,16 @@ def test_exactly_one():
 
 def test_rarest_anchor():
     """A conjunction is looked up by its rarer leaf, so that a popular value has few subscriptions to verify."""
-    wanted = [all_of(kiwi("topic", "popular"), kiwi("user", f"u{n}")) for n in range(50)]
-    matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(wanted))
+    conditions = [all_of(kiwi("topic", "popular"), kiwi("user", f"u{n}")) for n in range(50)]
+    matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(conditions))
 
     assert all(anchor.key == "user" for anchor, _ in matcher.stats(100).hottest)
 
 
 def test_sample_decides():
     """What messages rarely have is preferred, however many subscriptions want it."""
-    wanted = [all_of(kiwi("kind", "rare"), kiwi("user", f"u{n}")) for n in range(50)]
+    conditions = [all_of(kiwi("kind", "rare"), kiwi("user", f"u{n}")) for n in range(50)]
     sample = [{"kind": "usual", "user": f"u{n}"} for n in range(50)]
-    matcher = Matcher((Subscription(["d"], one, id=str(n)) for n, one in enumerate(wanted)), sample=sample)
+    matcher = Matcher((Subscription(["d"], one, id=str(n)) for n, one in enumerate(conditions)), sample=sample)
 
     assert [(anchor.key, count) for anchor, count in matcher.stats().hottest] == [("kind", 50)]

@@ -27,10 +27,10 @@ def store():
 
 @pytest.fixture
 def trees():
-    found = KiwiTrees(KiwiTree(), KiwiTree())
-    yield found
-    found.complete.close()
-    found.partial.close()
+    trees = KiwiTrees(KiwiTree(), KiwiTree())
+    yield trees
+    trees.complete.close()
+    trees.partial.close()
 
 
 @pytest.fixture

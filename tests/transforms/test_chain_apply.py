@@ -153,7 +153,7 @@ def test_keys_of_several_types_stay_apart() -> None:
     chain = Chain.from_route([{"type": "HoistField$Value", "field": "v"}])
     outcomes = chain.apply([Record("t", {7: 1}), Record("t", {Int32(7): 1})])
 
-    kinds = [type(next(iter(one.value["v"]))) for one in outcomes if isinstance(one, Record)]
+    kinds = [type(next(iter(outcome.value["v"]))) for outcome in outcomes if isinstance(outcome, Record)]
     assert kinds == [int, Int32]
 
 

@@ -44,12 +44,12 @@ def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
             f"configuration file: {v['name']}", "python", mappings_in(parse_config(v["config"])), config_of(v)
         )
     for v in vectors["validation"]:
-        found = _reason(config_of(v))
+        reason = _reason(config_of(v))
         if v.get("server_crash"):
-            good = found == "missing_destination"
+            good = reason == "missing_destination"
             yield Outcome(f"validation: {v['name']}", "python", "unsupported" if good else "failed", REFUSED)
         else:
-            yield _outcome(f"validation: {v['name']}", "python", found, v.get("reason"))
+            yield _outcome(f"validation: {v['name']}", "python", reason, v.get("reason"))
     for v in vectors["distribution"]:
         table = MappingTable.from_config(config_of(v))
         for cluster, shares in v["expected_percent"].items():
@@ -57,8 +57,8 @@ def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
             drawn = Counter(table.apply(v["publish"], cluster, (n + 0.5) / 100) or "" for n in range(100))
             yield _outcome(f"distribution: {v['name']} in {cluster!r}", "python", dict(drawn), shares)
     overlap = vectors["overlap"]
-    found = MappingTable.from_config(overlap["mappings"]).apply(overlap["publish"])
-    yield _outcome("overlap", "python", found in OVERLAP, True)
+    reason = MappingTable.from_config(overlap["mappings"]).apply(overlap["publish"])
+    yield _outcome("overlap", "python", reason in OVERLAP, True)
 
 
 # The server takes any of these, in an order that changes from start to start; ours is the order written.
@@ -79,9 +79,9 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     ]
     rows = frame.select(*columns).collect()
     for number, (v, cluster) in enumerate(cases):
-        found = Counter(row[number] or "" for row in rows)
+        counts = Counter(row[number] or "" for row in rows)
         yield Outcome(
-            f"distribution: {v['name']} in {cluster!r}", "spark", *_close(found, v["expected_percent"][cluster])
+            f"distribution: {v['name']} in {cluster!r}", "spark", *_close(counts, v["expected_percent"][cluster])
         )
     overlap = vectors["overlap"]
     table = MappingTable.from_config(overlap["mappings"])

@@ -56,7 +56,7 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     rows = frame.select("s", subject_is_publishable(F.col("s")).alias("publish"), *columns).collect()
     by_subject = {row["s"]: row for row in rows}
     for vector in vectors["match"]:
-        found = by_subject[vector["subject"]][f"f{filters.index(vector['filter'])}"]
-        yield _judge("match", vector, "spark", "matches", found)
+        matched = by_subject[vector["subject"]][f"f{filters.index(vector['filter'])}"]
+        yield _judge("match", vector, "spark", "matches", matched)
     for vector in vectors["literal"]:
         yield _judge("literal", vector, "spark", "valid_publish", by_subject[vector["subject"]]["publish"])

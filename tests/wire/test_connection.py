@@ -244,9 +244,9 @@ def test_tls_with_both_certificates(pems: Path, first: bool) -> None:
             "tlsKey": f"{pems}/client.key",
             "tlsFirst": str(first).lower(),
         }
-        made = ConnectionOptions.from_mapping(options)
-        assert "PRIVATE KEY" not in repr(made)
-        with Connection.open(made) as connection:
+        parsed = ConnectionOptions.from_mapping(options)
+        assert "PRIVATE KEY" not in repr(parsed)
+        with Connection.open(parsed) as connection:
             create_stream(connection, {"name": "T", "subjects": ["t"], "storage": "memory"})
             for _ in range(100):
                 connection.request("t", b"x" * 50_000)

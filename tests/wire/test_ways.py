@@ -67,9 +67,9 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
     whole = list(PullReader(connection, Range(stream, *bounds)).batches())
     rows = pa.Table.from_batches(whole).to_pylist() if whole else []
     for tokens in (["a.1", "b.*"], ["a.*", "*.2", "*.3", "*.4"], ["c.7", "none.*", "end"], ["never", "no.>"]):
-        filters = tuple(f"{stream}.{one}" for one in tokens)
-        expected = [row for row in rows if any(matches(one, row["topic"]) for one in filters)]
-        wanted = Range(stream, *bounds, filters)
+        filters = tuple(f"{stream}.{token}" for token in tokens)
+        expected = [row for row in rows if any(matches(filter_, row["topic"]) for filter_ in filters)]
+        part = Range(stream, *bounds, filters)
         for way in (
             TOGETHER,
             WHOLE,
@@ -77,7 +77,7 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
             Way("apart", (), 10_000, 6002),
             Way("apart", (), 700, 6002),
         ):
-            assert read(connection, wanted, way) == expected, (filters, way)
+            assert read(connection, part, way) == expected, (filters, way)
 
 
 @pytest.mark.jetstream
@@ -141,7 +141,7 @@ def test_a_cover_is_wide_enough(filters: list[str]) -> None:
     """It is a superset of each filter, and one filter is its own."""
     wider = cover(filters)
 
-    assert all(is_subset(one, wider) for one in filters)
+    assert all(is_subset(filter_, wider) for filter_ in filters)
     assert cover(filters[:1]) == filters[0]
 
 
@@ -160,4 +160,4 @@ def test_the_sieve_matches_as_a_consumer_does(filters: list[str], subjects: list
 
     left = Sieve(filters).of(batch).column("topic").to_pylist()
 
-    assert left == [subject for subject in subjects if any(matches(one, subject) for one in filters)]
+    assert left == [subject for subject in subjects if any(matches(filter_, subject) for filter_ in filters)]

@@ -39,13 +39,13 @@ Fill = Callable[..., str]
 @pytest.fixture
 def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
     """Makes a stream of numbered messages; called again with its name it adds more."""
-    made: list[str] = []
+    streams: list[str] = []
 
     def make(count: int, name: str = "", size: int = 1, **config: Any) -> str:
         if not name:
             name = f"SRC{secrets.token_hex(4)}"
             create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
-            made.append(name)
+            streams.append(name)
         begun = stream_info(connection, name)["state"]["last_seq"]
         with Connection.open(nats_server.url) as opened:
             publisher = Publisher(opened)
@@ -55,7 +55,7 @@ def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
         return name
 
     yield make
-    for name in made:
+    for name in streams:
         delete_stream(connection, name)
 
 
@@ -190,7 +190,7 @@ def test_micro_batches_and_a_restart(run: Callable[..., Any], fill: Fill) -> Non
     """No batch holds more than was admitted; a restart goes on at the checkpoint; the lag is in the progress."""
     stream = fill(25)
     seen, query = run(stream, maxRecordsPerTrigger="10")
-    progress = [json.loads(one.json) for one in query.recentProgress if one.numInputRows]
+    progress = [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
 
     assert sorted(seen) == list(range(1, 26))
     assert [one["numInputRows"] for one in progress] == [10, 10, 5]

@@ -30,34 +30,34 @@ Make = Callable[..., NatsStreamReader]
 
 @pytest.fixture
 def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
-    made: list[str] = []
+    streams: list[str] = []
 
     def make(count: int, name: str = "", payload: bytes = b"", **config: Any) -> str:
         if not name:
             name = f"RDR{secrets.token_hex(4)}"
             create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
-            made.append(name)
+            streams.append(name)
         with Connection.open(nats_server.url) as opened, Publisher(opened) as publisher:
             for n in range(count):
                 publisher.publish(f"{name}.x.{n % 3}", payload or b"%d" % n)
         return name
 
     yield make
-    for name in made:
+    for name in streams:
         delete_stream(connection, name)
 
 
 @pytest.fixture
 def make(nats_server: NatsServer) -> Iterator[Make]:
-    made: list[NatsStreamReader] = []
+    readers: list[NatsStreamReader] = []
 
     def build(stream: str, **options: str) -> NatsStreamReader:
         given = {"servers": nats_server.url, "stream": stream, **options}
-        made.append(NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), SCHEMA))
-        return made[-1]
+        readers.append(NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), SCHEMA))
+        return readers[-1]
 
     yield build
-    for reader in made:
+    for reader in readers:
         reader.stop()
 
 

@@ -39,9 +39,9 @@ def store(monkeypatch: Any) -> Shaky:
 
 @pytest.fixture
 def revisions(store: Shaky, tmp_path: Path) -> Iterator[Revisions]:
-    made = Revisions("memory://", tmp_path / "index")
-    yield made
-    made.close()
+    revisions = Revisions("memory://", tmp_path / "index")
+    yield revisions
+    revisions.close()
 
 
 def add(store: Shaky) -> None:

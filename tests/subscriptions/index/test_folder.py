@@ -36,8 +36,8 @@ def store():
 
 @pytest.fixture
 def index_folder(tmp_path, store):
-    with IndexFolder(tmp_path / "index", store) as made:
-        yield made
+    with IndexFolder(tmp_path / "index", store) as folder:
+        yield folder
 
 
 def opened(index_folder):
@@ -91,9 +91,9 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
         patch.setattr(folder, "LAYERS", 2)
         patch.setattr(folder, "_LEAST", data.draw(st.sampled_from([3, 1_000])))
         for _ in range(data.draw(st.integers(1, 6))):
-            wanted = data.draw(st.lists(conditions, max_size=4))
-            store.create_many(Subscription(["d"], one) for one in wanted)
-            present = [one.id for one in store.snapshot()]
+            drawn = data.draw(st.lists(conditions, max_size=4))
+            store.create_many(Subscription(["d"], condition) for condition in drawn)
+            present = [subscription.id for subscription in store.snapshot()]
             for gone in data.draw(st.lists(st.sampled_from(present), unique=True, max_size=3)) if present else ():
                 store.delete(gone)
             if data.draw(st.booleans()):
