@@ -68,9 +68,9 @@ def cases() -> Iterator[Case]:
 
     JsonConverter cannot write a schemaless date, so that the last of the six ends in a number there.
     """
-    given = route()
-    yield Case("chain typed", given["value"]["schema"], given["transforms"])
-    *first, last = given["transforms"]
+    document = route()
+    yield Case("chain typed", document["value"]["schema"], document["transforms"])
+    *first, last = document["transforms"]
     unix = {**last, "target.type": "unix", "unix.precision": "milliseconds"}
     yield Case("chain schemaless", None, [*first, unix])
 
@@ -90,13 +90,13 @@ def _stage(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Options) -> list[Result]:
     """The cases that were asked for."""
-    asked = [case for case in cases() if options.wants(case.name)]
-    if not asked:
+    chosen = [case for case in cases() if options.wants(case.name)]
+    if not chosen:
         return []
     command = java_program("kafka/Chain.java", PACKAGES, "-Xmx2g", "-XX:+UseSerialGC")
     flights = Flights.of(options.rows(200_000, 5_000))
     with tempfile.TemporaryDirectory(prefix="turnout-peers-") as folder:
-        return [measure(case, flights, command, Path(folder), quick=options.quick) for case in asked]
+        return [measure(case, flights, command, Path(folder), quick=options.quick) for case in chosen]
 
 
 def measure(case: Case, flights: Flights, command: Sequence[str], folder: Path, *, quick: bool) -> Result:

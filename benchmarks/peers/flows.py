@@ -86,13 +86,13 @@ def route_document() -> dict[str, Any]:
     One line of the example loses a part of its records by weight, and what stays keeps its subject: it would come back
     to the source's stream. Here both parts go elsewhere.
     """
-    given = {name: part for name, part in route().items() if name not in ("subscriptions", "unmatched")}
+    document = {name: part for name, part in route().items() if name not in ("subscriptions", "unmatched")}
     parts = [
         {"destination": "ops.most.ATL.DL", "weight": "95%"},
         {"destination": "ops.rest.ATL.DL", "weight": "5%"},
     ]
-    given["mappings"] = {**given["mappings"], _LOSSY: parts}
-    return given
+    document["mappings"] = {**document["mappings"], _LOSSY: parts}
+    return document
 
 
 def parsed_route(server: NatsServer) -> Route:

@@ -91,17 +91,17 @@ def _share(part: int, parts: int) -> int:
 def run(options: Options) -> list[Result]:
     """The cases that were asked for."""
     threads = {workload.name: [n for n in (1, 2) if options.wants(case_of(workload, n))] for workload in _WORKLOADS}
-    asked = [workload for workload in _WORKLOADS if threads[workload.name]]
-    if not asked:
+    chosen = [workload for workload in _WORKLOADS if threads[workload.name]]
+    if not chosen:
         return []
     command = java_program("ruler/Rules.java", PACKAGES, "-Xmx4g", "-XX:+UseParallelGC")
     size, messages = (1_000, 500) if options.quick else (options.size or 100_000, 20_000)
     results = []
-    for workload in asked:
-        given = list(workload.messages(messages, size))
+    for workload in chosen:
+        drawn = list(workload.messages(messages, size))
         with tempfile.TemporaryDirectory(prefix="turnout-peers-") as folder:
             results += measure(
-                workload, size, given, command, Path(folder), threads[workload.name], quick=options.quick
+                workload, size, drawn, command, Path(folder), threads[workload.name], quick=options.quick
             )
     return results
 

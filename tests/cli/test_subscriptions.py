@@ -201,7 +201,7 @@ def test_serve(turnout, tmp_path):
     with serving("subscriptions", "serve", DB_URI=f"sqlite:///{tmp_path}/served.db", API_METRICS_PORT="0") as (
         address,
         process,
-        told,
+        output_lines,
     ):
         store = ["--store", f"grpc://{address}"]
         id_ = created(turnout, "--has", "k=v", "--to", "d", *store)
@@ -209,11 +209,11 @@ def test_serve(turnout, tmp_path):
         assert "+ k:v: 'k' is 'v'" in turnout("subscriptions", "explain", id_, "k=v", *store)[1]
         assert json.loads(turnout("subscriptions", "export", *store)[1])["id"] == id_
         assert turnout("subscriptions", "read", "nobody", *store)[0] == 1
-        metrics = next(json.loads(line)["metrics_port"] for line in told if '"metrics_port"' in line)
+        metrics = next(json.loads(line)["metrics_port"] for line in output_lines if '"metrics_port"' in line)
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
             assert "turnout_subscriptions 1.0" in page.read().decode()
     assert process.returncode == 0
-    assert any('"stopped"' in line for line in told)
+    assert any('"stopped"' in line for line in output_lines)
     assert turnout("subscriptions", "read", id_, "--store", f"sqlite:///{tmp_path}/served.db")[0] == 0
 
 

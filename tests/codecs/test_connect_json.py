@@ -68,7 +68,7 @@ def test_decimals_of_any_size_keep_their_bytes() -> None:
 
     records = rewritten(OWN, *[enveloped(schema, payload) for payload in payloads + padded])
 
-    assert payloads * 2 == [outcome["payload"] for outcome in records]
+    assert payloads * 2 == [record["payload"] for record in records]
     (value,) = decoded(OWN, enveloped(schema, wire(10**38)))
     assert Decimal(10**38).scaleb(-3, Context(prec=40)) == value
     assert [Decimal("1.5")] == decoded(OWN, enveloped(schema, 1.5))

@@ -215,9 +215,9 @@ def test_schemaless_values_are_written_as_kafka_writes_them(kafka: ConverterHost
     ]
     of = codec(format="connect-json", schemas__enable=False)
     converter = (JSON, {"schemas.enable": "false"})
-    given = [*[text.encode() for text in texts], None]
+    payloads = [*[text.encode() for text in texts], None]
 
-    assert parsed(kafka.rewritten(converter, converter, given)) == parsed(ours(of, of, given))
+    assert parsed(kafka.rewritten(converter, converter, payloads)) == parsed(ours(of, of, payloads))
 
 
 @pytest.mark.parametrize("name", PLAIN)

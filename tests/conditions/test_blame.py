@@ -18,7 +18,7 @@ from turnout.conditions.blame import MAX_REPEATED, Blame, blame, true_leaves
 def blamed(text: str, **metadata: str) -> list[tuple[str, str | None]]:
     """The blamed leaves as text, each with the value that it saw."""
     answer = blame(parse(text), metadata)
-    return [(format_condition(seen.leaf), seen.value) for seen in answer.leaves or ()]
+    return [(format_condition(leaf.leaf), leaf.value) for leaf in answer.leaves or ()]
 
 
 def plain(leaf: Leaf) -> Leaf:
@@ -68,9 +68,9 @@ def test_what_can_never_be_true_has_nobody_to_blame() -> None:
 
 def test_true_leaves_come_with_their_values() -> None:
     """Negated leaves too, where they are true."""
-    seen = true_leaves(parse("city:Oulu AND (n>5 OR NOT kind:x)"), {"city": "Oulu", "n": "3"})
+    leaves = true_leaves(parse("city:Oulu AND (n>5 OR NOT kind:x)"), {"city": "Oulu", "n": "3"})
 
-    assert [(format_condition(one.leaf), one.value) for one in seen] == [("city:Oulu", "Oulu"), ("NOT kind:x", None)]
+    assert [(format_condition(one.leaf), one.value) for one in leaves] == [("city:Oulu", "Oulu"), ("NOT kind:x", None)]
 
 
 @given(conditions, messages)

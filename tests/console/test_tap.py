@@ -8,21 +8,21 @@ from typing import Any
 from starlette.testclient import TestClient
 
 
-def events(shown: TestClient, count: int, **asked: Any) -> list[tuple[str, Any]]:
+def events(shown: TestClient, count: int, **query: Any) -> list[tuple[str, Any]]:
     """The first events of a tap, by kind."""
-    seen: list[tuple[str, Any]] = []
+    received: list[tuple[str, Any]] = []
     kind = ""
-    with shown.stream("GET", "/v1/tap/orders", params=asked) as answer:
+    with shown.stream("GET", "/v1/tap/orders", params=query) as answer:
         assert answer.status_code == 200
         for line in answer.iter_lines():
             name, _, text = line.partition(": ")
             if name == "event":
                 kind = text
             elif name == "data":
-                seen.append((kind, json.loads(text)))
-                if len(seen) == count:
-                    return seen
-    return seen
+                received.append((kind, json.loads(text)))
+                if len(received) == count:
+                    return received
+    return received
 
 
 def test_records_are_told_before_and_after_a_stage(shown: TestClient) -> None:

@@ -82,10 +82,10 @@ class OwnerContract:
 
     def test_keeps_given_ids(self, store):
         """Ids that the caller chose are kept, so that an export can be imported."""
-        given = {"kiwiTreeCondition": {"id": "leaf-1", "key": "k", "pattern": "v*"}}
-        store.create(Subscription(["d"], decode(given), id="sub-1"))
+        condition = {"kiwiTreeCondition": {"id": "leaf-1", "key": "k", "pattern": "v*"}}
+        store.create(Subscription(["d"], decode(condition), id="sub-1"))
 
-        assert given == encode(store.read("sub-1").condition)
+        assert condition == encode(store.read("sub-1").condition)
 
     @pytest.mark.parametrize("destination", ["a b", "out.>", "out..x", "out\r\nPUB x 1", "o\0ut", "x" * 5000, "", "s:"])
     def test_refuses_what_cannot_be_published_to(self, store, destination):
@@ -153,11 +153,11 @@ class OwnerContract:
         """The stored pattern is looked up letter by letter, with its key and its partial flag."""
         store.create(subscription("orders*", id="s"))
 
-        def found(key, pattern, partial):
+        def searched(key, pattern, partial):
             return [m.subscription_id for m in store.search_by_condition(key, pattern, partial).items]
 
-        assert found("subject", "orders*", False) == ["s"]
-        assert found("location", "Helsinki", True) == ["s"]
+        assert searched("subject", "orders*", False) == ["s"]
+        assert searched("location", "Helsinki", True) == ["s"]
         for key, pattern, partial in [
             ("subject", "orders*", True),
             ("location", "Helsinki", False),
@@ -166,7 +166,7 @@ class OwnerContract:
             ("topic", "orders*", False),
             ("subject", "*", False),
         ]:
-            assert found(key, pattern, partial) == [], (key, pattern, partial)
+            assert searched(key, pattern, partial) == [], (key, pattern, partial)
 
     def test_search_by_condition_names_the_leaf(self, store):
         """The condition id is that of the leaf, and the subscription comes with it."""
@@ -213,15 +213,15 @@ class OwnerContract:
         store.create(subscription(id="one", metadata={"user": "u"}))
         store.create(subscription(id="odd", metadata={"user.x": "u", "$set": "%_'\""}))
 
-        def found(**pairs):
+        def searched(**pairs):
             return [item.id for item in store.search_by_metadata(pairs).items]
 
-        assert found(user="u") == ["both", "one"]
-        assert found(user="u", name="n") == ["both"]
-        assert found(user="U") == []
-        assert found(**{"$set": "%_'\""}) == ["odd"]
-        assert found(**{"user.x": "u"}) == ["odd"]
-        assert found() == ["both", "odd", "one"]
+        assert searched(user="u") == ["both", "one"]
+        assert searched(user="u", name="n") == ["both"]
+        assert searched(user="U") == []
+        assert searched(**{"$set": "%_'\""}) == ["odd"]
+        assert searched(**{"user.x": "u"}) == ["odd"]
+        assert searched() == ["both", "odd", "one"]
 
     def test_revision_grows_with_every_change(self, store):
         """Creating and deleting lead to higher revisions; reading does not."""

@@ -143,8 +143,8 @@ def test_a_panel_has_something_to_show(prometheus, expression) -> None:
 
     A panel that hides what is zero is asked without that: nothing has failed here since the first scrape.
     """
-    asked = expression.replace("$route", ".*").replace("$__rate_interval", "1m")
-    shown = asked.removesuffix(" > 0")
+    query_text = expression.replace("$route", ".*").replace("$__rate_interval", "1m")
+    shown = query_text.removesuffix(" > 0")
 
-    query(prometheus, asked)
+    query(prometheus, query_text)
     assert query(prometheus, shown) != []

@@ -332,12 +332,12 @@ wanting = st.lists(st.sampled_from(["out.a", "out.b", "out.c", "a b", "out..x", 
     st.booleans(),
 )
 def test_every_delivery_ends_somewhere(
-    wanted: list[tuple[list[str], str]], records: list[Any], gone: set[str], has_topic: bool
+    subscribers: list[tuple[list[str], str]], records: list[Any], gone: set[str], has_topic: bool
 ) -> None:
     """Sent, or a dead letter, or discarded: by the batch itself or when a server refuses it; records are conserved."""
     subscriptions = [
         to(*dict.fromkeys(destinations), id=f"s{n}", condition=kiwi("town", town))
-        for n, (destinations, town) in enumerate(wanted)
+        for n, (destinations, town) in enumerate(subscribers)
     ]
     result = program(SINK, DEAD if has_topic else TOLERANT, WANTED).run(
         batch([{"value": record} for record in records]), Index.of(subscriptions)

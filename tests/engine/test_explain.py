@@ -38,10 +38,12 @@ HANDS = {
 }
 
 
-def explained(engine: Program, asked: str | None = None, known: dict[str, Subscription] | None = None, **record: Any):
+def explained(
+    engine: Program, subscription: str | None = None, known: dict[str, Subscription] | None = None, **record: Any
+):
     known = HANDS if known is None else known
     index = Index.of(known.values()) if engine.route.subscriptions is not None else None
-    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=asked)
+    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=subscription)
 
 
 def test_each_stage_says_what_it_did_and_why() -> None:
@@ -107,7 +109,7 @@ def test_who_wants_it_and_who_does_not() -> None:
     """Those who want it with their true leaves; the one that was asked about with the leaves to blame."""
     explanation = explained(
         program(SINK, DEAD, WANTED),
-        asked="many",
+        subscription="many",
         topic="in.a.b",
         offset=7,
         value={"n": 3, "city": "Oulu"},
@@ -127,12 +129,12 @@ def test_who_wants_it_and_who_does_not() -> None:
 def test_asking_about_a_record_that_was_not_matched() -> None:
     """Nobody is to blame for a record that was filtered before."""
     engine = program(SINK, DEAD, WANTED)
-    explanation = explained(engine, asked="many", topic="in.a.b", value={}, headers={"Old": "1"})
+    explanation = explained(engine, subscription="many", topic="in.a.b", value={}, headers={"Old": "1"})
 
     assert explanation.asked is not None
     assert (explanation.asked.wants, explanation.asked.blame, explanation.wanted) == (None, None, ())
     with pytest.raises(SubscriptionNotFoundError):
-        explained(engine, asked="nobody", topic="in.a.b", value={})
+        explained(engine, subscription="nobody", topic="in.a.b", value={})
 
 
 def test_a_route_that_tolerates_no_failure_is_stopped() -> None:

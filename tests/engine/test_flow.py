@@ -111,13 +111,13 @@ def test_a_refused_record_failed_at_the_sink() -> None:
     st.booleans(),
 )
 def test_stages_add_up_to_the_outcomes(
-    records: list[dict[str, Any]], wanted: set[str], policy: str, has_topic: bool, refuse: bool
+    records: list[dict[str, Any]], subscribed_towns: set[str], policy: str, has_topic: bool, refuse: bool
 ) -> None:
     """What failed anywhere is what is set aside; what is lost on the way, filters, weights and matching dropped."""
     if policy == "deadLetter" and not has_topic:
         policy = "drop"
     engine = program(SINK, DEAD if has_topic else _TOLERANT, WANTED, f"unmatched: {policy}\n", text=_CHAIN)
-    result = engine.run(batch(records), towns(*wanted))
+    result = engine.run(batch(records), towns(*subscribed_towns))
     counts = result.counts
     if refuse and counts.messages:
         counts += result.refused(dict.fromkeys(range(counts.messages), "is gone")).counts

@@ -126,7 +126,7 @@ def _covered(topic: str, chosen: tuple[str, ...]) -> bool:
 def test_nothing_that_is_delivered_is_left_unread(
     stages: list[dict[str, Any]],
     table: dict[str, Any],
-    wanted: list[Condition],
+    drawn_conditions: list[Condition],
     read: list[str],
     own: list[str],
 ) -> None:
@@ -141,11 +141,11 @@ def test_nothing_that_is_delivered_is_left_unread(
     }
     route = Route.parse(json.dumps(file), {})
     store = open_store("memory://")
-    for condition in wanted:
+    for condition in drawn_conditions:
         store.create(Subscription(["out"], condition))
     derived = SubjectFilters(route, own)
 
-    chosen = derived.of(derived.asked(condition) for condition in wanted)
+    chosen = derived.of(derived.asked(condition) for condition in drawn_conditions)
 
     if chosen is None:
         return

@@ -93,8 +93,8 @@ def index(snapshot: str) -> Index:
     return Index.of(SNAPSHOTS[snapshot])
 
 
-def costless(found: Differences) -> Differences:
-    return replace(found, old_cost=Cost(), new_cost=Cost())
+def costless(compared_batch: Differences) -> Differences:
+    return replace(compared_batch, old_cost=Cost(), new_cost=Cost())
 
 
 def endings(route: str, rows: Any, snapshot: str) -> list[Ending]:

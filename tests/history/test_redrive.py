@@ -85,14 +85,14 @@ class Scene:
             row["headers"] = {header["key"]: header["value"].decode() for header in row["headers"] or ()}
         return rows
 
-    def letters(self, **asked: Any) -> list[DeadLetter]:
-        return dead_letters.read(self.route, **asked)
+    def letters(self, **options: Any) -> list[DeadLetter]:
+        return dead_letters.read(self.route, **options)
 
     def store(self) -> Any:
         return open_store(f"sqlite:///{self.folder}/subscriptions.db")
 
-    def redrive(self, **asked: Any) -> RedriveReport:
-        return redrive(self.route, self.letters(), **asked)
+    def redrive(self, **options: Any) -> RedriveReport:
+        return redrive(self.route, self.letters(), **options)
 
 
 @pytest.fixture

@@ -56,8 +56,8 @@ class Scene:
                 payload = value if isinstance(value, bytes) else json.dumps(value).encode()
                 publisher.publish(f"{self.stream}.{rest}", payload, headers)
 
-    def range(self, stage: str, **asked: Any) -> list[Tapped]:
-        return list(taps(self.route, stage, **{"start": "earliest", "end": "latest", **asked}))
+    def range(self, stage: str, **options: Any) -> list[Tapped]:
+        return list(taps(self.route, stage, **{"start": "earliest", "end": "latest", **options}))
 
     def info(self) -> dict[str, Any]:
         with Connection.open(self.url) as connection:
@@ -185,7 +185,7 @@ def test_live_records_as_they_come(scene) -> None:
     scene.publish({"n": 1})
     stop = threading.Event()
     live = taps(scene.route, "source", stop=stop)
-    seen: list[Tapped] = []
+    shown: list[Tapped] = []
     begun = threading.Event()
 
     def publish() -> None:
@@ -198,12 +198,12 @@ def test_live_records_as_they_come(scene) -> None:
     publisher = threading.Thread(target=publish)
     publisher.start()
     for tapped in live:
-        seen.append(tapped)
-        if len(seen) == 2:
+        shown.append(tapped)
+        if len(shown) == 2:
             stop.set()
     publisher.join()
 
-    assert [one.before["value"]["n"] for one in seen] == [2, 3]
+    assert [one.before["value"]["n"] for one in shown] == [2, 3]
 
 
 def test_a_fast_stream_is_sampled(scene) -> None:
@@ -219,14 +219,14 @@ def test_a_fast_stream_is_sampled(scene) -> None:
     publisher = threading.Thread(target=publish)
     publisher.start()
     try:
-        seen = [tapped.sequence for tapped in live]
+        sequences = [tapped.sequence for tapped in live]
     finally:
         done.set()
         publisher.join()
 
-    assert len(seen) == 3
-    assert seen == sorted(seen)
-    assert seen[-1] - seen[0] > 3
+    assert len(sequences) == 3
+    assert sequences == sorted(sequences)
+    assert sequences[-1] - sequences[0] > 3
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])

@@ -95,12 +95,12 @@ def test_footprint(streams: Streams, tmp_path: Path) -> None:
         assert process.poll() is None
         processes = family(process)
         sockets = listening(processes)
-        seen = readable(tmp_path)
+        files = readable(tmp_path)
         owned = sorted(temporary.glob("turnout-*"))
 
     assert {"java", "python"} & set(sockets)
     assert {address for socket in sockets.values() for address, _ in socket} <= LOOPBACK
-    assert seen == []
+    assert files == []
     assert (tmp_path / ".turnout" / "seen" / "checkpoint" / "offsets" / "0").exists()
     assert (tmp_path / ".turnout" / "seen" / "spark.log").exists()
     assert [path.name.rsplit("-", 1)[0] for path in owned] == ["turnout-run", "turnout-spark"]

@@ -61,7 +61,7 @@ def message(n: int) -> tuple[str, bytes, list[tuple[str, str]]]:
 
 
 def subscriptions(streams: Streams) -> list[Subscription]:
-    wanted = {
+    conditions = {
         "big": compare("n", ">=", 900),
         "oulu": all_of(kiwi("town", "Oulu"), not_(kiwi("Kind", "odd"))),
         "t": kiwi("town", "T*"),
@@ -70,7 +70,7 @@ def subscriptions(streams: Streams) -> list[Subscription]:
     }
     return [
         Subscription(destinations=(streams.out(name),), condition=condition, id=name)
-        for name, condition in wanted.items()
+        for name, condition in conditions.items()
     ]
 
 
@@ -88,11 +88,11 @@ def expected(streams: Streams, count: int) -> tuple[Counter[tuple[int, str]], di
             counts["filtered"] += 1
             continue
         first, second = rest.split(".")
-        seen = {"subject": f"mapped.{second}.{first}", "n": str(n), "town": CITIES[n % 4], **dict(headers)}
-        found = {(n, topic.partition(".")[2]) for match in matcher.match(seen) for topic in match.destinations}
-        deliveries.update(found)
-        counts["messages"] += len(found)
-        counts["delivered" if found else "unmatched"] += 1
+        metadata = {"subject": f"mapped.{second}.{first}", "n": str(n), "town": CITIES[n % 4], **dict(headers)}
+        matched = {(n, topic.partition(".")[2]) for match in matcher.match(metadata) for topic in match.destinations}
+        deliveries.update(matched)
+        counts["messages"] += len(matched)
+        counts["delivered" if matched else "unmatched"] += 1
     return deliveries, dict(counts)
 
 
@@ -221,8 +221,8 @@ def test_several_sinks(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     streams.publish([message(8)])
     store = open_store(f"sqlite:///{tmp_path / 'subscriptions.db'}")
     everything = exists("subject")
-    wanted = (streams.out("a"), "files:b", "nats:" + streams.out("c"))
-    store.create(Subscription(destinations=wanted, condition=everything))
+    destinations = (streams.out("a"), "files:b", "nats:" + streams.out("c"))
+    store.create(Subscription(destinations=destinations, condition=everything))
     store.close()
     text = route_text(streams, f"sqlite:///{tmp_path / 'subscriptions.db'}")
     head, _, tail = text.partition("sink: ")

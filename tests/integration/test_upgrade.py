@@ -82,8 +82,8 @@ def test_a_checkpoint_in_the_middle_of_a_micro_batch(
     first = [tapped for tapped in delivered if int(tapped["id"].split(":")[1]) <= BATCH]
     halves = first + delivered[len(first) :: 2]
     with Connection.open(streams.url) as connection, Publisher(connection) as publisher:
-        for halve in halves:
-            publisher.publish(halve["subject"], halve["value"].encode(), message_id=halve["id"])
+        for half in halves:
+            publisher.publish(half["subject"], half["value"].encode(), message_id=half["id"])
     shutil.copytree(left / "checkpoint", tmp_path / "checkpoint")
     store = None if kind == "plain" else restored(version, "subscriptions", tmp_path / "subscriptions.db")
     publish(streams, range(RECORDS, RECORDS + 5))

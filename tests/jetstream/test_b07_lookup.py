@@ -61,12 +61,12 @@ async def test_b10_durable(nats_server: NatsServer) -> None:
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
         stream, subject = await stream_of_messages(js, 1)
         sub = await js.subscribe(f"{subject}.a", durable="D")
-        asked = [line.split()[1] for line in proxy.lines("PUB") if "CONSUMER" in line]
+        requests = [line.split()[1] for line in proxy.lines("PUB") if "CONSUMER" in line]
 
         assert [
             f"$JS.API.CONSUMER.INFO.{stream.name}.D",
             f"$JS.API.CONSUMER.CREATE.{stream.name}.D.{subject}.a",
-        ] == asked
+        ] == requests
         assert sub.owns_consumer
 
 

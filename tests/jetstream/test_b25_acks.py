@@ -44,11 +44,11 @@ def test_b25_version_2_on_a_real_server() -> None:
             await first.double_ack()
             pull = await js.pull_subscribe(f"{subject}.a")
             ordered = await js.ordered(f"{subject}.a")
-            seen = [(await ordered.next()).sequence for _ in range(5)]
+            sequences = [(await ordered.next()).sequence for _ in range(5)]
 
             assert (first.metadata.version, first.metadata.domain) == (2, "DOM")
             assert len(await pull.fetch(5)) == 5
-            assert seen == [1, 2, 3, 4, 5]
+            assert sequences == [1, 2, 3, 4, 5]
 
     with NatsServer(config=config) as server:
         asyncio.run(check(server.url))

@@ -53,18 +53,18 @@ async def test_server_restart(own_server: NatsServer, kill: bool) -> None:
         pull = await js.pull_subscribe(f"{subject}.a", durable="P")
         received: list[int] = []
         consuming = await pull.consume(lambda message: received.append(message.sequence), QUICK)
-        seen = [(await ordered.next()).sequence for _ in range(50)]
+        sequences = [(await ordered.next()).sequence for _ in range(50)]
         await asyncio.to_thread(own_server.restart, kill=kill)
         await eventually(lambda: js.connection.is_connected, 10)
         for _ in range(50):
             await _publish_until_stored(js, f"{subject}.a")
         last = (await stream.info()).state.last_seq
-        while seen[-1] < last:
-            seen.append((await ordered.next(10)).sequence)
+        while sequences[-1] < last:
+            sequences.append((await ordered.next(10)).sequence)
         await eventually(lambda: set(range(1, last + 1)) <= set(received), 20)
         await consuming.stop()
 
-        assert seen == list(range(1, last + 1))
+        assert sequences == list(range(1, last + 1))
 
 
 async def _publish_until_stored(js: JetStream, subject: str) -> None:
@@ -164,13 +164,13 @@ async def test_deleted_in_mid_stream(nats_server: NatsServer) -> None:
         for sequence in range(40, 60):
             await stream.delete_message(sequence)
         ordered = await js.ordered(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=0.2))
-        seen = [(await ordered.next()).sequence for _ in range(80)]
+        sequences = [(await ordered.next()).sequence for _ in range(80)]
         await stream.purge()
         await asyncio.sleep(0.8)
         await js.publish(f"{subject}.a")
-        seen.append((await ordered.next()).sequence)
+        sequences.append((await ordered.next()).sequence)
 
-        assert seen == [*range(1, 40), *range(60, 102)]
+        assert sequences == [*range(1, 40), *range(60, 102)]
         assert ordered.resets == 0
         assert errors == []
 

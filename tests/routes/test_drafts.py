@@ -156,12 +156,12 @@ def test_a_source_connector(tmp_path) -> None:
     file = connector(tmp_path, config, "inventory")
 
     guessed = draft_of_connector(file)
-    given = draft_of_connector(file, source=source_of("nats://n:4222/STOCK"), name="stock")
+    draft = draft_of_connector(file, source=source_of("nats://n:4222/STOCK"), name="stock")
 
     assert guessed.document["source"]["stream"] == "INVENTORY"
     assert guessed.document["sink"] == {"format": "kafka", "servers": "b:9092"}
     assert left(guessed)["source"].startswith("a guess: the stream INVENTORY")
-    assert (given.document["source"]["stream"], read(given).name) == ("STOCK", "stock")
+    assert (draft.document["source"]["stream"], read(draft).name) == ("STOCK", "stock")
 
 
 def test_what_turnout_does_not_have_is_named(tmp_path) -> None:

@@ -99,14 +99,14 @@ def test_explained_matches(server, store, monkeypatch):
         stub = MatchingStub(channel)
         for count in range(1, 4):
             store.create(subscription())
-            asked = matching_pb2.MatchRequest(metadata={"subject": "orders"}, explain=True)
+            request = matching_pb2.MatchRequest(metadata={"subject": "orders"}, explain=True)
             if count <= 2:
-                assert all(match.explanation.holds for match in stub.Match(asked, timeout=10).matches)
+                assert all(match.explanation.holds for match in stub.Match(request, timeout=10).matches)
                 continue
             with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
-                stub.Match(asked, timeout=10)
-            asked.explain = False
-            assert len(stub.Match(asked, timeout=10).matches) == count
+                stub.Match(request, timeout=10)
+            request.explain = False
+            assert len(stub.Match(request, timeout=10).matches) == count
 
 
 def test_a_small_call_beside_large_ones(backing, settings, monkeypatch):

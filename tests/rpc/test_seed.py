@@ -145,14 +145,14 @@ def test_search_by_metadata(grpcurl):
 def test_pages(grpcurl):
     """5.2.2: limit and the last id of a page give the next one, in the order of ids."""
     ids = sorted(grpcurl("Create", CREATE)["id"] for _ in range(5))
-    found, cursor = [], ""
+    pages, cursor = [], ""
     for _ in range(3):
         query = {**json.loads(SEARCH_BY_CONDITION), "limit": 2, "cursor": cursor}
         page = grpcurl("SearchByCondition", json.dumps(query))["page"]
-        found += [match["subscriptionId"] for match in page]
-        cursor = found[-1]
+        pages += [match["subscriptionId"] for match in page]
+        cursor = pages[-1]
 
-    assert found == ids
+    assert pages == ids
 
 
 def tree(pattern: str, **more) -> dict:

@@ -200,10 +200,10 @@ def test_explanations_of_matches_need_the_right_to_read(as_, tenanted):
     from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 
     with grpc.insecure_channel(f"127.0.0.1:{tenanted.port}") as channel:
-        asked = matching_pb2.MatchRequest(metadata=MESSAGE, explain=True)
+        request = matching_pb2.MatchRequest(metadata=MESSAGE, explain=True)
         for name, code in (("matcher", grpc.StatusCode.PERMISSION_DENIED), ("acme", None)):
             metadata = [("authorization", f"Bearer {name}")]
-            call = MatchingStub(channel).Match.future(asked, timeout=10, metadata=metadata)
+            call = MatchingStub(channel).Match.future(request, timeout=10, metadata=metadata)
             assert (call.exception() and call.code()) == code
 
 

@@ -163,10 +163,10 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are(bench: Bench, clien
     bench.run_of("a").deliver(1)
     text = client.get("/metrics").text
     known = {name for name, _ in samples(client)} | set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    asked = [(expression, names_in(expression)) for expression in (*alerts(), *queries())]
+    expressions = [(expression, names_in(expression)) for expression in (*alerts(), *queries())]
 
-    assert all(names for _, names in asked)
-    assert {name for _, names in asked for name in names} <= known
+    assert all(names for _, names in expressions)
+    assert {name for _, names in expressions for name in names} <= known
     assert names_in("sum by (route) (rate(nothing_total[5m])) > 1") == {"nothing_total"}
 
 

@@ -82,9 +82,14 @@ def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     (tmp_path / "tokens").write_text("sesame\n")
     tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/server.key"}
-    given = {"tls": tls, "tokens": str(tmp_path / "tokens"), "store": "memory://tls", "grpc": {"listen": "127.0.0.1:0"}}
+    config = {
+        "tls": tls,
+        "tokens": str(tmp_path / "tokens"),
+        "store": "memory://tls",
+        "grpc": {"listen": "127.0.0.1:0"},
+    }
     (tmp_path / "routes").mkdir()
-    with serving(tmp_path / "routes", **given) as server:
+    with serving(tmp_path / "routes", **config) as server:
         trusting = ssl.create_default_context(cafile=f"{certificates}/ca.pem")
         assert server.url.startswith("https://")
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):

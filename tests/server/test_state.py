@@ -97,12 +97,12 @@ def test_what_is_old_is_found_without_looking_through_everything(tmp_path: Path)
         state.add_history({}, {("r", 3000): MinutePace(3000, 1, 0.5)})
         letters = state.set_aside(2400)
         state._db.set_trace_callback(None)
-        asked = [text for text in plans if text.startswith(("SELECT", "DELETE"))]
-        steps = [row[3] for text in asked for row in state._rows(f"EXPLAIN QUERY PLAN {text}")]
+        queries = [text for text in plans if text.startswith(("SELECT", "DELETE"))]
+        steps = [row[3] for text in queries for row in state._rows(f"EXPLAIN QUERY PLAN {text}")]
 
         assert letters == {"r": 7}
         assert [one.batches for one in state.pace("r")] == [2]
-        assert len(asked) == 5
+        assert len(queries) == 5
         assert [step for step in steps if step.startswith("SCAN")] == []
 
 

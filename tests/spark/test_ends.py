@@ -60,8 +60,8 @@ def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> Non
         create_stream(connection, {"name": "ENDS", "subjects": ["ends.>"], "storage": "memory"})
         try:
             for format_ in (None, None, "none"):
-                given = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": format_}
-                write(rows, NatsSink.model_validate(given), "_message_id")
+                options = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": format_}
+                write(rows, NatsSink.model_validate(options), "_message_id")
                 stored.append(stream_info(connection, "ENDS")["state"]["messages"])
         finally:
             delete_stream(connection, "ENDS")

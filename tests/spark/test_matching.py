@@ -27,12 +27,14 @@ def record(
     return (topic, offset, key, value, pairs, ("Oulu",))
 
 
-def snapshot(*wanted: Condition) -> Snapshot:
-    return Snapshot(tuple(Subscription((f"d{n}",), condition, id=f"s{n}") for n, condition in enumerate(wanted)))
+def snapshot(*stored_conditions: Condition) -> Snapshot:
+    return Snapshot(
+        tuple(Subscription((f"d{n}",), condition, id=f"s{n}") for n, condition in enumerate(stored_conditions))
+    )
 
 
-def named(wanted: dict[str, Condition]) -> Snapshot:
-    return Snapshot(tuple(Subscription(("d",), condition, id=name) for name, condition in wanted.items()))
+def named(stored_conditions: dict[str, Condition]) -> Snapshot:
+    return Snapshot(tuple(Subscription(("d",), condition, id=name) for name, condition in stored_conditions.items()))
 
 
 def ids(frame: DataFrame) -> set[str]:
@@ -41,18 +43,20 @@ def ids(frame: DataFrame) -> set[str]:
 
 @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.lists(conditions, min_size=80, max_size=120), st.lists(messages, min_size=40, max_size=80))
-def test_is_the_interpreter(spark: SparkSession, wanted: list[Condition], given_messages: list[dict[str, str]]) -> None:
+def test_is_the_interpreter(
+    spark: SparkSession, stored_conditions: list[Condition], given_messages: list[dict[str, str]]
+) -> None:
     """Hundreds of random conditions on dozens of messages: exactly the pairs that the interpreter finds."""
     rows = [(n, [(key, value.encode()) for key, value in message.items()]) for n, message in enumerate(given_messages)]
     records = spark.createDataFrame(rows, "n int, headers array<struct<key:string,value:binary>>")
     expected = [
         (n, f"s{m}", f"d{m}")
         for n, message in enumerate(given_messages)
-        for m, condition in enumerate(wanted)
+        for m, condition in enumerate(stored_conditions)
         if evaluate(condition, message)
     ]
 
-    matched = match(records, snapshot(*wanted)).select("n", "subscription_id", "destination").collect()
+    matched = match(records, snapshot(*stored_conditions)).select("n", "subscription_id", "destination").collect()
 
     assert sorted(expected) == sorted(map(tuple, matched))
 

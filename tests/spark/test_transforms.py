@@ -167,13 +167,13 @@ class TestErrors:
 
     def test_dead_letters_are_the_consumed_records(self, records: Records) -> None:
         """Neighbours pass; the failed record is as it was consumed, with stage, class, exception and message."""
-        given = records({**FLIGHT, "carrier": "5"}, FLIGHT, {**FLIGHT, "carrier": "6"}, headers=[("h", b"1")], ddl=DDL)
-        given = given.withColumn("other", F.col("offset") * 2)
+        frame = records({**FLIGHT, "carrier": "5"}, FLIGHT, {**FLIGHT, "carrier": "6"}, headers=[("h", b"1")], ddl=DDL)
+        frame = frame.withColumn("other", F.col("offset") * 2)
 
-        applied = apply_chain(self.CHAIN, given, "all")
+        applied = apply_chain(self.CHAIN, frame, "all")
         good = applied.records.select("topic", "offset", "other", F.size("headers").alias("n")).orderBy("offset")
         (dead,) = applied.dead_letters.collect()
-        (consumed,) = given.where("offset = 1").collect()
+        (consumed,) = frame.where("offset = 1").collect()
 
         assert good.collect() == [
             Row(topic="moved", offset=0, other=0, n=2),
@@ -202,9 +202,9 @@ class TestErrors:
         """A time beyond Spark's years is one record's failure, not the job's."""
         options = {"field": "distance", "target.type": "Timestamp", "unix.precision": "seconds"}
         chain = Chain.from_route([{"type": "TimestampConverter$Value", **options}])
-        given = records({"distance": 1}, {"distance": 10**15}, ddl="distance bigint")
+        frame = records({"distance": 1}, {"distance": 10**15}, ddl="distance bigint")
 
-        applied = apply_chain(chain, given, "all")
+        applied = apply_chain(chain, frame, "all")
 
         assert offsets(applied.records) == [0]
         (dead,) = applied.dead_letters.collect()

@@ -122,12 +122,12 @@ def test_values_with_schemas_have_sparks_types(spark: SparkSession) -> None:
     )
 
     for row in rows.selectExpr("v", "schema_of_variant(v) type").collect():
-        found = row["v"].toPython()
+        read_value = row["v"].toPython()
 
-        assert found["day"] == date(1970, 1, 2)
-        assert found["at"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
-        assert (found["clock"], found["price"], found["ratio"]) == (5, Decimal("1.50"), 0.5)
-        assert (found["counts"], found["inner"]) == ([[1, 2]], {"x": None})
+        assert read_value["day"] == date(1970, 1, 2)
+        assert read_value["at"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
+        assert (read_value["clock"], read_value["price"], read_value["ratio"]) == (5, Decimal("1.50"), 0.5)
+        assert (read_value["counts"], read_value["inner"]) == ([[1, 2]], {"x": None})
         assert "price: DECIMAL" in row["type"]
         assert "ratio: FLOAT" in row["type"]
 

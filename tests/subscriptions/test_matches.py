@@ -16,9 +16,9 @@ _LAYERS = 17
 """So many subscriptions that come later get a layer of their own; the next ones are in none yet."""
 
 
-def _grown(wanted):
+def _grown(stored_conditions):
     """A matcher of subscriptions in two layers, some of which are gone, and a few in none."""
-    subscriptions = [Subscription(["d", "e"][: n % 3], one, id=str(n)) for n, one in enumerate(wanted)]
+    subscriptions = [Subscription(["d", "e"][: n % 3], one, id=str(n)) for n, one in enumerate(stored_conditions)]
     matcher = Matcher([*subscriptions[::3], Subscription(["x"], kiwi("k", "?*"), id="gone")])
     for subscription in subscriptions[1::3]:
         matcher.add(subscription)
@@ -31,9 +31,9 @@ def _grown(wanted):
 
 
 @given(st.lists(conditions, min_size=1, max_size=12), st.lists(messages, min_size=1, max_size=6))
-def test_is_the_interpreter(wanted, given_messages):
+def test_is_the_interpreter(stored_conditions, given_messages):
     """Ids, destinations and objects say of every message what the interpreter says, in one order."""
-    matcher, subscriptions = _grown(wanted)
+    matcher, subscriptions = _grown(stored_conditions)
     true = [
         [subscription for subscription in subscriptions if evaluate(subscription.condition, message)]
         for message in given_messages

@@ -241,9 +241,9 @@ def test_rarest_pair_first(path):
         metadata = {"all": "same", "own": "2999"}
         with store._file.reading() as connection:
             assert sqlite._rarest_first(connection, metadata)[0] == ("own", "2999")
-        (found,) = store.search_by_metadata(metadata).items
+        (item,) = store.search_by_metadata(metadata).items
 
-        assert found.metadata == metadata
+        assert item.metadata == metadata
 
 
 def test_searches_use_the_indexes(path):
@@ -427,16 +427,16 @@ def test_tenants_are_a_range_of_an_index(path):
     """What is asked for a tenant is found through an index on ids, and is not picked out of everybody's."""
     with opened(path) as store:
         acme = store.for_tenant("acme")
-        seen: list[str] = []
+        statements: list[str] = []
         with store._file.reading() as connection:
-            connection.set_trace_callback(seen.append)
+            connection.set_trace_callback(statements.append)
         acme.search_by_condition("subject", "orders*")
         acme.search_by_metadata({"a": "b"})
         acme.search_by_metadata({})
         acme.snapshot()
         with store._file.reading() as connection:
             connection.set_trace_callback(None)
-            queries = [query for query in seen if "id >" in query]
+            queries = [query for query in statements if "id >" in query]
             plans = [connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall() for query in queries]
 
     assert len(plans) == 4

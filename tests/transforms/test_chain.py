@@ -125,7 +125,7 @@ def test_the_drafts_filter_drops_where_its_condition_holds() -> None:
 
 def test_an_if_with_several_transforms_guards_each() -> None:
     """Every transform of ``then`` becomes a stage of its own with the same predicate."""
-    given = {
+    properties = {
         **IF_NOT,
         "transforms.c.then": "a,b",
         "transforms.c.then.a.type": "Filter",
@@ -133,7 +133,7 @@ def test_an_if_with_several_transforms_guards_each() -> None:
         "transforms.c.then.b.headers": "x",
     }
 
-    chain = Chain.from_config(given)
+    chain = Chain.from_config(properties)
 
     assert [stage.name for stage in chain.stages] == ["c.a", "c.b"]
     assert all(stage.guards[0].negate for stage in chain.stages)

@@ -59,11 +59,11 @@ def compare(kafka: KafkaHost, staged: list[dict[str, Any]], records: list[Record
     if isinstance(theirs, Thrown) or isinstance(own, ConfigError):
         assert isinstance(theirs, Thrown) == isinstance(own, ConfigError), (theirs, own)
         return
-    for record, actual, got in zip(records, theirs, own, strict=True):
+    for record, actual, ours_ in zip(records, theirs, own, strict=True):
         if isinstance(actual, Thrown):
-            assert isinstance(got, Failure), (record, actual, got)
+            assert isinstance(ours_, Failure), (record, actual, ours_)
         else:
-            assert same_outcome(actual, got), (record, actual, got)
+            assert same_outcome(actual, ours_), (record, actual, ours_)
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))

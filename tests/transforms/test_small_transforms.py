@@ -25,8 +25,8 @@ def chain(type_: str, *, predicate: dict[str, str] | None = None, **options: str
     return Chain.from_config({"transforms": "t", "transforms.t.type": T + type_, **config})
 
 
-def values(found: list[Any]) -> list[Any]:
-    return [outcome.value if isinstance(outcome, Record) else None for outcome in found]
+def values(outcomes: list[Any]) -> list[Any]:
+    return [outcome.value if isinstance(outcome, Record) else None for outcome in outcomes]
 
 
 # --- MaskField --------------------------------------------------------------------------------------------------------
@@ -72,9 +72,9 @@ def test_a_mask_that_fails_fails_only_where_it_applies() -> None:
 )
 def test_a_mask_has_the_type_of_what_it_hides(value: Any, replacement: str | None, masked: Any) -> None:
     """The zero, or the replacement."""
-    (found,) = FieldMask(replacement).of_any([value], {})
+    (actual,) = FieldMask(replacement).of_any([value], {})
 
-    assert (type(masked), str(masked)) == (type(found), str(found))
+    assert (type(masked), str(masked)) == (type(actual), str(actual))
 
 
 # --- InsertField ------------------------------------------------------------------------------------------------------

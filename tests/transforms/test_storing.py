@@ -122,11 +122,11 @@ def test_a_memo_keeps_types_apart() -> None:
 
 def test_a_memo_computes_what_repeats_once() -> None:
     """Across the columns that it is asked for."""
-    asked: list[str] = []
-    memo = Memo(lambda value: asked.append(value) or value.upper())
+    requested: list[str] = []
+    memo = Memo(lambda value: requested.append(value) or value.upper())
 
     assert [convert(column, memo, {}) for column in (["a", "b", "a"], ["b"])] == [["A", "B", "A"], ["B"]]
-    assert asked == ["a", "b"]
+    assert requested == ["a", "b"]
 
 
 def test_a_memo_stays_small_and_gives_up() -> None:

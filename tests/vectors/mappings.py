@@ -24,9 +24,9 @@ def config_of(vector: dict[str, Any]) -> dict[str, Any]:
     return {mapping["source"]: mapping["value"] for mapping in vector["mappings"]}
 
 
-def _outcome(name: str, implementation: str, found: Any, expect: Any) -> Outcome:
-    good = found == expect
-    reason = "" if good else f"expected {expect!r}, found {found!r}"
+def _outcome(name: str, implementation: str, actual: Any, expect: Any) -> Outcome:
+    good = actual == expect
+    reason = "" if good else f"expected {expect!r}, found {actual!r}"
     return Outcome(name, implementation, "passed" if good else "failed", reason)
 
 
@@ -89,12 +89,12 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     yield _outcome("overlap", "spark", row["m"] in OVERLAP, True)
 
 
-def _close(found: Counter[str], percents: dict[str, int]) -> tuple[Any, str]:
-    if set(found) - set(percents):
-        return "failed", f"expected {percents}, found {dict(found)}"
+def _close(actual: Counter[str], percents: dict[str, int]) -> tuple[Any, str]:
+    if set(actual) - set(percents):
+        return "failed", f"expected {percents}, found {dict(actual)}"
     for subject, percent in percents.items():
         share = percent / 100
         spread = 5 * (_MESSAGES * share * (1 - share)) ** 0.5
-        if abs(found[subject] - _MESSAGES * share) > spread:
-            return "failed", f"expected {percent}% on {subject!r}, found {found[subject]} of {_MESSAGES}"
+        if abs(actual[subject] - _MESSAGES * share) > spread:
+            return "failed", f"expected {percent}% on {subject!r}, found {actual[subject]} of {_MESSAGES}"
     return "passed", ""

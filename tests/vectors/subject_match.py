@@ -30,11 +30,11 @@ def run(path: Path) -> Iterable[Outcome]:
     return in_python_and_spark(path, python_outcomes, spark_outcomes)
 
 
-def _judge(kind: str, vector: dict[str, Any], implementation: str, field: str, found: object) -> Outcome:
-    asked = {key: value for key, value in vector.items() if key not in ("note", "live", field)}
-    good = found == vector[field]
-    reason = "" if good else f"expected {vector[field]!r}, found {found!r}"
-    return Outcome(f"{kind} {asked}", implementation, "passed" if good else "failed", reason)
+def _judge(kind: str, vector: dict[str, Any], implementation: str, field: str, actual: object) -> Outcome:
+    question = {key: value for key, value in vector.items() if key not in ("note", "live", field)}
+    good = actual == vector[field]
+    reason = "" if good else f"expected {vector[field]!r}, found {actual!r}"
+    return Outcome(f"{kind} {question}", implementation, "passed" if good else "failed", reason)
 
 
 def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:

@@ -26,23 +26,23 @@ def name_of(vector: dict[str, Any]) -> str:
     return f"{vector['source']!r} -> {vector['destination']!r}{strict} on {vector['subject']!r}"
 
 
-def judge(expect: Any, found: str | SubjectError | None) -> str:
+def judge(expect: Any, actual: str | SubjectError | None) -> str:
     """Why *found* is not what was expected; empty where it is. None is Spark's "no match"."""
     if isinstance(expect, dict) and "error" in expect:
-        wanted = expect.get("reason", expect["error"])
-        reason = wanted if found is None and expect["stage"] == "match" else getattr(found, "reason", None)
-        return "" if reason == wanted else f"expected {wanted}, found {found!r}"
-    if not isinstance(found, str):
-        return f"expected {expect!r}, found {found!r}"
+        expected_reason = expect.get("reason", expect["error"])
+        reason = expected_reason if actual is None and expect["stage"] == "match" else getattr(actual, "reason", None)
+        return "" if reason == expected_reason else f"expected {expected_reason}, found {actual!r}"
+    if not isinstance(actual, str):
+        return f"expected {expect!r}, found {actual!r}"
     if isinstance(expect, str):
-        good = found == expect
+        good = actual == expect
     elif "hex" in expect:
-        good = encode(found).hex() == expect["hex"]
+        good = encode(actual).hex() == expect["hex"]
     elif "one_of" in expect:
-        good = found in expect["one_of"]
+        good = actual in expect["one_of"]
     else:
-        good = bool(re.search(expect["regex"], found)) and int(found.rsplit(".", 1)[-1]) <= expect["max"]
-    return "" if good else f"expected {expect!r}, found {found!r}"
+        good = bool(re.search(expect["regex"], actual)) and int(actual.rsplit(".", 1)[-1]) <= expect["max"]
+    return "" if good else f"expected {expect!r}, found {actual!r}"
 
 
 def _outcome(name: str, implementation: str, problem: str) -> Outcome:
@@ -56,8 +56,8 @@ def _tried(work: Any) -> Any:
         return failure
 
 
-def _same(name: str, found: Any, expect: Any) -> Outcome:
-    return _outcome(name, "python", "" if found == expect else f"expected {expect!r}, found {found!r}")
+def _same(name: str, actual: Any, expect: Any) -> Outcome:
+    return _outcome(name, "python", "" if actual == expect else f"expected {expect!r}, found {actual!r}")
 
 
 def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:

@@ -28,8 +28,8 @@ def stored(connection: Connection, stream: str, count: int) -> None:
         time.sleep(0.01)
 
 
-def read(connection: Connection, wanted: Range) -> list[dict[str, Any]]:
-    batches = list(PullReader(connection, wanted).batches())
+def read(connection: Connection, part: Range) -> list[dict[str, Any]]:
+    batches = list(PullReader(connection, part).batches())
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 

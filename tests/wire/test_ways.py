@@ -46,17 +46,17 @@ def stream(connection: Connection) -> Iterator[str]:
     delete_stream(connection, name)
 
 
-def read(connection: Connection, wanted: Range, way: Way) -> list[dict[str, Any]]:
+def read(connection: Connection, part: Range, way: Way) -> list[dict[str, Any]]:
     """The rows; the holes that the reader tells are those of what it gives."""
-    reader = reader_of(connection, wanted, way)
-    batches, expected = [], wanted.start
+    reader = reader_of(connection, part, way)
+    batches, expected = [], part.start
     for batch in reader.batches():
         if way.kind != "sieved" and batch.num_rows:
             sequences = batch.column("offset").to_numpy()
             assert reader.hole == hole(sequences, expected)
             expected = reader.next
         batches.append(batch)
-    assert connection.api(f"STREAM.INFO.{wanted.stream}")["state"]["consumer_count"] == 0
+    assert connection.api(f"STREAM.INFO.{part.stream}")["state"]["consumer_count"] == 0
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 

@@ -198,10 +198,10 @@ def test_what_goes_while_the_task_is_at_it(fill: Fill, make: Make, connection: C
     assert begun[0] < 15_000
     with pytest.raises(StreamError, match=r"no longer has the sequences [\d,]+ to 29,000"):
         list(reading)
-    seen = begun[1] + [offset for batch in going_on for offset in batch["offset"].to_pylist()]
-    assert seen[-1000:] == list(range(29_001, 30_001))
-    assert seen == sorted(set(seen))
-    assert len(seen) < 30_000
+    offsets = begun[1] + [offset for batch in going_on for offset in batch["offset"].to_pylist()]
+    assert offsets[-1000:] == list(range(29_001, 30_001))
+    assert offsets == sorted(set(offsets))
+    assert len(offsets) < 30_000
 
 
 @pytest.mark.parametrize("subject", ["", "*.x.1"])

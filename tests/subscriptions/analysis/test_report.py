@@ -136,12 +136,12 @@ def test_what_is_verified_in_vain(several) -> None:
     """A message that has an anchor costs a verification for each term under it; those without a match are in vain."""
     extra = " OR (carrier:AA AND n>5)" if several else ""
     catalogue = Catalogue([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
-    seen = [{"carrier": "UA", "n": "7"}, {"carrier": "UA", "n": "1"}, {"carrier": "DL", "n": "9"}, {"n": "3"}]
+    messages = [{"carrier": "UA", "n": "7"}, {"carrier": "UA", "n": "1"}, {"carrier": "DL", "n": "9"}, {"n": "3"}]
     matcher = Matcher([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
 
     traffic = AnchorTraffic(catalogue.terms())
-    traffic.add({key: [message.get(key) for message in seen] for key in ("carrier", "n")}, len(seen))
-    for message in seen:
+    traffic.add({key: [message.get(key) for message in messages] for key in ("carrier", "n")}, len(messages))
+    for message in messages:
         for match in matcher.match(message):
             traffic.match(match.subscription_id, message)
     access = access_of(catalogue.terms(), 1, traffic)

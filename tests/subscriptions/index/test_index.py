@@ -37,9 +37,9 @@ def low_bounds():
 
 
 @given(_conditions, _messages, st.lists(messages, max_size=4))
-def test_is_the_interpreter(wanted, given_messages, sample):
+def test_is_the_interpreter(stored_conditions, given_messages, sample):
     """Whatever the conditions, messages and sample, exactly those pairs match, each once, sorted by row."""
-    subscriptions = subscriptions_of(wanted)
+    subscriptions = subscriptions_of(stored_conditions)
     index = Index.of(subscriptions, sample=sample)
     matches = index.match(columns_of(given_messages), len(given_messages))
 
@@ -48,10 +48,10 @@ def test_is_the_interpreter(wanted, given_messages, sample):
 
 
 @given(_conditions, _messages)
-def test_is_the_interpreter_at_every_bound(wanted, given_messages):
+def test_is_the_interpreter_at_every_bound(stored_conditions, given_messages):
     """Second literals, batches in halves and new generations of books change no answer."""
     with low_bounds():
-        subscriptions = subscriptions_of(wanted)
+        subscriptions = subscriptions_of(stored_conditions)
         index = Index.of(subscriptions)
 
         assert expected(subscriptions, given_messages) == pairs(index, given_messages)
@@ -63,10 +63,12 @@ def test_is_the_interpreter_at_every_bound(wanted, given_messages):
 
 
 @given(_conditions, _messages, st.integers(0, 12), st.integers(0, 20))
-def test_all_ways_to_ask_agree(wanted, given_messages, late, loose):
+def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
     """One message at a time, all at once and the interpreter agree on subscriptions and leaf ids, whenever added."""
     numbers = count()
-    subscriptions = subscriptions_of([with_ids(condition, lambda: f"leaf{next(numbers)}") for condition in wanted])
+    subscriptions = subscriptions_of(
+        [with_ids(condition, lambda: f"leaf{next(numbers)}") for condition in stored_conditions]
+    )
     matcher = Matcher(subscriptions[late:])
     for subscription in subscriptions[:late]:
         matcher.add(subscription)
@@ -91,11 +93,11 @@ def test_all_ways_to_ask_agree(wanted, given_messages, late, loose):
 
 @settings(max_examples=80)
 @given(_conditions, _messages)
-def test_hashes_decide_nothing(wanted, given_messages):
+def test_hashes_decide_nothing(stored_conditions, given_messages):
     """With hashes that are nearly all the same, the texts that are compared keep every answer right."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(facts, "_hash64", lambda raw, salt: (len(raw) % 2) << 63)
-        subscriptions = subscriptions_of(wanted)
+        subscriptions = subscriptions_of(stored_conditions)
 
         assert expected(subscriptions, given_messages) == pairs(Index.of(subscriptions), given_messages)
         matcher = Matcher(subscriptions)
@@ -121,12 +123,12 @@ def test_values_that_are_no_texts():
     numbers = Column([7, 8, None, 9], lambda value: None if value == 9 else str(value))
     flags = Column([True, 1.0], lambda value: "true")
 
-    def found(column):
+    def matching_pairs(column):
         result = index.match({"n": column}, len(column.values))
         return list(zip(result.rows.tolist(), result.subscriptions.tolist(), strict=True))
 
-    assert found(numbers) == [(0, 0), (1, 1), (2, 1), (3, 1)]
-    assert sorted(found(flags)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert matching_pairs(numbers) == [(0, 0), (1, 1), (2, 1), (3, 1)]
+    assert sorted(matching_pairs(flags)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
 def test_keys_that_are_absent():
