@@ -57,12 +57,12 @@ class TapWatch(Watch):
         self._before: dict[int, dict[str, Any]] = {}
         self._whole: dict[int, dict[str, Any]] = {}
         self._topics: list[str | None] = []
-        self._seen: dict[int, ObservedRecord] = {}
+        self._observed: dict[int, ObservedRecord] = {}
         self.rows: Rows = np.zeros(0, np.int64)
 
     def seen_of(self, row: int) -> ObservedRecord:
         """What was noted of a record."""
-        return self._seen[row]
+        return self._observed[row]
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
         """Note records as they were read."""
@@ -74,9 +74,9 @@ class TapWatch(Watch):
             if records.outcomes[row] == FAILED:
                 raw = {"key": consumed.keys[row], "value": consumed.values[row]}
                 record |= {side: self._hidden.undecoded(content) for side, content in raw.items()}
-                self._seen[row] = ObservedRecord("failed", record, None, self._reason(records, row))
+                self._observed[row] = ObservedRecord("failed", record, None, self._reason(records, row))
             else:
-                self._seen[row] = ObservedRecord("read", record, record)
+                self._observed[row] = ObservedRecord("read", record, record)
 
     def before(self, stage: StageRunner, records: Batch) -> None:
         """Note records that come to the stage."""
@@ -89,7 +89,7 @@ class TapWatch(Watch):
     def after(self, stage: StageRunner, records: Batch) -> None:
         """Note what has become of them."""
         if stage.stage.name == self._stage:
-            self._seen = {row: self._behind(records, row, before) for row, before in self._before.items()}
+            self._observed = {row: self._behind(records, row, before) for row, before in self._before.items()}
 
     def _behind(self, records: Batch, row: int, before: dict[str, Any]) -> ObservedRecord:
         if records.outcomes[row] == FAILED:
@@ -110,7 +110,7 @@ class TapWatch(Watch):
             return
         self.rows = self._choose(records, records.alive.astype(np.int64))
         if self._stage == MAPPED:
-            self._seen = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
+            self._observed = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
 
     def _of_mapping(self, records: Batch, row: int) -> ObservedRecord:
         after = self._hidden.seen(records.record(row))

@@ -86,25 +86,25 @@ def load_version(written: str, resources: ExitStack) -> Version:
     return _of_revision(revision, path, Path() if here else _top(Path()), resources)
 
 
-def snapshot_store(given: str, resources: ExitStack) -> str:
+def snapshot_store(address: str, resources: ExitStack) -> str:
     """The URL of a store with the subscriptions that are meant.
 
     Args:
-        given: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
+        address: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
         resources: removes at its end what was made of the lines.
 
     Raises:
         SubscriptionInvalidError: a line cannot be read.
         FileNotFoundError: the file does not exist.
     """
-    if "://" in given:
-        return resolved(given)
+    if "://" in address:
+        return resolved(address)
     folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-subscriptions-")))
     url = f"sqlite:///{quote(str(folder / 'subscriptions.db'))}"
     # The file goes with the folder: nobody needs it to survive a power loss.
     store = open_store(f"{url}?synchronous=off")
     try:
-        with Path(given).open("rb") as lines:
+        with Path(address).open("rb") as lines:
             import_lines(store, lines)
     finally:
         store.close()

@@ -81,7 +81,7 @@ class _Fetch:
 
     def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         if self.watchdog is not None:
-            self.watchdog.seen = monotonic()
+            self.watchdog.last_seen = monotonic()
         received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
         if isinstance(received, Status):
             self._receive_status(received)

@@ -120,7 +120,7 @@ class PullMessages:
     # -- the read loop's side
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
-        self._watchdog.seen = monotonic()
+        self._watchdog.last_seen = monotonic()
         received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
         if isinstance(received, Status):
             self._receive_status(received)

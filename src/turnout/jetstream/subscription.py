@@ -185,7 +185,7 @@ class PushSubscription:
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         if self._watchdog is not None:
-            self._watchdog.seen = monotonic()
+            self._watchdog.last_seen = monotonic()
         if headers and not data:
             status = Status.of(headers, data, reply)
             if status is not None:

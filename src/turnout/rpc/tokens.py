@@ -68,9 +68,9 @@ class Tokens:
         known = self._known.get(mark)
         if known is not None:
             return known
-        for one in self._tokens:
-            if self._fits(one, token):
-                return self._known.setdefault(mark, one.caller)
+        for accepted in self._tokens:
+            if self._fits(accepted, token):
+                return self._known.setdefault(mark, accepted.caller)
         return None
 
     def _fits(self, known: AcceptedToken, token: str) -> bool:

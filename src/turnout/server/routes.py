@@ -59,7 +59,7 @@ class Routes:
         self._resolve = resolve
         self._lock = threading.RLock()
         self._entries: dict[str, RouteEntry] = {}
-        self._seen: dict[Path, str] = {}
+        self._digests: dict[Path, str] = {}
         self._missing: set[Path] = set()
         self._leaving: dict[str, Supervisor] = {}
 
@@ -106,9 +106,9 @@ class Routes:
         with self._lock:
             files = self._files.look()
             for path, file in files.items():
-                if self._seen.get(path) != file.digest:
+                if self._digests.get(path) != file.digest:
                     self._offer(file, who="file")
-                    self._seen[path] = file.digest
+                    self._digests[path] = file.digest
             removed = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
             for path in removed.keys() & self._missing:
                 self._remove(removed[path], who="file")
@@ -214,7 +214,7 @@ class Routes:
     def _remove(self, entry: RouteEntry, *, who: str) -> None:
         del self._entries[entry.name]
         # A file with the same name may have waited for this one to go.
-        self._seen = {path: digest for path, digest in self._seen.items() if path in self._paths_in_use()}
+        self._digests = {path: digest for path, digest in self._digests.items() if path in self._paths_in_use()}
         self._leaving = {name: leaving for name, leaving in self._leaving.items() if not leaving.join(0)}
         if entry.supervisor is not None:
             entry.supervisor.close()
@@ -260,7 +260,7 @@ class Routes:
                 raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
             file = RouteFile(path, text, digest_of(text, path.parent))
             self._offer(file, who=who, confirmed=confirmed)
-            self._seen[path] = file.digest
+            self._digests[path] = file.digest
             return entry is None
 
     def confirm(self, name: str, digest: str, *, who: str) -> None:

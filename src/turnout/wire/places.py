@@ -158,23 +158,23 @@ def parse_place(text: str) -> Place | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def place_of(option: str, given: Place) -> Place:
+def place_of(option: str, written: Place) -> Place:
     """A place that may be given as text.
 
     Args:
         option: where it was given, to be named in the error.
-        given: the place, or the text that names it.
+        written: the place, or the text that names it.
 
     Raises:
         ConfigError: the text names none.
     """
-    if isinstance(given, datetime) and given.tzinfo is None:
+    if isinstance(written, datetime) and written.tzinfo is None:
         # What has no zone is UTC, as everywhere in turnout.
-        return given.replace(tzinfo=UTC)
-    if not isinstance(given, str):
-        return given
-    place = parse_place(given.strip())
+        return written.replace(tzinfo=UTC)
+    if not isinstance(written, str):
+        return written
+    place = parse_place(written.strip())
     if place is None:
         expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-        raise ConfigError([Mistake(option, f"expected {expected}, found {given!r}")])
+        raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])
     return place

@@ -58,11 +58,11 @@ class RecordSpan:
             ConfigError: one of them is no place.
         """
         places, mistakes = [], []
-        for name, given, usual in (("from", start, "earliest"), ("to", end, "latest")):
-            place = usual if given is None else _place(given)
+        for name, bound, usual in (("from", start, "earliest"), ("to", end, "latest")):
+            place = usual if bound is None else _place(bound)
             if place is None:
                 expected = "expected earliest, latest, a sequence, an ISO time or {stream: sequence}"
-                mistakes.append(Mistake(name, f"{expected}, found {given!r}"))
+                mistakes.append(Mistake(name, f"{expected}, found {bound!r}"))
                 continue
             places.append(place)
         if mistakes:

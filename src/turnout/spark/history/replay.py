@@ -65,7 +65,7 @@ class ReplayResult:
     by_subscription: Mapping[str | None, int] | None = None
 
 
-def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **asked: Any) -> ReplayResult:
+def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **options: Any) -> ReplayResult:
     """Deliver a route's history once more, through the route as it is now.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
@@ -76,13 +76,13 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **asked:
         route: whose history, and through what it goes; its source is NATS.
         spark: where.
         dry_run: deliver nothing, and say what would be delivered.
-        asked: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
+        **options: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
             ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
     Raises:
         TurnoutError: as `plan_replay` and `carry_out`.
     """
-    plan = plan_replay(route, **asked)
+    plan = plan_replay(route, **options)
     return rehearse(plan, spark) if dry_run else carry_out(plan, spark)
 
 

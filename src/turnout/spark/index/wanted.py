@@ -43,7 +43,7 @@ class WantedSubjects:
         self._store = store
         self._filters = filters
         self._folder = Path(folder)
-        self._asked: dict[str, Asked | None] = {}
+        self._questions: dict[str, Asked | None] = {}
         self._counts: Counter[Asked | None] = Counter()
         self._same: dict[Asked, Asked] = {}
         self._revision: int | None = None
@@ -76,7 +76,7 @@ class WantedSubjects:
         return changes
 
     def _begin(self, subscriptions: Iterable[Subscription]) -> None:
-        self._asked.clear()
+        self._questions.clear()
         self._counts.clear()
         self._stale = True
         for subscription in subscriptions:
@@ -87,14 +87,14 @@ class WantedSubjects:
         questions = self._filters.asked(subscription.condition)
         if questions is not None:
             questions = self._same.setdefault(questions, questions)
-        self._asked[subscription.id] = questions
+        self._questions[subscription.id] = questions
         self._counts[questions] += 1
         self._stale = self._stale or self._counts[questions] == 1
 
     def _drop(self, id_: str) -> None:
-        if id_ not in self._asked:
+        if id_ not in self._questions:
             return
-        questions = self._asked.pop(id_)
+        questions = self._questions.pop(id_)
         self._counts[questions] -= 1
         if not self._counts[questions]:
             del self._counts[questions]
