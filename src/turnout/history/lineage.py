@@ -98,7 +98,7 @@ class MatchedSubscription:
 
     @classmethod
     def of(cls, subscription: Subscription, now: Subscription | None) -> Self:
-        """What is told of a subscription.
+        """What is reported of a subscription.
 
         Args:
             subscription: as it was.

@@ -259,7 +259,7 @@ class PullMessages:
         await self._mailbox.emptied()
 
     def stop(self, reason: TurnoutError | None = None) -> None:
-        """End it; what was not handed over is given back to the server. Who waits gets *reason*, or just the end."""
+        """End it; what was not handed over goes back to the server. Whoever waits gets *reason*, or just the end."""
         self._mailbox.close(reason)
         if not self._connection.is_closed:
             for message in self._mailbox.rest():

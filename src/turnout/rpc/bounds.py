@@ -64,7 +64,7 @@ class MessageBounds:
 
 
 class Slots(AbstractContextManager[None]):
-    """A number of places: who finds none is told so at once, and holds no thread that others need.
+    """A number of places: a caller that finds none gets an error at once, and holds no thread that others need.
 
     Args:
         count: how many there are.

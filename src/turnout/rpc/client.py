@@ -125,7 +125,7 @@ def _truth(written: str) -> bool:
 
 
 def _file(written: str) -> Path:
-    # Opened once here, so that a missing file is told before the first call.
+    # Opened once here, so that a missing file is reported before the first call.
     with Path(written).open("rb"):
         return Path(written)
 

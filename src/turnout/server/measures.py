@@ -31,7 +31,7 @@ class Measure:
         kind: ``counter``, ``gauge`` or ``histogram``.
         labels: that tell its series apart.
         unit: of its values.
-        text: what it says, in a sentence; Prometheus is told it as well.
+        text: what it says, in a sentence; Prometheus gets it as well.
         counted: when the number changes, and what it begins with.
     """
 

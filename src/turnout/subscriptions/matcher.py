@@ -159,7 +159,7 @@ class Matcher:
     def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
         """What `match` gives for each message, all worked out at once: from some hundred messages on much faster.
 
-        The matches are made as objects when they are looked at; who needs ids alone asks for `MatchBatch.ids`.
+        The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
 
         >>> from turnout.conditions import kiwi
         >>> matcher = Matcher([Subscription(["d"], kiwi("k", "a*"), id="x")])

@@ -32,7 +32,7 @@ def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
 
 
 def messages_of(condition: Condition, form: CanonicalForm) -> tuple[dict[str, str], ...]:
-    """Some messages for which a condition is true: who does not want one of them does not subsume it."""
+    """Some messages for which a condition is true: a condition that is false of one of them does not subsume it."""
     if form.literals is not None:
         messages = [message_of(form.literals)]
     else:

@@ -37,7 +37,7 @@ __all__ = ["MongoStore"]
 
 _CHUNK = 1_000
 _HISTORY = 100_000
-"""Deletions that are remembered for `changes`; who was away for more starts again from everything."""
+"""Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""

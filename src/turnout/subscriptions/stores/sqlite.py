@@ -25,7 +25,7 @@ _CHUNK = 2_000
 """Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
 
 _HISTORY = 100_000
-"""Deletions that are remembered for `changes`; who was away for more starts again from everything."""
+"""Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""

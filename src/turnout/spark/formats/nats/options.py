@@ -41,7 +41,7 @@ class SourceOptions:
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
         splits: rows are no records but splits, see `turnout.spark.formats.nats.rows`.
-        revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
+        revisions_url: where to ask for the subscriptions' revision, which becomes part of a streaming read's offsets.
         push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
     """
 
