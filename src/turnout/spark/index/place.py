@@ -137,7 +137,7 @@ class _Copy:
         part.replace(file)
 
     def _forget(self, revision: int, names: dict[str, int]) -> None:
-        """Remove what belongs to neither this revision nor the one fetched before; a file that is open stays readable."""
+        """Remove what belongs to neither this revision nor the one fetched before; open files stay readable."""
         book = self._folder / ".revisions"
         fetched: dict[str, list[str]] = json.loads(book.read_text(encoding="utf-8")) if book.exists() else {}
         fetched.pop(str(revision), None)
