@@ -24,7 +24,8 @@ settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
     "ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
+settings.register_profile("fast", max_examples=10, deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("TURNOUT_HYPOTHESIS", "dev"))
 
 # A test carries the marks of its folder, and of the shared parts it asks for.
 FOLDER_MARKS = {
