@@ -59,8 +59,8 @@ def latencies(spark: Any, server: NatsServer, folder: Path, options: Options) ->
 def _query(spark: Any, server: NatsServer, folder: Path) -> Iterator[None]:
     from turnout.spark.session.latency import low_latency_source
 
-    given = {"servers": server.url, "stream": "IN", "startingOffsets": "latest", "includeStream": "true"}
-    loaded = spark.readStream.format("nats").options(**given, **low_latency_source()).load()
+    options = {"servers": server.url, "stream": "IN", "startingOffsets": "latest", "includeStream": "true"}
+    loaded = spark.readStream.format("nats").options(**options, **low_latency_source()).load()
     started = (
         loaded.selectExpr("regexp_replace(topic, '^in', 'out') topic", "value", "stream", "offset")
         .writeStream.format("nats")
@@ -97,18 +97,20 @@ def _measure(spark: Any, server: NatsServer, case: str, seconds: int) -> Result:
     query = spark.streams.active[0]
     try:
         _traffic(server, min(_WARM_UP, 3 * seconds))
-        told = _traffic(server, seconds)
+        traffic = _traffic(server, seconds)
     except RunError as failure:
         raise RunError(f"{case}: {query.exception() or failure}") from failure
-    batches = [one for one in query.recentProgress if one.numInputRows][-50:]
+    batches = [progress for progress in query.recentProgress if progress.numInputRows][-50:]
     parts = {
-        f"{name}_ms": statistics.median(one.durationMs.get(name, 0) for one in batches)
+        f"{name}_ms": statistics.median(batch.durationMs.get(name, 0) for batch in batches)
         for name in ("triggerExecution", "walCommit", "queryPlanning", "addBatch", "commitOffsets")
     }
     before = cpu_seconds()
     time.sleep(5)
     idle = (cpu_seconds() - before) / 5
-    return Result(case, told["count"], told["count"] / seconds, extra={**told["ms"], **parts, "idle_cores": idle})
+    return Result(
+        case, traffic["count"], traffic["count"] / seconds, extra={**traffic["ms"], **parts, "idle_cores": idle}
+    )
 
 
 def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
@@ -125,7 +127,11 @@ def _idle(spark: Any, server: NatsServer, folder: Path) -> Result:
         )
         try:
             time.sleep(8)
-            taken = [one.durationMs["triggerExecution"] for one in query.recentProgress if not one.numInputRows]
+            taken = [
+                progress.durationMs["triggerExecution"]
+                for progress in query.recentProgress
+                if not progress.numInputRows
+            ]
         finally:
             query.stop()
     finally:
@@ -142,8 +148,8 @@ def _traffic(server: NatsServer, seconds: int) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
     if done.returncode != 0:
         raise RunError("the latency was not measured: " + done.stderr.strip()[-500:])
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
 
 
 # The other process

@@ -15,7 +15,7 @@ from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Options, Result
-from benchmarks.store import wanted
+from benchmarks.store import generated_subscriptions
 from benchmarks.workloads import WORKLOADS
 from turnout.demo.interests import generated
 from turnout.subscriptions import Subscription
@@ -47,7 +47,7 @@ def _flights(size: int) -> Iterator[Subscription]:
 
 
 CASES: dict[str, Callable[[int], Iterator[Subscription]]] = {
-    "store": wanted,
+    "store": generated_subscriptions,
     "flights": _flights,
     "alerts": WORKLOADS["alerts"].subscriptions,
     "dense": WORKLOADS["dense"].subscriptions,

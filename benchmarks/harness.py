@@ -51,8 +51,8 @@ class Result:
 
 def names() -> list[str]:
     """The benchmarks there are."""
-    found = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return sorted(module.name for module in found if module.name not in _NOT_BENCHMARKS and module.name[0] != "_")
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return sorted(module.name for module in modules if module.name not in _NOT_BENCHMARKS and module.name[0] != "_")
 
 
 def machine() -> dict[str, Any]:
@@ -73,9 +73,9 @@ def cpu_seconds(pid: int | None = None) -> float:
 
     family = [psutil.Process(pid)] if pid else [psutil.Process(), *psutil.Process().children(recursive=True)]
     total = 0.0
-    for one in family:
+    for workload in family:
         with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
+            times = workload.cpu_times()
             total += times.user + times.system
     return total
 

@@ -110,11 +110,11 @@ def _results(records: int, rounds: list[dict[str, Taken]]) -> Iterator[Result]:
         yield Result(
             f"history/{name}",
             records,
-            records / median(one.seconds for one in these),
+            records / median(run.seconds for run in these),
             None if name == "route" else "route",
             None if name == "route" else median(a.seconds * versions / b.seconds for a, b in pairs),
             {
-                "cpu_us": round(median(one.cpu for one in these) / records * 1e6, 1),
+                "cpu_us": round(median(run.cpu for run in these) / records * 1e6, 1),
                 "cpu_ratio": "" if name == "route" else round(median(a.cpu * versions / b.cpu for a, b in pairs), 2),
                 "versions": versions,
             },

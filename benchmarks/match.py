@@ -81,8 +81,12 @@ def zipf_messages(count: int, size: int) -> Iterator[dict[str, str]]:
 
 def workloads() -> Iterator[tuple[str, Callable[..., Iterator[Subscription]], Callable[..., Iterator[dict[str, str]]]]]:
     """Every workload: its name, its subscriptions and its messages."""
-    for name, one in WORKLOADS.items():
-        yield name, one.subscriptions, lambda count, size, one=one: (m.metadata() for m in one.messages(count, size))
+    for name, workload in WORKLOADS.items():
+        yield (
+            name,
+            workload.subscriptions,
+            lambda count, size, one=workload: (m.metadata() for m in one.messages(count, size)),
+        )
     for mix in MIXES:
         yield mix, mixed(mix), zipf_messages
 
@@ -116,26 +120,26 @@ def interpreted(case: Case, messages: Sequence[dict[str, str]]) -> tuple[list[tu
     """The pairs (message, subscription) of some messages by the interpreter, and how many messages it took a second."""
     with clock() as seconds:
         true = [
-            (row, one.id)
-            for one in case.subscriptions(case.size)
+            (row, subscription.id)
+            for subscription in case.subscriptions(case.size)
             for row, message in enumerate(messages)
-            if evaluate(one.condition, message)
+            if evaluate(subscription.condition, message)
         ]
     return sorted(true), len(messages) / seconds()
 
 
 def of_index(case: Case, count: int) -> Result:
     """A batch of columns through an index that was built, written and opened again."""
-    given = list(case.messages(count, case.size))
-    few = given[: max(1, INTERPRETED // case.size)]
+    messages = list(case.messages(count, case.size))
+    few = messages[: max(1, INTERPRETED // case.size)]
     true, baseline = interpreted(case, few)
-    wanted = list(case.subscriptions(case.size))
+    subscriptions = list(case.subscriptions(case.size))
     with clock() as building:
-        index = Index.of(wanted)
-    found = index.match(columns_of(index, few), len(few))
-    ids = index.subscription_ids(found.subscriptions).to_pylist()
-    assert true == sorted(zip(found.rows.tolist(), ids, strict=True)), "the index and the interpreter differ"
-    columns = columns_of(index, given)
+        index = Index.of(subscriptions)
+    matches = index.match(columns_of(index, few), len(few))
+    ids = index.subscription_ids(matches.subscriptions).to_pylist()
+    assert true == sorted(zip(matches.rows.tolist(), ids, strict=True)), "the index and the interpreter differ"
+    columns = columns_of(index, messages)
     with clock() as cold:
         matched = len(index.match(columns, count).rows)
     warm = best_of(5, lambda: index.match(columns, count))
@@ -153,28 +157,30 @@ def size_of(index: Index) -> int:
     """The bytes that an index takes as a file."""
     arrays = index._layers[0].segment.arrays  # noqa: SLF001 - the benchmark looks inside
     columns = (getattr(arrays, field.name) for field in fields(arrays))
-    return sum(one.nbytes if hasattr(one, "nbytes") else one.data.nbytes + one.offsets.nbytes for one in columns)
+    return sum(
+        column.nbytes if hasattr(column, "nbytes") else column.data.nbytes + column.offsets.nbytes for column in columns
+    )
 
 
 def of_matcher(case: Case, count: int) -> Result:
     """Metadata as dicts through a matcher, which gives leaf ids too."""
-    given = list(case.messages(count, case.size))
-    few = given[: max(1, INTERPRETED // case.size)]
+    messages = list(case.messages(count, case.size))
+    few = messages[: max(1, INTERPRETED // case.size)]
     true, baseline = interpreted(case, few)
-    wanted = list(case.subscriptions(case.size))
+    subscriptions = list(case.subscriptions(case.size))
     with clock() as building:
-        matcher = Matcher(wanted)
+        matcher = Matcher(subscriptions)
     assert true == sorted((row, match.subscription_id) for row, one in enumerate(few) for match in matcher.match(one))
     assert true == sorted(
         (row, match.subscription_id) for row, own in enumerate(matcher.match_many(few)) for match in own
     )
     # Where very much matches, fewer messages tell as much.
     count = min(count, MATCHED * len(few) // max(1, len(true)) + 1)
-    given = given[:count]
-    matched = sum(map(len, matcher.match_many(given)))
-    many = best_of(3, lambda: list(map(list, matcher.match_many(given))))
-    ids = best_of(3, lambda: matcher.match_many(given).ids())
-    one_by_one = best_of(3, lambda: [matcher.match(message) for message in given])
+    messages = messages[:count]
+    matched = sum(map(len, matcher.match_many(messages)))
+    many = best_of(3, lambda: list(map(list, matcher.match_many(messages))))
+    ids = best_of(3, lambda: matcher.match_many(messages).ids())
+    one_by_one = best_of(3, lambda: [matcher.match(message) for message in messages])
     extra = {
         "matches/message": matched / count,
         "build/s": case.size / building(),

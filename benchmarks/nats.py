@@ -133,8 +133,8 @@ def _reading(spark: Any, server: NatsServer, count: int, size: int, options: Opt
         if options.wants(case):
 
             def read(partitions: int = partitions) -> None:
-                given = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
-                spark.read.format("nats").options(**given).load().write.format("noop").mode("append").save()
+                options = {"servers": server.url, "stream": "IN", "partitions": str(partitions)}
+                spark.read.format("nats").options(**options).load().write.format("noop").mode("append").save()
 
             yield _measured(case, count, read, server, "nats-py fetch", baseline)
     case = f"read {size} B without Spark"
@@ -258,7 +258,7 @@ async def _publish(url: str, count: int, size: int) -> None:
     for start in range(0, count, 1000):
         some = range(start, min(count, start + 1000))
         headers = [{"Nats-Msg-Id": f"py-{size}-{time.time_ns()}-{n}"} for n in some]
-        await asyncio.gather(*(stream.publish("out.x", b"x" * size, headers=one) for one in headers))
+        await asyncio.gather(*(stream.publish("out.x", b"x" * size, headers=header) for header in headers))
     await client.close()
     with Connection.open(url) as connection:
         purge_stream(connection, "OUT")

@@ -136,7 +136,7 @@ def _fastest(runs: Iterable[_Spent]) -> _Spent:
 
 def _total(spent: Iterable[_Spent]) -> _Spent:
     spent = list(spent)
-    return _Spent(sum(one.wall for one in spent), sum(one.cpu for one in spent))
+    return _Spent(sum(spent_once.wall for spent_once in spent), sum(spent_once.cpu for spent_once in spent))
 
 
 # A server that is watched

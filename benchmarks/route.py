@@ -186,19 +186,19 @@ def _peak_memory(server: NatsServer) -> Iterator[Callable[[], int]]:
 
     Pages that several processes share, as forked workers do, count once (PSS).
     """
-    seen = [0]
+    count = [0]
     ended = threading.Event()
 
     def watch() -> None:
         me = psutil.Process()
         while not ended.wait(0.25):
             pids = [process.pid for process in (me, *me.children(recursive=True)) if process.pid != server.pid]
-            seen[0] = max(seen[0], sum(map(_proportional, pids)))
+            count[0] = max(count[0], sum(map(_proportional, pids)))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield lambda: seen[0]
+        yield lambda: count[0]
     finally:
         ended.set()
         watcher.join()

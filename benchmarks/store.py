@@ -44,7 +44,7 @@ def run(options: Options) -> list[Result]:
     return results
 
 
-def wanted(size: int, seed: int = 7) -> Iterator[Subscription]:
+def generated_subscriptions(size: int, seed: int = 7) -> Iterator[Subscription]:
     """Two leaves each: a literal or a prefix that few share, and something common that must not be."""
     rolls = random.Random(seed)
     for number in range(size):
@@ -72,7 +72,7 @@ def messages(size: int, count: int, seed: int = 8) -> list[dict[str, str]]:
 def _sqlite(folder: Path, size: int, operations: int, options: Options) -> Iterator[Result]:
     lines = folder / "lines.jsonl"
     with open_store(f"sqlite:///{folder}/bulk.db") as store:
-        new = list(wanted(size))
+        new = list(generated_subscriptions(size))
         with clock() as seconds:
             store.create_many(new)
         if options.wants("sqlite bulk create"):
@@ -92,7 +92,7 @@ def _sqlite(folder: Path, size: int, operations: int, options: Options) -> Itera
 
 
 def _operations(name: str, store: Store, operations: int, options: Options) -> Iterator[Result]:
-    new = list(wanted(operations, seed=9))
+    new = list(generated_subscriptions(operations, seed=9))
     ids: list[str] = []
     revision = 0
     rolls = random.Random(10)
@@ -147,7 +147,7 @@ def _grpc(folder: Path, size: int, operations: int, options: Options) -> Iterato
     """The server is a process of its own, as it is in use; this one is the only client."""
     url = f"sqlite:///{folder}/served.db"
     with open_store(url) as store:
-        store.create_many(wanted(size))
+        store.create_many(generated_subscriptions(size))
     serve = [sys.executable, "-m", "turnout", "subscriptions", "serve", "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(
         [*serve, "--store", url, "--log-level", "error"], stderr=subprocess.PIPE, text=True
@@ -166,10 +166,10 @@ def _grpc(folder: Path, size: int, operations: int, options: Options) -> Iterato
 
 def _calls(channel: grpc.Channel, size: int, operations: int, options: Options) -> Iterator[Result]:
     matching, service = MatchingStub(channel), ServiceStub(channel)
-    asked = messages(size, operations)
-    requests = [matching_pb2.MatchRequest(metadata=message) for message in asked]
-    found = sum(len(matching.Match(request).matches) for request in requests[:500])
-    per_message = {"matches_per_message": round(found / min(500, operations), 3)}
+    metadata = messages(size, operations)
+    requests = [matching_pb2.MatchRequest(metadata=message) for message in metadata]
+    matches = sum(len(matching.Match(request).matches) for request in requests[:500])
+    per_message = {"matches_per_message": round(matches / min(500, operations), 3)}
     body = {
         "metadata": {"name": "bench"},
         "route": {

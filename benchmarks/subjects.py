@@ -41,8 +41,8 @@ def run(options: Options) -> list[Result]:
     library = _library(options)
     if options.cases and all(case.startswith("library") for case in options.cases):
         return list(library)
-    found = list(library)
-    return [*found, *_spark(options, {result.case: result.rows_per_second for result in found})]
+    transforms = list(library)
+    return [*transforms, *_spark(options, {result.case: result.rows_per_second for result in transforms})]
 
 
 def _library(options: Options) -> Iterator[Result]:

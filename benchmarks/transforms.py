@@ -79,9 +79,9 @@ def run(options: Options) -> list[Result]:
                 cases[f"{form}: {alone}"] = [config]
         cases[f"{form}: six with three predicates"] = SIX
         cases[f"{form}: the example route's six"] = route()["transforms"]
-        asked = {case: chain for case, chain in cases.items() if case == base or options.wants(case)}
-        if len(asked) > 1 or options.wants(base):
-            results += _measure(value, base, asked, batches)
+        chosen = {case: chain for case, chain in cases.items() if case == base or options.wants(case)}
+        if len(chosen) > 1 or options.wants(base):
+            results += _measure(value, base, chosen, batches)
     gc.unfreeze()
     return results
 

@@ -55,8 +55,8 @@ def _file(path: Path) -> str:
         )
         parts.append("| call | request | answer | what it does |\n| --- | --- | --- | --- |\n")
         parts += [
-            f"| `{call}` | `{asked}` | `{given}` | {_said(said)} |\n"
-            for said, call, asked, given in _CALL.findall(body)
+            f"| `{call}` | `{request}` | `{response}` | {_said(doc)} |\n"
+            for doc, call, request, response in _CALL.findall(body)
         ]
     return "".join(parts)
 
@@ -78,7 +78,9 @@ def _package(name: str) -> str:
     package = importlib.import_module(name)
     names = sorted(package.__all__, key=str.lower)
     lines = [f"\n## {name}\n\n{_first(package)}\n", "\n| name | what it is |\n| --- | --- |\n"]
-    lines += [f"| `{one}{_signature(getattr(package, one))}` | {_first(getattr(package, one))} |\n" for one in names]
+    lines += [
+        f"| `{name}{_signature(getattr(package, name))}` | {_first(getattr(package, name))} |\n" for name in names
+    ]
     return "".join(lines)
 
 
@@ -87,7 +89,7 @@ def _signature(value: Any) -> str:
     if not inspect.isroutine(value):
         return ""
     parameters = inspect.signature(value).parameters.values()
-    return f"({', '.join(_argument(one) for one in parameters)})"
+    return f"({', '.join(_argument(parameter) for parameter in parameters)})"
 
 
 def _argument(parameter: inspect.Parameter) -> str:
@@ -130,9 +132,9 @@ _TABLE = "| request | what it does | parameters | answers |\n| --- | --- | --- |
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
-    asked = [f"`{one['name']}`" for one in operation.get("parameters", ()) if one["in"] != "header"]
+    parameters = [f"`{one['name']}`" for one in operation.get("parameters", ()) if one["in"] != "header"]
     body = operation.get("requestBody", {}).get("content", {})
-    asked += [f"a body ({', '.join(body)})"] if body else []
+    parameters += [f"a body ({', '.join(body)})"] if body else []
     answers = ", ".join(sorted(operation["responses"]))
     text = " ".join((operation.get("description") or operation.get("summary", "")).partition("\n\n")[0].split())
-    yield f"| `{method.upper()} {path}` | {text.replace('|', chr(92) + '|')} | {', '.join(asked)} | {answers} |\n"
+    yield f"| `{method.upper()} {path}` | {text.replace('|', chr(92) + '|')} | {', '.join(parameters)} | {answers} |\n"

@@ -43,7 +43,7 @@ class Block:
     @property
     def told(self) -> list[str]:
         """What the page says that the block prints: the comment behind each print."""
-        return [found[1] for found in map(_TOLD.search, self.text.splitlines()) if found]
+        return [match[1] for match in map(_TOLD.search, self.text.splitlines()) if match]
 
     def run(self, names: dict[str, Any], edit: Callable[[str], str] = lambda text: text) -> list[str]:
         """Run it as a program that may ``await``; the lines that it prints.

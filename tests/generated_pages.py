@@ -61,5 +61,5 @@ PAGES = (
 )
 
 if __name__ == "__main__":
-    for one in PAGES:
-        (DOCS / one.page).write_text(one.text(one.now()), encoding="utf-8")
+    for page in PAGES:
+        (DOCS / page.page).write_text(page.text(page.now()), encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from turnout.rpc.metrics import Metrics as RpcMetrics
+from turnout.rpc.metrics import CallMetrics as RpcMetrics
 from turnout.server.measures import MEASURES
 from turnout.server.metrics import Metrics
 
@@ -64,9 +64,10 @@ def metrics_reference() -> str:
 
 
 def _routes() -> Iterator[str]:
-    for one in MEASURES.values():
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        yield f"| `{one.name}` | {one.kind} | {labels} | {one.unit} | {one.text} | {one.counted} |\n"
+    for measure in MEASURES.values():
+        labels = ", ".join(f"`{label}`" for label in measure.labels)
+        unit, text, counted = measure.unit, measure.text, measure.counted
+        yield f"| `{measure.name}` | {measure.kind} | {labels} | {unit} | {text} | {counted} |\n"
 
 
 def _service() -> Iterable[Metric]:

@@ -15,10 +15,10 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 
 
 @contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+def settings(spark: SparkSession, settings_by_name: Mapping[str, str]) -> Iterator[None]:
     """The session with other settings, which are as before in the end."""
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
+    before = {name: spark.conf.get(name, None) for name in settings_by_name}
+    for name, value in settings_by_name.items():
         spark.conf.set(name, value)
     try:
         yield
@@ -36,7 +36,9 @@ def low_latency(spark: SparkSession) -> AbstractContextManager[None]:
     """What of the low-latency settings can be set in a session that is there already: all but the sockets."""
     from turnout.spark.session.latency import low_latency_session
 
-    wanted = {name.removeprefix("spark.hadoop."): value for name, value in low_latency_session().items()}
+    settings_by_name = {name.removeprefix("spark.hadoop."): value for name, value in low_latency_session().items()}
     # Hadoop would go on with the file system that it knows.
-    wanted["fs.file.impl.disable.cache"] = "true"
-    return settings(spark, {name: value for name, value in wanted.items() if name.startswith(("spark.sql.", "fs."))})
+    settings_by_name["fs.file.impl.disable.cache"] = "true"
+    return settings(
+        spark, {name: value for name, value in settings_by_name.items() if name.startswith(("spark.sql.", "fs."))}
+    )

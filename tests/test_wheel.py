@@ -116,13 +116,13 @@ def test_the_source_distribution(built) -> None:
 def test_commands_without_a_checkout(turnout) -> None:
     """The examples can be checked and tested, and the benchmarks are listed."""
     version = PROJECT["tool"]["setuptools_scm"]["fallback_version"]
-    told = turnout("--version").stdout.split()
+    result = turnout("--version").stdout.split()
     listed = json.loads(turnout("bench", "list", "--json").stdout)
-    made = turnout("new", "first", "--from", "csv:in", "--to", "csv:out", "--yes")
+    outcome = turnout("new", "first", "--from", "csv:in", "--to", "csv:out", "--yes")
 
-    assert told == ["turnout", version]
+    assert result == ["turnout", version]
     assert {"route", "match", "store"} <= set(listed)
-    assert (made.returncode, made.stderr) == (0, "")
+    assert (outcome.returncode, outcome.stderr) == (0, "")
 
 
 def test_the_bundled_route_passes_its_tests(turnout, installed, tmp_path) -> None:
@@ -150,8 +150,8 @@ def test_generated_code_runs_with_what_is_declared() -> None:
     services = (generated / "subscriptions_pb2_grpc.py").read_text(encoding="utf-8")
     messages = (generated / "subscriptions_pb2.py").read_text(encoding="utf-8")
 
-    asked = re.findall(r"GRPC_GENERATED_VERSION = '([\d.]+)'", services)
+    matched = re.findall(r"GRPC_GENERATED_VERSION = '([\d.]+)'", services)
     runtime = re.findall(r"Domain\.PUBLIC,\s+(\d+),\s+(\d+),\s+(\d+)", messages)
 
-    assert asked == [declared["grpcio"]]
+    assert matched == [declared["grpcio"]]
     assert [".".join(parts) for parts in runtime] == [declared["protobuf"]]

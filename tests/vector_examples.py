@@ -46,11 +46,11 @@ def _with_example(section: str, name: str) -> str:
         return section
     vectors = json.loads(file.read_text(encoding="utf-8"))
     telling = sorted(filter(_telling, vectors), key=_rank)
-    by_name = {one["name"]: one for one in telling}
+    by_name = {vector["name"]: vector for vector in telling}
     chosen = [by_name[vector] for vector in _CHOSEN[name]] if name in _CHOSEN else _first(telling)
     if not chosen:
         return section
-    shown = "\n".join(line for one in chosen for line in _lines(one))
+    shown = "\n".join(line for filter_ in chosen for line in _lines(filter_))
     return f"{section.rstrip()}\n\n```text\n{shown}\n```\n\n"
 
 
@@ -82,8 +82,8 @@ def _lines(vector: dict[str, Any]) -> list[str]:
     settings = "".join(f", {name}: {json.dumps(value)}" for name, value in options.items())
     lines = [f"{{type: {kind}{settings}}}"]
     if "matches" in expect:
-        told = [part for part in _PARTS[:4] if record[part] and _plain(record[part]) is not None] or ["headers"]
-        return [*lines, f"  {_shown(record, told)} → {'true' if expect['matches'] else 'false'}"]
+        parts = [part for part in _PARTS[:4] if record[part] and _plain(record[part]) is not None] or ["headers"]
+        return [*lines, f"  {_shown(record, parts)} → {'true' if expect['matches'] else 'false'}"]
     if expect.get("dropped"):
         return [*lines, f"  {_shown(record, ('topic', 'value'))} → dropped"]
     changed = _changed(record, expect)

@@ -60,7 +60,7 @@ class Case:
             "optional": False,
             "fields": [{"field": name, "type": _CONNECT[kind.lower()], "optional": True} for name, kind in fields],
         }
-        return {"stages": [_stage(one) for one in self.transforms], "schema": connect if fields else None}
+        return {"stages": [_stage(transform) for transform in self.transforms], "schema": connect if fields else None}
 
 
 def cases() -> Iterator[Case]:
@@ -68,9 +68,9 @@ def cases() -> Iterator[Case]:
 
     JsonConverter cannot write a schemaless date, so that the last of the six ends in a number there.
     """
-    given = route()
-    yield Case("chain typed", given["value"]["schema"], given["transforms"])
-    *first, last = given["transforms"]
+    document = route()
+    yield Case("chain typed", document["value"]["schema"], document["transforms"])
+    *first, last = document["transforms"]
     unix = {**last, "target.type": "unix", "unix.precision": "milliseconds"}
     yield Case("chain schemaless", None, [*first, unix])
 
@@ -90,13 +90,13 @@ def _stage(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Options) -> list[Result]:
     """The cases that were asked for."""
-    asked = [case for case in cases() if options.wants(case.name)]
-    if not asked:
+    chosen = [case for case in cases() if options.wants(case.name)]
+    if not chosen:
         return []
     command = java_program("kafka/Chain.java", PACKAGES, "-Xmx2g", "-XX:+UseSerialGC")
     flights = Flights.of(options.rows(200_000, 5_000))
     with tempfile.TemporaryDirectory(prefix="turnout-peers-") as folder:
-        return [measure(case, flights, command, Path(folder), quick=options.quick) for case in asked]
+        return [measure(case, flights, command, Path(folder), quick=options.quick) for case in chosen]
 
 
 def measure(case: Case, flights: Flights, command: Sequence[str], folder: Path, *, quick: bool) -> Result:
@@ -145,8 +145,8 @@ def _pass(chain: Any, batches: Sequence[pa.RecordBatch]) -> float:
 def chain_outcomes(chain: Any, batches: Sequence[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """What became of each record here."""
     for batch in batches:
-        for one in chain.outcomes(batch):
-            yield _outcome(one.outcome, one.topic, one.value, list(one.headers))
+        for outcome in chain.outcomes(batch):
+            yield _outcome(outcome.outcome, outcome.topic, outcome.value, list(outcome.headers))
 
 
 def kafka_outcomes(peer: Program, folder: Path) -> Iterator[dict[str, Any]]:
@@ -155,8 +155,8 @@ def kafka_outcomes(peer: Program, folder: Path) -> Iterator[dict[str, Any]]:
     peer.ask(f"write {file}")
     with file.open(encoding="utf-8") as lines:
         for line in lines:
-            told = json.loads(line)
-            yield _outcome(told["outcome"], told.get("topic"), told.get("value"), told.get("headers", []))
+            answer = json.loads(line)
+            yield _outcome(answer["outcome"], answer.get("topic"), answer.get("value"), answer.get("headers", []))
 
 
 def _outcome(outcome: str, topic: str | None, value: bytes | str | None, headers: list[str]) -> dict[str, Any]:

@@ -86,13 +86,13 @@ def route_document() -> dict[str, Any]:
     One line of the example loses a part of its records by weight, and what stays keeps its subject: it would come back
     to the source's stream. Here both parts go elsewhere.
     """
-    given = {name: part for name, part in route().items() if name not in ("subscriptions", "unmatched")}
+    document = {name: part for name, part in route().items() if name not in ("subscriptions", "unmatched")}
     parts = [
         {"destination": "ops.most.ATL.DL", "weight": "95%"},
         {"destination": "ops.rest.ATL.DL", "weight": "5%"},
     ]
-    given["mappings"] = {**given["mappings"], _LOSSY: parts}
-    return given
+    document["mappings"] = {**document["mappings"], _LOSSY: parts}
+    return document
 
 
 def parsed_route(server: NatsServer) -> Route:
@@ -167,12 +167,12 @@ def turnout_turn(parsed: Route, spark: Any, checkpoint: Path, server: NatsServer
     """The whole stream through turnout."""
     from turnout import spark as ts
 
-    told: list[Any] = []
+    answers: list[Any] = []
     before = _cpu_of_tree(server)
-    done = ts.run(parsed, spark, once=True, checkpoint=checkpoint, on_progress=told.append)
+    done = ts.run(parsed, spark, once=True, checkpoint=checkpoint, on_progress=answers.append)
     if not done.counts.conserved:
         raise TurnoutError(f"{CASE}: records are missing: {done.counts}")
-    return Turn(done.seconds, _cpu_of_tree(server) - before, told[0].seconds)
+    return Turn(done.seconds, _cpu_of_tree(server) - before, answers[0].seconds)
 
 
 def bento_turn(program: Path, server: NatsServer, connection: Connection) -> Turn:

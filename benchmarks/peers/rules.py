@@ -84,24 +84,24 @@ def _share(part: int, parts: int) -> int:
     assert _forked is not None
     size = len(_forked.texts)
     return sum(
-        len(found) for found in _forked.matches(_forked.texts[size * part // parts : size * (part + 1) // parts])
+        len(match) for match in _forked.matches(_forked.texts[size * part // parts : size * (part + 1) // parts])
     )
 
 
 def run(options: Options) -> list[Result]:
     """The cases that were asked for."""
-    threads = {one.name: [n for n in (1, 2) if options.wants(case_of(one, n))] for one in _WORKLOADS}
-    asked = [workload for workload in _WORKLOADS if threads[workload.name]]
-    if not asked:
+    threads = {workload.name: [n for n in (1, 2) if options.wants(case_of(workload, n))] for workload in _WORKLOADS}
+    chosen = [workload for workload in _WORKLOADS if threads[workload.name]]
+    if not chosen:
         return []
     command = java_program("ruler/Rules.java", PACKAGES, "-Xmx4g", "-XX:+UseParallelGC")
     size, messages = (1_000, 500) if options.quick else (options.size or 100_000, 20_000)
     results = []
-    for workload in asked:
-        given = list(workload.messages(messages, size))
+    for workload in chosen:
+        drawn = list(workload.messages(messages, size))
         with tempfile.TemporaryDirectory(prefix="turnout-peers-") as folder:
             results += measure(
-                workload, size, given, command, Path(folder), threads[workload.name], quick=options.quick
+                workload, size, drawn, command, Path(folder), threads[workload.name], quick=options.quick
             )
     return results
 

@@ -10,7 +10,7 @@ __all__ = ["bundled"]
 def bundled(name: str) -> Path:
     """The folder ``examples`` or ``benchmarks``.
 
-    A checkout goes before the copy in a wheel, so that who edits an example runs what was edited.
+    A checkout goes before the copy in a wheel, so that whoever edits an example runs the edited one.
     """
     checkout = Path(__file__).resolve().parents[2]
     is_checkout = (checkout / "pyproject.toml").exists() and (checkout / name).is_dir()

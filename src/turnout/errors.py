@@ -176,6 +176,9 @@ class NotCompilableError(TurnoutError):
 
     Attributes:
         node: the thing that has none.
+
+    >>> str(NotCompilableError("random()", "columns that identify a record are needed"))
+    "'random()' has no Spark form: columns that identify a record are needed"
     """
 
     def __init__(self, node: object, reason: str) -> None:
@@ -188,6 +191,10 @@ class RecordError(TurnoutError):
 
     Attributes:
         exception: the Java class that Kafka Connect would have thrown, for error headers and logs.
+
+    >>> error = RecordError("Field does not exist: city")
+    >>> str(error), error.exception
+    ('Field does not exist: city', 'org.apache.kafka.connect.errors.DataException')
     """
 
     def __init__(self, message: str, exception: str = "org.apache.kafka.connect.errors.DataException") -> None:
@@ -287,7 +294,11 @@ class StreamError(TurnoutError):
 
 
 class ConnectionLostError(TurnoutError, ConnectionError):
-    """Raised when a server cannot be reached, or goes away and does not come back in time."""
+    """Raised when a server cannot be reached, or goes away and does not come back in time.
+
+    >>> isinstance(ConnectionLostError("the connection is closed"), ConnectionError)
+    True
+    """
 
 
 class RunError(TurnoutError):

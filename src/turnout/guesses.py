@@ -37,6 +37,10 @@ def _common(one: str, other: str) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean "x"?`` where something near is known, else nothing."""
+    """``; did you mean "x"?`` where something near is known, else nothing.
+
+    >>> did_you_mean("strem", ["stream", "subject"]), did_you_mean("zebra", ["stream", "subject"])
+    ('; did you mean "stream"?', '')
+    """
     near = nearest(word, known)
     return f'; did you mean "{near}"?' if near else ""

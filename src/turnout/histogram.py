@@ -23,6 +23,10 @@ class Histogram:
     Attributes:
         counts: how many there are in each bucket, one more than `BOUNDS` has.
         seconds: the sum of all of them.
+
+    >>> took = Histogram.of(0.004, 3) + Histogram.of(0.25)
+    >>> took.count, round(took.seconds, 3)
+    (4, 0.262)
     """
 
     counts: tuple[int, ...] = (0,) * len(_BUCKETS)
@@ -30,7 +34,7 @@ class Histogram:
 
     @classmethod
     def of(cls, seconds: float, count: int = 1) -> Self:
-        """So many that took as long."""
+        """How many took that long."""
         place = bisect_left(BOUNDS, seconds)
         counts = (0,) * place + (count,) + (0,) * (len(BOUNDS) - place)
         return cls(counts, seconds * count)

@@ -116,7 +116,7 @@ def private_folder(folder: Path) -> Path:
 def private_file(file: Path) -> Path:
     """The file, made empty and for its owner only where it is missing; one that is there keeps its mode."""
     with suppress(OSError):
-        # What cannot be made is told by whoever opens it, in its own words.
+        # What cannot be made is reported by whoever opens it, in its own words.
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))
     return file
 

@@ -76,7 +76,7 @@ def test_against_a_stream(turnout, store, tmp_path, nats_server) -> None:
         "never": ["again", "never", "turku"],
         "losses": [{"id": "oulu", "destination": "got.oulu", "only": 1, "deliveries": 2}],
     }
-    vain = {one["anchor"]: (one["messages"], one["in_vain"]) for one in analysis["access"]["hottest"]}
+    vain = {anchor["anchor"]: (anchor["messages"], anchor["in_vain"]) for anchor in analysis["access"]["hottest"]}
     assert vain == {"city = 'Oulu'": (2, 1), "city = 'Turku'": (1, 2), "n has ''": (3, 3)}
     assert analysis["unread"] == [{"destination": "lost.turku", "ids": ["again", "turku"]}]
     of_two = turnout("subscriptions", "analyze", "--against", "route.yaml", "--from", "2", "--to", "3", "--json")[1]

@@ -89,7 +89,7 @@ def test_a_route_that_is_wrong(turnout: Turnout, tmp_path: Path) -> None:
     assert "  source.servers: found 'gopher://***@h', expected nats://host:4222" in err
     assert "(line 2)" in err
     mistakes = json.loads(as_json)["mistakes"]
-    assert [(one["path"], one["line"]) for one in mistakes] == [("source.servers", 2), ("sink.servers", 6)]
+    assert [(mistake["path"], mistake["line"]) for mistake in mistakes] == [("source.servers", 2), ("sink.servers", 6)]
     assert "hunter2" not in out + err + as_json + err_of_json
 
 
@@ -202,19 +202,19 @@ def test_permissions(turnout: Turnout, tmp_path: Path) -> None:
         with Connection.open(ConnectionOptions.of(url)) as connection:
             create_stream(connection, {"name": "S", "subjects": ["S.>"]})
             create_stream(connection, {"name": "OUT", "subjects": ["OUT.>"]})
-        found = {}
+        answers = {}
         for user in ("all", "blind", "mute"):
             url = server.url.replace("nats://", f"nats://{user}:hunter2@")
-            found[user] = checked(turnout, write(tmp_path, url, "S", "deadLetter: {topic: OUT.dead}\n"))
+            answers[user] = checked(turnout, write(tmp_path, url, "S", "deadLetter: {topic: OUT.dead}\n"))
         wrong = server.url.replace("nats://", "nats://all:hunter3@")
-        found["wrong"] = checked(turnout, write(tmp_path, wrong, "S"))
+        answers["wrong"] = checked(turnout, write(tmp_path, wrong, "S"))
 
-    assert found["all"][0] == 0
-    assert "Permissions Violation" in found["blind"][1]["stream S"][1]
-    assert found["blind"][1]["stream S"][0] is False
-    assert found["mute"][1]["sink, permissions"] == (False, "the user 'mute' may not publish to OUT.dead")
-    assert "Authorization Violation" in found["wrong"][1]["source"][1]
-    assert "hunter" not in str(found)
+    assert answers["all"][0] == 0
+    assert "Permissions Violation" in answers["blind"][1]["stream S"][1]
+    assert answers["blind"][1]["stream S"][0] is False
+    assert answers["mute"][1]["sink, permissions"] == (False, "the user 'mute' may not publish to OUT.dead")
+    assert "Authorization Violation" in answers["wrong"][1]["source"][1]
+    assert "hunter" not in str(answers)
 
 
 def test_a_reader_never_makes_a_store(turnout: Turnout, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_version_and_itself(turnout: Any, folder: Path) -> None:
 
     assert (report["totals"]["records"], report["totals"]["changed"], report["examples"]) == (4, 0, [])
     assert report["fields"] == report["headers"] == {}
-    assert [one["old"] == one["new"] for one in report["matrix"]] == [True] * len(report["matrix"])
+    assert [row["old"] == row["new"] for row in report["matrix"]] == [True] * len(report["matrix"])
 
 
 def test_a_part_of_the_records(turnout: Any, folder: Path) -> None:

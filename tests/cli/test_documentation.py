@@ -41,8 +41,8 @@ def test_the_page_tells_what_happens(page, turnout, tmp_path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
 
     for command, expected in commands(page):
-        words, _, given = command.partition(" <<< ")
-        _, out, err = turnout(*shlex.split(words)[1:], stdin="".join(shlex.split(given)))
+        words, _, standard_input = command.partition(" <<< ")
+        _, out, err = turnout(*shlex.split(words)[1:], stdin="".join(shlex.split(standard_input)))
         assert SECONDS.sub("in … s", err + out) == SECONDS.sub("in … s", expected)
     for block in blocks(page, "python"):
         assert block.run({}) == block.told
@@ -67,7 +67,7 @@ def test_the_page_about_lineage(turnout, tmp_path, nats_server) -> None:
         ((value, pairs, id_),) = zip(
             *(messages.column(name).to_pylist() for name in ("value", "headers")), messages.ids.to_pylist(), strict=True
         )
-        headers = {one["key"]: one["value"].decode() for one in pairs}
+        headers = {pair["key"]: pair["value"].decode() for pair in pairs}
         connection.request("desk.oul", value, {"Nats-Msg-Id": id_, **headers})
         store.delete("desk")
 

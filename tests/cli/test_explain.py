@@ -124,12 +124,12 @@ def test_subscriptions_as_they_were(turnout, route) -> None:
     store.delete("oulu")
     store.close()
 
-    def wanted(*arguments: str) -> list[str]:
+    def wanted_ids(*arguments: str) -> list[str]:
         out = turnout("explain", path, "--stdin", "--json", *arguments, stdin=record)[1]
-        return [one["subscription"] for one in json.loads(out)["wanted"]]
+        return [load["subscription"] for load in json.loads(out)["wanted"]]
 
-    assert wanted() == wanted("--subscriptions-as-of", "now") == wanted("--subscriptions-as-of", "3") == []
-    assert wanted("--subscriptions-as-of", "1") == wanted("--subscriptions-as-of", then) == ["oulu"]
+    assert wanted_ids() == wanted_ids("--subscriptions-as-of", "now") == wanted_ids("--subscriptions-as-of", "3") == []
+    assert wanted_ids("--subscriptions-as-of", "1") == wanted_ids("--subscriptions-as-of", then) == ["oulu"]
     assert turnout("explain", path, "--stdin", "--subscriptions-as-of", "9", stdin=record)[::2] == (
         1,
         "turnout: the store does not know what it held at revision 9: it remembers revisions 0 to 3\n",

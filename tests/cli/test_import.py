@@ -65,14 +65,14 @@ def test_mistakes_are_told(turnout, file) -> None:
     file.write_text(PROPERTIES.replace("RegexRouter", "RegexRuter"))
 
     code, out, err = turnout("import", "connect", file.name)
-    told = json.loads(turnout("import", "connect", file.name, "--json")[1])
+    output = json.loads(turnout("import", "connect", file.name, "--json")[1])
 
     assert code == 1
     assert "RegexRuter" in out
     assert "wrong  transforms[0].type: no transform is named" in err
-    assert [mistake["path"] for mistake in told["mistakes"]] == ["transforms[0].type"]
-    assert told["route"] == out
-    assert told["taken"][0] == {"name": "name", "place": "name"}
+    assert [mistake["path"] for mistake in output["mistakes"]] == ["transforms[0].type"]
+    assert output["route"] == out
+    assert output["taken"][0] == {"name": "name", "place": "name"}
 
 
 def test_a_server(turnout, tmp_path) -> None:

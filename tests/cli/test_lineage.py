@@ -110,9 +110,9 @@ def test_a_route_that_has_changed(turnout, delivered, tmp_path, server) -> None:
         done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, capture_output=True, check=True)
         return done.stdout.decode().strip()
 
-    asked = ("lineage", f"DELIVERED:{delivered}", "--route", "route.yaml", "--json")
+    arguments = ("lineage", f"DELIVERED:{delivered}", "--route", "route.yaml", "--json")
     git("init", "-q")
-    assert json.loads(turnout(*asked, "--git")[1] or "{}").get("route") is None
+    assert json.loads(turnout(*arguments, "--git")[1] or "{}").get("route") is None
     git("add", "route.yaml")
     git("commit", "-qm", "as it was")
     commit = git("rev-parse", "HEAD")
@@ -120,7 +120,7 @@ def test_a_route_that_has_changed(turnout, delivered, tmp_path, server) -> None:
     (tmp_path / "route.yaml").write_text(changed, encoding="utf-8")
     git("commit", "-qam", "as it is")
 
-    without, with_git = json.loads(turnout(*asked)[1]), json.loads(turnout(*asked, "--git")[1])
+    without, with_git = json.loads(turnout(*arguments)[1]), json.loads(turnout(*arguments, "--git")[1])
 
     assert (without["route"]["same"], without["subscription"]) == (False, None)
     assert "the route's file has changed since" in without["gaps"][0]

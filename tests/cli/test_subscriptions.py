@@ -32,11 +32,11 @@ def condition_of(turnout, id_: str) -> dict:
 
 def test_create_from_text(turnout):
     """The text syntax makes the condition; destinations and metadata come from flags."""
-    one = created(turnout, "subject:orders* AND NOT location:Helsinki", "--to", "a", "--to", "b", "--meta", "name=n")
-    found = json.loads(turnout("subscriptions", "read", one)[1])
-    group = found["route"]["condition"]["groupCondition"]
+    id_ = created(turnout, "subject:orders* AND NOT location:Helsinki", "--to", "a", "--to", "b", "--meta", "name=n")
+    output = json.loads(turnout("subscriptions", "read", id_)[1])
+    group = output["route"]["condition"]["groupCondition"]
 
-    assert (found["id"], found["metadata"], found["route"]["destinations"]) == (one, {"name": "n"}, ["a", "b"])
+    assert (output["id"], output["metadata"], output["route"]["destinations"]) == (id_, {"name": "n"}, ["a", "b"])
     assert group["logic"] == "And"
     assert [next(iter(child.values()))["pattern"] for child in group["group"]] == ["orders*", "Helsinki"]
 
@@ -57,8 +57,8 @@ def test_create_from_json(turnout):
     """A body of the original's Create does, given or on standard input; --json prints the id in an object."""
     body = '{"route": {"destinations": ["d"], "condition": {"kiwiTreeCondition": {"key": "k", "pattern": "p*"}}}}'
     for arguments, stdin in (((body,), ""), (("-",), body)):
-        one = json.loads(created(turnout, "--body", *arguments, "--json", stdin=stdin))["id"]
-        assert condition_of(turnout, one)["kiwiTreeCondition"]["pattern"] == "p*"
+        id_ = json.loads(created(turnout, "--body", *arguments, "--json", stdin=stdin))["id"]
+        assert condition_of(turnout, id_)["kiwiTreeCondition"]["pattern"] == "p*"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_search(turnout):
 
     cursor = re.search(r"--cursor (\S+)", err).group(1)
     page = turnout("subscriptions", "search", "--meta", "by=me", "--limit", "2", "--cursor", cursor, "--json")[1]
-    assert [one["id"] for one in json.loads(page)["page"]] == ids[2:]
+    assert [load["id"] for load in json.loads(page)["page"]] == ids[2:]
     assert json.loads(page)["cursor"] == ""
     assert turnout("subscriptions", "search", "--key", "k")[0] == 2
     assert turnout("subscriptions", "search", "--key", "k", "--pattern", "v", "--meta", "a=b")[0] == 2
@@ -121,23 +121,23 @@ def test_search(turnout):
 
 def test_match_and_explain(turnout):
     """Match names the subscriptions and destinations; explain says why, down to the leaf."""
-    one = created(turnout, "--has", "subject=orders*", "--has-not", "location=Helsinki", "--to", "a", "--to", "b")
-    assert turnout("subscriptions", "match", "subject=orders 1")[1] == f"{one}  a b\n"
+    id_ = created(turnout, "--has", "subject=orders*", "--has-not", "location=Helsinki", "--to", "a", "--to", "b")
+    assert turnout("subscriptions", "match", "subject=orders 1")[1] == f"{id_}  a b\n"
     assert turnout("subscriptions", "match", "subject=orders 1", "location=Helsinki")[1] == ""
 
-    found = json.loads(turnout("subscriptions", "match", "--message", '{"subject": "orders"}', "--json")[1])
-    assert [match["destinations"] for match in found["matches"]] == [["a", "b"]]
+    output = json.loads(turnout("subscriptions", "match", "--message", '{"subject": "orders"}', "--json")[1])
+    assert [match["destinations"] for match in output["matches"]] == [["a", "b"]]
 
-    _, out, _ = turnout("subscriptions", "explain", one, "--message", "-", stdin='{"location": "Helsinki"}')
+    _, out, _ = turnout("subscriptions", "explain", id_, "--message", "-", stdin='{"location": "Helsinki"}')
     assert out.splitlines() == [
         "not matched because",
         "  - AND: 0 of 2 hold",
         "    - subject:orders*: 'subject' is missing",
         "    - NOT location:Helsinki: 'location' is 'Helsinki'",
     ]
-    told = json.loads(turnout("subscriptions", "explain", one, "subject=orders", "--json")[1])
-    assert told["matched"]
-    assert [child["holds"] for child in told["explanation"]["children"]] == [True, True]
+    document = json.loads(turnout("subscriptions", "explain", id_, "subject=orders", "--json")[1])
+    assert document["matched"]
+    assert [child["holds"] for child in document["explanation"]["children"]] == [True, True]
 
 
 def test_stats(turnout):
@@ -145,11 +145,11 @@ def test_stats(turnout):
     for number in range(3):
         created(turnout, "--has", "k=same", "--has-not", f"n={number}", "--to", "d")
     created(turnout, "--has", "a=b", "--has-not", "c=d", "--logic", "or", "--to", "d")
-    found = json.loads(turnout("subscriptions", "stats", "--json")[1])
+    output = json.loads(turnout("subscriptions", "stats", "--json")[1])
 
-    assert (found["subscriptions"], found["revision"]) == (4, 4)
-    assert found["always"] == 1
-    assert found["hottest"][0] == {"key": "k", "kind": "=", "text": "same", "terms": 3}
+    assert (output["subscriptions"], output["revision"]) == (4, 4)
+    assert output["always"] == 1
+    assert output["hottest"][0] == {"key": "k", "kind": "=", "text": "same", "terms": 3}
     assert "1 terms without an anchor" in turnout("subscriptions", "stats")[1]
 
 
@@ -175,7 +175,7 @@ def test_import_and_export(turnout, tmp_path):
 @contextmanager
 def serving(*arguments: str, **environment: str):
     """A server process, its port, and what it wrote to standard error."""
-    told: list[str] = []
+    output_lines: list[str] = []
     process = subprocess.Popen(
         [sys.executable, "-m", "turnout", *arguments],
         stderr=subprocess.PIPE,
@@ -183,15 +183,15 @@ def serving(*arguments: str, **environment: str):
         env={**os.environ, "API_HOST": "127.0.0.1", "API_PORT": "0", **environment},
     )
     try:
-        while not (found := re.search(r"serving on port (\d+)", told[-1] if told else "")):
+        while not (port_line := re.search(r"serving on port (\d+)", output_lines[-1] if output_lines else "")):
             line = process.stderr.readline()
-            assert line, told
-            told.append(line)
-        yield f"127.0.0.1:{found.group(1)}", process, told
+            assert line, output_lines
+            output_lines.append(line)
+        yield f"127.0.0.1:{port_line.group(1)}", process, output_lines
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        told += process.stderr.readlines()
+        output_lines += process.stderr.readlines()
         process.wait(20)
         process.stderr.close()
 
@@ -201,20 +201,20 @@ def test_serve(turnout, tmp_path):
     with serving("subscriptions", "serve", DB_URI=f"sqlite:///{tmp_path}/served.db", API_METRICS_PORT="0") as (
         address,
         process,
-        told,
+        output_lines,
     ):
         store = ["--store", f"grpc://{address}"]
-        one = created(turnout, "--has", "k=v", "--to", "d", *store)
-        assert turnout("subscriptions", "match", "k=v", *store)[1] == f"{one}  d\n"
-        assert "+ k:v: 'k' is 'v'" in turnout("subscriptions", "explain", one, "k=v", *store)[1]
-        assert json.loads(turnout("subscriptions", "export", *store)[1])["id"] == one
+        id_ = created(turnout, "--has", "k=v", "--to", "d", *store)
+        assert turnout("subscriptions", "match", "k=v", *store)[1] == f"{id_}  d\n"
+        assert "+ k:v: 'k' is 'v'" in turnout("subscriptions", "explain", id_, "k=v", *store)[1]
+        assert json.loads(turnout("subscriptions", "export", *store)[1])["id"] == id_
         assert turnout("subscriptions", "read", "nobody", *store)[0] == 1
-        metrics = next(json.loads(line)["metrics_port"] for line in told if '"metrics_port"' in line)
+        metrics = next(json.loads(line)["metrics_port"] for line in output_lines if '"metrics_port"' in line)
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=10) as page:
             assert "turnout_subscriptions 1.0" in page.read().decode()
     assert process.returncode == 0
-    assert any('"stopped"' in line for line in told)
-    assert turnout("subscriptions", "read", one, "--store", f"sqlite:///{tmp_path}/served.db")[0] == 0
+    assert any('"stopped"' in line for line in output_lines)
+    assert turnout("subscriptions", "read", id_, "--store", f"sqlite:///{tmp_path}/served.db")[0] == 0
 
 
 def test_serve_with_tokens(turnout, tmp_path):
@@ -274,9 +274,9 @@ def test_serve_beside_kiwi_trees(turnout, tmp_path):
         code, _, err = turnout("subscriptions", "create", "--body", body, *store)
         assert (code, "try again" in err) == (1, True)
         tree.UnlockCreate(pair, timeout=10)
-        one = created(turnout, "--body", body, *store)
+        id_ = created(turnout, "--body", body, *store)
         tree.Create(pair, timeout=10)
-        assert turnout("subscriptions", "delete", one, *store)[0] == 0
+        assert turnout("subscriptions", "delete", id_, *store)[0] == 0
         for stub in (tree, words):
             with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
                 stub.Delete(pair, timeout=10)
@@ -309,20 +309,20 @@ def test_tokens_of_tenants(turnout, tmp_path):
     """A new token's entry in the token file lets its bearer in, to its tenant's subscriptions alone."""
     entries, tokens = [], {}
     for tenant, *more in (("acme", "--destination", "acme.>"), ("bolt",), ("*",)):
-        code, entry, told = turnout("subscriptions", "token", tenant, *more)
+        code, entry, printed = turnout("subscriptions", "token", tenant, *more)
         assert code == 0
         entries.append(entry)
         tokens[tenant] = tmp_path / f"token-{len(entries)}"
-        tokens[tenant].write_text(told.rpartition(": ")[2])
+        tokens[tenant].write_text(printed.rpartition(": ")[2])
     (tmp_path / "tokens.yaml").write_text("".join(entries))
     served = ("subscriptions", "serve", "--store", f"sqlite:///{tmp_path}/t.db", "--tokens", "tokens.yaml")
     with serving(*served) as (address, _, _):
         acme, bolt, whole = (["--store", f"grpc://{address}?token-file={file}"] for file in tokens.values())
-        one = created(turnout, "--has", "k=v", "--to", "acme.d", *acme)
-        assert turnout("subscriptions", "match", "k=v", *acme)[1] == f"{one}  acme.d\n"
+        id_ = created(turnout, "--has", "k=v", "--to", "acme.d", *acme)
+        assert turnout("subscriptions", "match", "k=v", *acme)[1] == f"{id_}  acme.d\n"
         assert turnout("subscriptions", "match", "k=v", *bolt)[1] == ""
-        assert turnout("subscriptions", "read", one, *bolt)[0] == 1
-        assert turnout("subscriptions", "read", f"@acme/{one}", *whole)[0] == 0
+        assert turnout("subscriptions", "read", id_, *bolt)[0] == 1
+        assert turnout("subscriptions", "read", f"@acme/{id_}", *whole)[0] == 0
         code, _, err = turnout("subscriptions", "create", "--has", "k=v", "--to", "d", *acme)
         assert (code, "PERMISSION_DENIED" in err) == (1, True)
     assert turnout("subscriptions", "token", "a/b")[0] == 2

@@ -52,10 +52,10 @@ def filled(nats_server: NatsServer) -> str:
 
 def test_tail_json(nats_server: NatsServer, filled: str) -> None:
     """JSON lines hold the whole message, bytes too."""
-    found = lines(call("tail", f"{filled}.*", "-s", nats_server.url, "--from", "all", "-n", "3", "--json"))
+    printed = lines(call("tail", f"{filled}.*", "-s", nats_server.url, "--from", "all", "-n", "3", "--json"))
 
-    assert [line["sequence"] for line in found] == [1, 2, 3]
-    assert (found[0]["data"], found[0]["headers"], found[1]["data_base64"]) == ("one", {"H": ["v"]}, "/wA=")
+    assert [line["sequence"] for line in printed] == [1, 2, 3]
+    assert (printed[0]["data"], printed[0]["headers"], printed[1]["data_base64"]) == ("one", {"H": ["v"]}, "/wA=")
 
 
 def test_tail_pretty(nats_server: NatsServer, filled: str) -> None:
@@ -136,9 +136,9 @@ def test_tls(tmp_path: Path) -> None:
         there = ("-s", f"tls://localhost:{server.port}", "--tls-ca", str(pems / "ca.pem"), *own)
         call("kv", *there, "create-bucket", "secured")
         call("kv", *there, "put", "secured", "k", "v")
-        told = lines(call("tail", "$KV.secured.>", "--from", "all", "-n", "1", "--json", *there))
+        printed = lines(call("tail", "$KV.secured.>", "--from", "all", "-n", "1", "--json", *there))
 
-        assert [line["data"] for line in told] == ["v"]
+        assert [line["data"] for line in printed] == ["v"]
 
 
 def test_tls_files_that_cannot_be(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ def decoded(of: Codec, *texts: bytes | str | None) -> list[Any]:
 
 
 def blocks_of(of: Codec, *texts: bytes | str | None) -> tuple[list[Block], dict[int, Exception]]:
-    given = [text.encode() if isinstance(text, str) else text for text in texts]
-    blocks, errors = of.decode(np.arange(len(given)), given)
+    payloads = [text.encode() if isinstance(text, str) else text for text in texts]
+    blocks, errors = of.decode(np.arange(len(payloads)), payloads)
     rows = [row for block in blocks for row in block.rows.tolist()]
-    assert sorted([*rows, *errors]) == list(range(len(given)))
+    assert sorted([*rows, *errors]) == list(range(len(payloads)))
     return blocks, dict(errors)
 
 
@@ -42,10 +42,10 @@ def encoded(of: Codec, schema: Schema | None, *values: Any) -> list[Any]:
     texts: list[Any] = [None] * len(values)
     for block in group(np.arange(len(values)), schema, values, checked=False):
         try:
-            found: list[Any] = of.encode(block)
+            encoded: list[Any] = of.encode(block)
         except EncodeErrors as failures:
-            found = [ERROR if place in failures.errors else text for place, text in enumerate(failures.texts)]
-        for row, text in zip(block.rows.tolist(), found, strict=True):
+            encoded = [ERROR if place in failures.errors else text for place, text in enumerate(failures.texts)]
+        for row, text in zip(block.rows.tolist(), encoded, strict=True):
             texts[row] = text
     return texts
 
@@ -53,8 +53,8 @@ def encoded(of: Codec, schema: Schema | None, *values: Any) -> list[Any]:
 def rewritten(of: Codec, *texts: bytes | str | None) -> list[Any]:
     """Each text read and written again, as Python's JSON reads it."""
     blocks, errors = blocks_of(of, *texts)
-    found: list[Any] = [ERROR if row in errors else None for row in range(len(texts))]
+    values: list[Any] = [ERROR if row in errors else None for row in range(len(texts))]
     for block in blocks:
         for row, text in zip(block.rows.tolist(), of.encode(block), strict=True):
-            found[row] = text and json.loads(text)
-    return found
+            values[row] = text and json.loads(text)
+    return values

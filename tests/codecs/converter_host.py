@@ -60,7 +60,7 @@ class ConverterHost(JvmHost):
             "texts": [None if text is None else b64encode(text).decode() for text in texts],
         }
         answer = self._ask(request)
-        return ["error" if "error" in one else _bytes(one["text"]) for one in answer]
+        return ["error" if "error" in reply else _bytes(reply["text"]) for reply in answer]
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -66,9 +66,9 @@ def test_decimals_of_any_size_keep_their_bytes() -> None:
     payloads = [wire(n) for n in held]
     padded = [base64.b64encode(n.to_bytes(3_000, "big", signed=True)).decode() for n in held]
 
-    found = rewritten(OWN, *[enveloped(schema, payload) for payload in payloads + padded])
+    records = rewritten(OWN, *[enveloped(schema, payload) for payload in payloads + padded])
 
-    assert payloads * 2 == [one["payload"] for one in found]
+    assert payloads * 2 == [record["payload"] for record in records]
     (value,) = decoded(OWN, enveloped(schema, wire(10**38)))
     assert Decimal(10**38).scaleb(-3, Context(prec=40)) == value
     assert [Decimal("1.5")] == decoded(OWN, enveloped(schema, 1.5))

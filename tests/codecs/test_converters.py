@@ -15,29 +15,29 @@ def test_kafkas_converters_are_known(class_name: str, name: str) -> None:
     """By their class, its simple name, and the alias that a worker takes."""
     simple = class_name.rpartition(".")[2]
     for spelled in (class_name, f" {simple} ", simple.removesuffix("Converter")):
-        found = converters_of({"key.converter": spelled, "value.converter": spelled})
+        converters = converters_of({"key.converter": spelled, "value.converter": spelled})
 
-        assert (Format(name), Format(name), ()) == (found.key, found.value, found.mistakes)
+        assert (Format(name), Format(name), ()) == (converters.key, converters.value, converters.mistakes)
 
 
 def test_settings_belong_to_their_side() -> None:
     """Those of JsonConverter are read, and those that change nothing here are left alone."""
-    found = converters_of({
+    converters = converters_of({
         "name": "x", "key.converter": JSON, "key.converter.schemas.enable": "false",
         "key.converter.schemas.cache.size": "10", "key.converter.decimal.format": "base64",
         "value.converter": JSON, "value.converter.replace.null.with.default": "False",
     })  # fmt: skip
 
-    assert Format("connect-json", schemas_enable=False) == found.key
-    assert Format("connect-json", replace_null_with_default=False) == found.value
-    assert found.mistakes == ()
+    assert Format("connect-json", schemas_enable=False) == converters.key
+    assert Format("connect-json", replace_null_with_default=False) == converters.value
+    assert converters.mistakes == ()
 
 
 def test_nothing_is_said_of_what_is_not_there() -> None:
     """The worker's converters are not known here."""
-    found = converters_of({"transforms": "x"})
+    converters = converters_of({"transforms": "x"})
 
-    assert (found.key, found.value, found.mistakes) == (None, None, ())
+    assert (converters.key, converters.value, converters.mistakes) == (None, None, ())
 
 
 @pytest.mark.parametrize(
@@ -53,22 +53,22 @@ def test_nothing_is_said_of_what_is_not_there() -> None:
 )
 def test_what_is_not_understood_is_named(name: str, value: str, about: str) -> None:
     """With the property, and what is known."""
-    found = converters_of({"key.converter": JSON, name: value})
+    converters = converters_of({"key.converter": JSON, name: value})
 
-    assert [name] == [mistake.path for mistake in found.mistakes]
-    assert about in found.mistakes[0].problem
-    assert found.key is not None
-    assert found.value is None
+    assert [name] == [mistake.path for mistake in converters.mistakes]
+    assert about in converters.mistakes[0].problem
+    assert converters.key is not None
+    assert converters.value is None
 
 
 def test_a_plain_converter_has_no_settings() -> None:
     """But StringConverter its encoding."""
-    found = converters_of({
+    converters = converters_of({
         "key.converter": "org.apache.kafka.connect.storage.StringConverter", "key.converter.encoding": "latin1",
         "value.converter": "org.apache.kafka.connect.converters.LongConverter", "value.converter.x": "1",
     })  # fmt: skip
 
-    assert [one.problem for one in found.mistakes] == [
+    assert [mistake.problem for mistake in converters.mistakes] == [
         "expected UTF-8, found 'latin1'",
         "the converter has no settings",
     ]

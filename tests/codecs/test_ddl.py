@@ -28,23 +28,23 @@ def test_each_type_has_its_schema(name: str, type_: str) -> None:
 
 def test_logical_types_have_connects_names() -> None:
     """Date, Timestamp in all its kinds, and Decimal with its scale; ten digits and no scale if nothing is said."""
-    found = fields("a DATE, b TIMESTAMP, c TIMESTAMP_NTZ, d DECIMAL(10,2), e DEC, f NUMERIC(5)")
+    columns = fields("a DATE, b TIMESTAMP, c TIMESTAMP_NTZ, d DECIMAL(10,2), e DEC, f NUMERIC(5)")
 
-    assert [schema.logical for schema in found.values()] == [DATE, TIMESTAMP, TIMESTAMP, DECIMAL, DECIMAL, DECIMAL]
-    assert [found[name].scale for name in "def"] == [2, 0, 0]
-    assert [one.digits for one in parse_ddl("d DECIMAL(10,2), e DEC, f NUMERIC(5)").inner] == [10, 10, 5]
+    assert [schema.logical for schema in columns.values()] == [DATE, TIMESTAMP, TIMESTAMP, DECIMAL, DECIMAL, DECIMAL]
+    assert [columns[name].scale for name in "def"] == [2, 0, 0]
+    assert [column.digits for column in parse_ddl("d DECIMAL(10,2), e DEC, f NUMERIC(5)").inner] == [10, 10, 5]
 
 
 def test_types_may_be_nested() -> None:
     """Structs with or without colons, arrays and maps, one in the other."""
-    found = fields("a STRUCT<x: INT, y ARRAY<STRUCT<z: STRING NOT NULL>>>, b MAP<STRING, ARRAY<INT>>, c STRUCT<>")
+    columns = fields("a STRUCT<x: INT, y ARRAY<STRUCT<z: STRING NOT NULL>>>, b MAP<STRING, ARRAY<INT>>, c STRUCT<>")
 
     inner = Schema("struct", True, fields=(Field("z", Schema("string")),))
     a = (Field("x", Schema("int32", True)), Field("y", Schema("array", True, values=inner)))
-    assert Schema("struct", True, fields=a) == found["a"]
+    assert Schema("struct", True, fields=a) == columns["a"]
     ints = Schema("array", True, values=Schema("int32", True))
-    assert Schema("map", True, keys=Schema("string", True), values=ints) == found["b"]
-    assert Schema("struct", True) == found["c"]
+    assert Schema("map", True, keys=Schema("string", True), values=ints) == columns["b"]
+    assert Schema("struct", True) == columns["c"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_names_may_be_quoted_and_types_taken_as_names() -> None:
         ("a INT b INT", 7, "expected a comma or the end"),
         ("a INT NOT", 10, "expected NULL after NOT"),
         ("a INT COMMENT x", 15, "expected a text in quotes"),
-        ("a INT, a INT", 8, "is there twice"),
+        ("a INT, a INT", 8, "occurs twice"),
         ("a ARRAY INT", 9, "expected '<'"),
         ("a ARRAY<INT", 12, "expected '>'"),
         ("a MAP<INT, INT>", 7, "MAP<STRING, …>"),

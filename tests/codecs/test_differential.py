@@ -120,7 +120,7 @@ BEYOND = {
 def ours(reads: Codec, writes: Codec, texts: Sequence[bytes | None]) -> list[bytes | str | None]:
     """Each value read by one codec and written by another; the word ``error`` where one of them fails."""
     blocks, errors = reads.decode(np.arange(len(texts)), texts)
-    found: list[bytes | str | None] = [ERROR if row in errors else None for row in range(len(texts))]
+    values: list[bytes | str | None] = [ERROR if row in errors else None for row in range(len(texts))]
     for block in blocks:
         try:
             written: Sequence[bytes | str | None] = writes.encode(block)
@@ -129,8 +129,8 @@ def ours(reads: Codec, writes: Codec, texts: Sequence[bytes | None]) -> list[byt
         except RecordError:
             written = [ERROR] * len(block)
         for row, text in zip(block.rows.tolist(), written, strict=True):
-            found[row] = text
-    return found
+            values[row] = text
+    return values
 
 
 def parsed(texts: Sequence[Any]) -> list[Any]:
@@ -150,10 +150,10 @@ def test_what_is_read_is_written_as_kafka_writes_it(kafka: ConverterHost, replac
     texts["tombstone"] = None
     converter = (JSON, {"replace.null.with.default": str(replace_null).lower()})
 
-    found = ours(of, of, list(texts.values()))
+    own = ours(of, of, list(texts.values()))
 
     expected = kafka.rewritten(converter, converter, list(texts.values()))
-    assert dict(zip(texts, parsed(expected), strict=True)) == dict(zip(texts, parsed(found), strict=True))
+    assert dict(zip(texts, parsed(expected), strict=True)) == dict(zip(texts, parsed(own), strict=True))
 
 
 NUMBERS = ("0", "-0", "0.00", "-0.0", "12.25", "-1250", "1E5", "1e-7", "0.0000001", "1.50", "100", "1E+30", "-7.5E-10",
@@ -215,9 +215,9 @@ def test_schemaless_values_are_written_as_kafka_writes_them(kafka: ConverterHost
     ]
     of = codec(format="connect-json", schemas__enable=False)
     converter = (JSON, {"schemas.enable": "false"})
-    given = [*[text.encode() for text in texts], None]
+    payloads = [*[text.encode() for text in texts], None]
 
-    assert parsed(kafka.rewritten(converter, converter, given)) == parsed(ours(of, of, given))
+    assert parsed(kafka.rewritten(converter, converter, payloads)) == parsed(ours(of, of, payloads))
 
 
 @pytest.mark.parametrize("name", PLAIN)

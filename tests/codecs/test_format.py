@@ -90,7 +90,7 @@ def test_every_schema_of_connect_can_be_given(schema: dict[str, Any]) -> None:
     assert schema == Format.from_config({"format": "connect-json", "schema": schema}).value_schema
 
 
-def made(given: Format) -> Codec:
+def codec_for(given: Format) -> Codec:
     """A codec of another package."""
     assert given.options == {"url": "x"}
     return Bytes()
@@ -102,7 +102,7 @@ def plugin() -> Iterator[None]:
     with (
         patch.object(formats, "plugins", lambda: {"avro": point}),
         patch("turnout.codecs.registry.plugins", lambda: {"avro": point}),
-        patch.object(EntryPoint, "load", lambda _: made),
+        patch.object(EntryPoint, "load", lambda _: codec_for),
     ):
         yield
 

@@ -43,10 +43,10 @@ def test_numbers_are_big_endian_and_have_a_size(name: str, size: int) -> None:
     """More or fewer bytes are an error of their record."""
     one = b"\x3f\x80" + b"\0" * (size - 2)
 
-    found = decoded(codec(format=name), b"", one[:-1], one, one + b"\0", None)
+    values = decoded(codec(format=name), b"", one[:-1], one, one + b"\0", None)
 
-    assert [*found[:2], *found[3:]] == [ERROR, ERROR, ERROR, None]
-    assert found[2] == {"short": 0x3F80, "integer": 0x3F80 << 16, "long": 0x3F80 << 48, "float": 1.0}.get(name, 2**-7)
+    assert [*values[:2], *values[3:]] == [ERROR, ERROR, ERROR, None]
+    assert values[2] == {"short": 0x3F80, "integer": 0x3F80 << 16, "long": 0x3F80 << 48, "float": 1.0}.get(name, 2**-7)
 
 
 def test_a_boolean_is_the_byte_0_or_1() -> None:

@@ -27,13 +27,13 @@ RICH = (
 
 def one(type_: str, *values: str) -> list[Any]:
     """What a field of this type is for each JSON text; the word ``error`` where it is refused."""
-    found = decoded(codec(format="json", schema=f"a {type_}"), *[f'{{"a":{value}}}' for value in values])
-    return [value if value == ERROR else value["a"] for value in found]
+    decoded_values = decoded(codec(format="json", schema=f"a {type_}"), *[f'{{"a":{value}}}' for value in values])
+    return [value if value == ERROR else value["a"] for value in decoded_values]
 
 
 def ms(text: str) -> Moment:
-    (found,) = one("TIMESTAMP", f'"{text}"')
-    return Moment(found)
+    (values,) = one("TIMESTAMP", f'"{text}"')
+    return Moment(values)
 
 
 def test_an_object_becomes_a_struct() -> None:
@@ -90,10 +90,10 @@ def test_numbers_that_are_none_are_read() -> None:
     quoted = [f'"{name}"' for name in [*names, "+INF", "-INF", "+Infinity"]]
 
     for type_ in ("DOUBLE", "FLOAT"):
-        found = one(type_, *names, *quoted)
-        assert math.isnan(found[0])
-        assert math.isnan(found[3])
-        assert [math.inf, -math.inf] * 2 + [math.inf] == [*found[1:3], *found[4:6], found[8]]
+        values = one(type_, *names, *quoted)
+        assert math.isnan(values[0])
+        assert math.isnan(values[3])
+        assert [math.inf, -math.inf] * 2 + [math.inf] == [*values[1:3], *values[4:6], values[8]]
     assert [ERROR, ERROR, math.inf] == one("DOUBLE", '"nan"', '"1.5"', "1e400")
     assert one("STRING", '"NaN"', '"a \\"NaN"') == ["NaN", 'a "NaN']
     assert one("FLOAT", "0.1", "16777217") == [0.10000000149011612, 16777216.0]

@@ -18,7 +18,7 @@ from turnout.conditions.blame import MAX_REPEATED, Blame, blame, true_leaves
 def blamed(text: str, **metadata: str) -> list[tuple[str, str | None]]:
     """The blamed leaves as text, each with the value that it saw."""
     answer = blame(parse(text), metadata)
-    return [(format_condition(seen.leaf), seen.value) for seen in answer.leaves or ()]
+    return [(format_condition(leaf.leaf), leaf.value) for leaf in answer.leaves or ()]
 
 
 def plain(leaf: Leaf) -> Leaf:
@@ -68,9 +68,9 @@ def test_what_can_never_be_true_has_nobody_to_blame() -> None:
 
 def test_true_leaves_come_with_their_values() -> None:
     """Negated leaves too, where they are true."""
-    seen = true_leaves(parse("city:Oulu AND (n>5 OR NOT kind:x)"), {"city": "Oulu", "n": "3"})
+    leaves = true_leaves(parse("city:Oulu AND (n>5 OR NOT kind:x)"), {"city": "Oulu", "n": "3"})
 
-    assert [(format_condition(one.leaf), one.value) for one in seen] == [("city:Oulu", "Oulu"), ("NOT kind:x", None)]
+    assert [(format_condition(one.leaf), one.value) for one in leaves] == [("city:Oulu", "Oulu"), ("NOT kind:x", None)]
 
 
 @given(conditions, messages)
@@ -85,9 +85,9 @@ def test_turning_the_blamed_leaves_makes_it_true_and_no_smaller_set_does(
     if answer.leaves is None:
         assert not any(turned(condition, set(some), metadata) for some in smaller_sets(tests, len(tests) + 1))
         return
-    assert turned(condition, {plain(seen.leaf) for seen in answer.leaves}, metadata)
+    assert turned(condition, {plain(leave.leaf) for leave in answer.leaves}, metadata)
     assert not any(turned(condition, set(some), metadata) for some in smaller_sets(tests, len(answer.leaves)))
-    assert all(seen.value == metadata.get(seen.leaf.key) for seen in answer.leaves)
+    assert all(leave.value == metadata.get(leave.leaf.key) for leave in answer.leaves)
 
 
 few_leaves = st.builds(Kiwi, st.sampled_from("abc"), st.sampled_from("xy"), negated=st.booleans())
@@ -119,5 +119,5 @@ def test_beyond_the_bound_the_answer_is_right_though_not_known_to_be_the_smalles
 
     assert not answer.exact
     assert answer.leaves is not None
-    assert turned(condition, {plain(seen.leaf) for seen in answer.leaves}, {})
+    assert turned(condition, {plain(leave.leaf) for leave in answer.leaves}, {})
     assert len(answer.leaves) == len(keys)

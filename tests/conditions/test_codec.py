@@ -19,10 +19,10 @@ SEED_BODY = """{"groupCondition": {"not": false, "logic": 0, "group": [
 def test_seed_body():
     """The seed's grpcurl body is a condition as it stands."""
     expected = all_of(kiwi("key0", "pattern?"), not_(kiwi("key1", "pattern1", partial=True)))
-    found = decode(json.loads(SEED_BODY))
+    condition = decode(json.loads(SEED_BODY))
 
-    assert expected == found
-    assert [node.tree for node in nodes(found) if isinstance(node, Kiwi)] == [True, True]
+    assert expected == condition
+    assert [node.tree for node in nodes(condition) if isinstance(node, Kiwi)] == [True, True]
 
 
 @given(conditions)
@@ -30,10 +30,10 @@ def test_round_trip(condition):
     """What is encoded is decoded as it was, through text, with its ids and dialects."""
     numbers = iter(range(1000))
     named = with_ids(condition, lambda: f"id{next(numbers)}")
-    found = decode(json.loads(json.dumps(encode(named))))
+    decoded_condition = decode(json.loads(json.dumps(encode(named))))
 
-    assert condition == found
-    assert [node.id for node in nodes(named)] == [node.id for node in nodes(found)]
+    assert condition == decoded_condition
+    assert [node.id for node in nodes(named)] == [node.id for node in nodes(decoded_condition)]
 
 
 KIWI = {"key": "k", "pattern": "v"}

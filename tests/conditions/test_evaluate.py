@@ -112,11 +112,11 @@ def test_tree_dialect(pattern, position):
 def test_explain():
     """Down to the leaf: what was found, how many hold, and which leaves decided it."""
     condition = parse("subject:orders* AND NOT location:Helsinki AND (a:1 OR b:2)")
-    told = explain(condition, {"subject": "orders 17", "location": "Helsinki", "a": "1"})
+    explanation = explain(condition, {"subject": "orders 17", "location": "Helsinki", "a": "1"})
 
-    assert not told.holds
-    assert [str(one.condition.key) for one in told.decisive] == ["location"]
-    assert str(told).splitlines() == [
+    assert not explanation.holds
+    assert [str(part.condition.key) for part in explanation.decisive] == ["location"]
+    assert str(explanation).splitlines() == [
         "- AND: 2 of 3 hold",
         "  + subject:orders*: 'subject' is 'orders 17'",
         "  - NOT location:Helsinki: 'location' is 'Helsinki'",
@@ -129,7 +129,7 @@ def test_explain():
 @given(conditions, messages)
 def test_explanations_are_true(condition, message):
     """An explanation's outcome is the interpreter's, for the whole and for each leaf that decided it."""
-    told = explain(condition, message)
+    explanation = explain(condition, message)
 
-    assert evaluate(condition, message) == told.holds
-    assert all(evaluate(one.condition, message) == one.holds for one in told.decisive)
+    assert evaluate(condition, message) == explanation.holds
+    assert all(evaluate(part.condition, message) == part.holds for part in explanation.decisive)

@@ -121,5 +121,5 @@ def quiet(driver: webdriver.Chrome, url: str) -> Iterator[None]:
     requests_of(driver)
     yield
     messages = [entry["message"] for entry in driver.get_log("browser")]
-    strangers = [asked for asked in requests_of(driver) if not asked.startswith((url, "data:"))]
+    strangers = [request for request in requests_of(driver) if not request.startswith((url, "data:"))]
     assert (messages, strangers) == ([], []), (messages, strangers)

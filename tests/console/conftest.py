@@ -15,7 +15,7 @@ from turnout.console import add_console
 from turnout.embedded import NatsServer
 from turnout.server.app import build_app, guarded
 from turnout.server.security import Authenticator
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 
 __all__ = ["bench", "console_of"]
 
@@ -33,7 +33,7 @@ def console(bench: Bench) -> TestClient:
 
 
 @pytest.fixture(scope="package")
-def server(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouteServer]:
     """The scene; its tests change nothing that others look at."""
     folder: Path = tmp_path_factory.mktemp("scene")
     with scene(nats_server.url, folder) as server:
@@ -41,7 +41,7 @@ def server(nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def shown(server: Server) -> Iterator[TestClient]:
+def shown(server: RouteServer) -> Iterator[TestClient]:
     """A client of the scene's application."""
     import httpx2
 

@@ -24,7 +24,7 @@ from turnout.engine.flow import Flow
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.server.config import ServerConfig
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.server.sources import last_records
 from turnout.server.state import MinutePace
 from turnout.server.supervisor import Phase
@@ -67,7 +67,7 @@ def orders_text(url: str, store: str) -> str:
 
 
 @contextmanager
-def scene(url: str, folder: Path, **more: Any) -> Iterator[Server]:
+def scene(url: str, folder: Path, **more: Any) -> Iterator[RouteServer]:
     """The server at work, with a route that runs, one that has failed, one whose file is wrong, and one that is paused.
 
     Args:
@@ -96,7 +96,7 @@ def scene(url: str, folder: Path, **more: Any) -> Iterator[Server]:
         }
     )
     runner = FakeRunner()
-    with _streams(url), Server(config, [routes], runner_of=lambda *_: runner, pages=add_console) as server:
+    with _streams(url), RouteServer(config, [routes], runner_of=lambda *_: runner, pages=add_console) as server:
         _subscribe(server)
         _run_orders(server, runner)
         _run(runner, "billing").fail()
@@ -127,7 +127,7 @@ def _streams(url: str) -> Iterator[None]:
                 delete_stream(connection, name)
 
 
-def _subscribe(server: Server) -> None:
+def _subscribe(server: RouteServer) -> None:
     from turnout.conditions import parse
     from turnout.subscriptions import Subscription
 
@@ -145,7 +145,7 @@ def _run(runner: FakeRunner, name: str) -> Run:
     return runner.runs[name][0]
 
 
-def _run_orders(server: Server, runner: FakeRunner) -> None:
+def _run_orders(server: RouteServer, runner: FakeRunner) -> None:
     """What a run does with the first records, and an hour's history before it."""
     entry = server.routes.entry("orders")
     assert entry.version is not None
@@ -168,7 +168,7 @@ def _times(flow: Flow, scale: float) -> Flow:
     return Flow(taken, failed, flow.delivery)
 
 
-def _deliver(server: Server, route: Route) -> Counts:
+def _deliver(server: RouteServer, route: Route) -> Counts:
     """Run the first records through the engine, and publish what it makes of them."""
     assert server.parts.subscriptions is not None
     index: Index = server.parts.subscriptions.live(Caller()).index()
@@ -187,7 +187,7 @@ def _deliver(server: Server, route: Route) -> Counts:
     return result.counts + Counts(flow=Flow(delivery=delivery))
 
 
-def _commit(server: Server, checkpoint: Path | None) -> None:
+def _commit(server: RouteServer, checkpoint: Path | None) -> None:
     assert checkpoint is not None
     for part in ("commits", "offsets"):
         (checkpoint / part).mkdir(parents=True)

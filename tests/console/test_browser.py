@@ -15,7 +15,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.console.browser import MISSING, chromium, driver_of, fill, prefer, quiet, text_of, until
 from turnout.server.events import Event
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.server.supervisor import Phase
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
@@ -44,7 +44,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
-    server: Server, driver: webdriver.Chrome, scheme: str
+    server: RouteServer, driver: webdriver.Chrome, scheme: str
 ) -> None:
     """No message on the console, no request off the server, no serious finding of axe-core; light and dark."""
     prefer(driver, scheme)
@@ -59,15 +59,15 @@ def test_pages_have_no_errors_ask_nobody_else_and_can_be_used_by_everybody(
                 ".then((all) => done(JSON.stringify(all.violations)));"
             )
         serious = [
-            (one["id"], [node["html"] for node in one["nodes"]][:3])
-            for one in json.loads(axe)
-            if one["impact"] in ("serious", "critical")
+            (load["id"], [node["html"] for node in load["nodes"]][:3])
+            for load in json.loads(axe)
+            if load["impact"] in ("serious", "critical")
         ]
 
         assert serious == [], page
 
 
-def test_light_and_dark_differ(server: Server, driver: webdriver.Chrome) -> None:
+def test_light_and_dark_differ(server: RouteServer, driver: webdriver.Chrome) -> None:
     """As the system asks for it."""
     colours = {}
     for scheme in ("light", "dark"):
@@ -81,7 +81,7 @@ def test_light_and_dark_differ(server: Server, driver: webdriver.Chrome) -> None
 @pytest.mark.parametrize(
     "page", ["/", "/routes/orders", "/sandbox", "/subscriptions", "/dead-letters/orders", "/tap?route=orders"]
 )
-def test_the_keyboard_reaches_every_control(server: Server, driver: webdriver.Chrome, page: str) -> None:
+def test_the_keyboard_reaches_every_control(server: RouteServer, driver: webdriver.Chrome, page: str) -> None:
     """In the order of the page, by Tab alone."""
     driver.get(server.url + page)
     controls = driver.execute_script(
@@ -100,7 +100,7 @@ def test_the_keyboard_reaches_every_control(server: Server, driver: webdriver.Ch
     assert {int(place) for place in reached if place is not None} == set(range(controls))
 
 
-def test_pages_fit_a_phone(server: Server, driver: webdriver.Chrome) -> None:
+def test_pages_fit_a_phone(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Nothing but what scrolls by itself is wider than the screen."""
     size = {"width": 375, "height": 740, "deviceScaleFactor": 1, "mobile": True}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -112,7 +112,7 @@ def test_pages_fit_a_phone(server: Server, driver: webdriver.Chrome) -> None:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_the_list_follows_what_happens(server: Server, driver: webdriver.Chrome) -> None:
+def test_the_list_follows_what_happens(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Pause and resume by the buttons; the list of another visitor tells it without being loaded again."""
     driver.get(server.url)
     state = "tr:has(#route-archive) .state"
@@ -128,7 +128,7 @@ def test_the_list_follows_what_happens(server: Server, driver: webdriver.Chrome)
 
 
 def test_a_thousand_routes_that_tell_of_their_counts_do_not_have_the_page_asked_for_all_the_time(
-    server: Server, driver: webdriver.Chrome
+    server: RouteServer, driver: webdriver.Chrome
 ) -> None:
     """The list is asked for, but not once for each of them, nor for each moment in which some came."""
     driver.get(server.url)
@@ -150,7 +150,7 @@ def test_a_thousand_routes_that_tell_of_their_counts_do_not_have_the_page_asked_
     assert driver.execute_script("return window.asked") <= 6
 
 
-def test_a_record_is_tried_in_the_sandbox(server: Server, driver: webdriver.Chrome) -> None:
+def test_a_record_is_tried_in_the_sandbox(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Typed, sent by the keyboard, and explained below; a mistake is told there as well."""
     driver.get(f"{server.url}/sandbox?route=orders")
     fill(driver, "#record", '{"topic": "orders.3", "value": {"city": "Oulu", "amount": "1"}}')
@@ -165,7 +165,7 @@ def test_a_record_is_tried_in_the_sandbox(server: Server, driver: webdriver.Chro
     assert "is not JSON" in problem
 
 
-def test_a_subscription_is_written_tried_and_deleted(server: Server, driver: webdriver.Chrome) -> None:
+def test_a_subscription_is_written_tried_and_deleted(server: RouteServer, driver: webdriver.Chrome) -> None:
     """The condition is read while it is typed; a mistake stands under its place."""
     driver.get(f"{server.url}/subscriptions")
     fill(driver, "#condition_text", "town:Oulu AND AND")
@@ -190,7 +190,7 @@ def test_a_subscription_is_written_tried_and_deleted(server: Server, driver: web
     assert "town:Rovaniemi" not in text_of(driver, "table.list")
 
 
-def test_records_are_watched(server: Server, driver: webdriver.Chrome) -> None:
+def test_records_are_watched(server: RouteServer, driver: webdriver.Chrome) -> None:
     """From a sequence on, before and after the stage that was chosen; a pause holds them."""
     driver.get(f"{server.url}/tap?route=orders")
     driver.find_element(By.CSS_SELECTOR, "#stage option:nth-child(3)").click()
@@ -203,7 +203,7 @@ def test_records_are_watched(server: Server, driver: webdriver.Chrome) -> None:
     assert text_of(driver, "[role=status]").startswith("Paused")
 
 
-def test_a_new_checkpoint_is_confirmed_by_a_button(server: Server, driver: webdriver.Chrome) -> None:
+def test_a_new_checkpoint_is_confirmed_by_a_button(server: RouteServer, driver: webdriver.Chrome) -> None:
     """A file of the folder that asks for another stream waits, and says so, until somebody presses the button."""
     file = server.routes.entry("archive").file.path
     text = file.read_text()
@@ -225,7 +225,7 @@ def test_a_new_checkpoint_is_confirmed_by_a_button(server: Server, driver: webdr
     server.routes.put("archive", text, who="test", confirmed=True)
 
 
-def test_a_file_is_changed_on_its_page(server: Server, driver: webdriver.Chrome) -> None:
+def test_a_file_is_changed_on_its_page(server: RouteServer, driver: webdriver.Chrome) -> None:
     """Its mistakes are shown first, and lead to their lines; then what it means; then it is saved."""
     driver.get(f"{server.url}/routes/archive")
     driver.find_element(By.CSS_SELECTOR, "#edit summary").click()

@@ -81,20 +81,20 @@ def test_a_redrive_is_tried_before_it_is_done(shown: TestClient) -> None:
 
 def test_letters_are_listed_page_by_page_for_programs(shown: TestClient) -> None:
     """The newest first, each once; groups and single ones as well."""
-    seen: list[int] = []
+    sequences: list[int] = []
     before: int | None = None
     while True:
-        asked = {"limit": 5} | ({} if before is None else {"before": before})
-        page = shown.get("/v1/routes/orders/dead-letters", params=asked).json()
-        seen += [one["sequence"] for one in page["items"]]
+        query = {"limit": 5} | ({} if before is None else {"before": before})
+        page = shown.get("/v1/routes/orders/dead-letters", params=query).json()
+        sequences += [item["sequence"] for item in page["items"]]
         before = page["cursor"]
         if before is None:
             break
     groups = shown.get("/v1/routes/orders/dead-letters/groups").json()
-    one = shown.get(f"/v1/routes/orders/dead-letters/{seen[0]}").json()
+    one = shown.get(f"/v1/routes/orders/dead-letters/{sequences[0]}").json()
 
-    assert seen == sorted(set(seen), reverse=True)
-    assert sum(group["count"] for group in groups) == len(seen) > 5
+    assert sequences == sorted(set(sequences), reverse=True)
+    assert sum(group["count"] for group in groups) == len(sequences) > 5
     assert one["record"]["topic"].startswith("orders.")
     assert one["record"]["stream"] == "ORDERS"
 

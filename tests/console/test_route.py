@@ -10,13 +10,13 @@ from tests.console.scene import orders_text
 from tests.server.conftest import Bench, route_text
 from turnout.console.differences import difference
 from turnout.console.figures import plot
-from turnout.console.flow_counts import Traffic
+from turnout.console.flow_counts import RecentTraffic
 from turnout.console.picture import steps_of
 from turnout.console.words import number, span
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.routes import Route
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.server.state import MinutePace
 
 
@@ -32,7 +32,7 @@ def test_the_picture_has_each_step_and_what_leaves_it() -> None:
         read=100, filtered=10, lost_by_weight=5, unmatched=20, delivered=57, dead_lettered=8,
         flow=Flow(taken, failed),
     )  # fmt: skip
-    steps = steps_of(route, Traffic(total, total, 60.0, [], []))
+    steps = steps_of(route, RecentTraffic(total, total, 60.0, [], []))
 
     assert [(step.name, step.onward, round(step.rate * 60)) for step in steps] == [
         ("source", 100, 100),
@@ -62,7 +62,7 @@ def test_a_stage_that_was_added_has_counted_nothing_before() -> None:
     route = Route.parse(orders_text("nats://127.0.0.1:1", "memory://"))
     total = Counts(read=10, delivered=10, flow=Flow({"source": 10, "key": 10, "value": 10, "sink": 10}))
 
-    steps = steps_of(route, Traffic(total, Counts(), 60.0, [], []))
+    steps = steps_of(route, RecentTraffic(total, Counts(), 60.0, [], []))
 
     assert [step.onward for step in steps] == [10, 0, 0, 0, 0, 0, 10, 0]
     assert all(branch.count >= 0 for step in steps for branch in step.branches)
@@ -182,7 +182,7 @@ def test_a_text_is_checked_before_it_is_saved(bench: Bench, console: TestClient)
     assert bench.routes.entry("a").file.digest == digest
 
 
-def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: Server) -> None:
+def test_the_beginning_of_a_new_checkpoint_is_told(shown: TestClient, server: RouteServer) -> None:
     """Where its source's start says, and how much is there from it on."""
     text = server.routes.entry("archive").file.text.replace("stream: ORDERS", "stream: DEAD, start: latest")
     form = {"text": text, "digest": ""}

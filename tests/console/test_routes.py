@@ -45,10 +45,10 @@ def test_counts_of_the_last_minutes_are_rates_and_a_line(bench: Bench, console: 
 
     (spark,) = re.findall(r'<svg class="spark".*?</svg>', page)
     assert [len(points.split()) for points in re.findall(r'points="([^"]+)"', spark)] == [60, 60]
-    told = re.search(r"now ([\d.]+)/s in and ([\d.]+)/s out", spark)
-    assert told is not None
-    assert 6000 / 120 <= float(told[1]) <= 6000 / 60 + 0.1
-    assert abs(float(told[2]) - 2 * float(told[1])) < 1.1
+    matched = re.search(r"now ([\d.]+)/s in and ([\d.]+)/s out", spark)
+    assert matched is not None
+    assert 6000 / 120 <= float(matched[1]) <= 6000 / 60 + 0.1
+    assert abs(float(matched[2]) - 2 * float(matched[1])) < 1.1
 
 
 def test_a_thousand_routes_are_paged_and_searched(bench: Bench, console: TestClient) -> None:

@@ -16,8 +16,8 @@ def try_it(shown: TestClient, **form: str) -> str:
 
 
 def stages(html: str) -> dict[str, str]:
-    found = re.findall(r"<h3>([\w-]+) <small>.*?</small> <span class=\"outcome [\w-]+\">([\w ]+)</span>", html)
-    return dict(found)
+    matched = re.findall(r"<h3>([\w-]+) <small>.*?</small> <span class=\"outcome [\w-]+\">([\w ]+)</span>", html)
+    return dict(matched)
 
 
 def test_a_record_is_shown_stage_by_stage(shown: TestClient) -> None:

@@ -75,12 +75,12 @@ def test_a_condition_is_tried_on_the_last_records(shown: TestClient) -> None:
     last = ask("town:Oulu AND amount>=390", 20).text
     hits = re.findall(r"at=ORDERS%3A(\d+)", last)
 
-    told = re.search(r"matched (\d+) of (\d+): ([\d.]+) %", all_of_them)
-    assert told is not None
-    assert float(told[3]) == pytest.approx(100 * int(told[1]) / 400, abs=0.05)
-    assert int(told[2]) == 400
+    matched = re.search(r"matched (\d+) of (\d+): ([\d.]+) %", all_of_them)
+    assert matched is not None
+    assert float(matched[3]) == pytest.approx(100 * int(matched[1]) / 400, abs=0.05)
+    assert int(matched[2]) == 400
     # Every fifth is of Oulu; of those some are tests, are lost by their weight, or cannot be cast.
-    assert 40 <= int(told[1]) < 80
+    assert 40 <= int(matched[1]) < 80
     assert "of 20" in last
     assert {int(hit) for hit in hits} <= {391, 396}
     assert ask("town:", 10).status_code == 422

@@ -8,30 +8,30 @@ from typing import Any
 from starlette.testclient import TestClient
 
 
-def events(shown: TestClient, count: int, **asked: Any) -> list[tuple[str, Any]]:
+def events(shown: TestClient, count: int, **query: Any) -> list[tuple[str, Any]]:
     """The first events of a tap, by kind."""
-    seen: list[tuple[str, Any]] = []
+    received: list[tuple[str, Any]] = []
     kind = ""
-    with shown.stream("GET", "/v1/tap/orders", params=asked) as answer:
+    with shown.stream("GET", "/v1/tap/orders", params=query) as answer:
         assert answer.status_code == 200
         for line in answer.iter_lines():
             name, _, text = line.partition(": ")
             if name == "event":
                 kind = text
             elif name == "data":
-                seen.append((kind, json.loads(text)))
-                if len(seen) == count:
-                    return seen
-    return seen
+                received.append((kind, json.loads(text)))
+                if len(received) == count:
+                    return received
+    return received
 
 
 def test_records_are_told_before_and_after_a_stage(shown: TestClient) -> None:
     """Those that meet the condition there, from a sequence on."""
-    seen = events(shown, 3, stage="town", where="topic:orders.3", start=1, rate=50)
+    received = events(shown, 3, stage="town", where="topic:orders.3", start=1, rate=50)
 
-    assert [kind for kind, _ in seen] == ["record"] * 3
-    first = seen[0][1]
-    assert [one["before"]["topic"] for _, one in seen] == ["orders.3"] * 3
+    assert [kind for kind, _ in received] == ["record"] * 3
+    first = received[0][1]
+    assert [one["before"]["topic"] for _, one in received] == ["orders.3"] * 3
     assert first["stage"] == "town"
     assert "city" in first["before"]["value"]
     assert "town" in first["after"]["value"]

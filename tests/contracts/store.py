@@ -28,14 +28,14 @@ def subscription(pattern: str = "orders*", **fields) -> Subscription:
 
 def every_page(search: Callable[..., Page], limit: int) -> list:
     """All results of a search, page by page."""
-    found, cursor = [], ""
+    items, cursor = [], ""
     while True:
         page = search(limit=limit, cursor=cursor)
         assert len(page.items) <= limit
 
-        found.extend(page.items)
+        items.extend(page.items)
         if not page.cursor:
-            return found
+            return items
         cursor = page.cursor
 
 
@@ -58,18 +58,18 @@ class OwnerContract:
             exists("trace"),
             cidr("ip", "10.0.0.0/8"),
         )
-        wanted = Subscription(["b", "a"], condition, {"name": "née", "empty": ""})
-        created = store.create(wanted)
-        found = store.read(created)
+        subscription_ = Subscription(["b", "a"], condition, {"name": "née", "empty": ""})
+        created = store.create(subscription_)
+        stored = store.read(created)
 
-        assert created == found.id
-        assert (wanted.destinations, wanted.condition) == (found.destinations, found.condition)
-        assert dict(wanted.metadata) == dict(found.metadata)
+        assert created == stored.id
+        assert (subscription_.destinations, subscription_.condition) == (stored.destinations, stored.condition)
+        assert dict(subscription_.metadata) == dict(stored.metadata)
 
     def test_gives_ids(self, store):
         """A subscription and each node of its condition get ids, all different."""
-        found = store.read(store.create(subscription()))
-        ids = [found.id, *(node.id for node in nodes(found.condition))]
+        stored = store.read(store.create(subscription()))
+        ids = [stored.id, *(node.id for node in nodes(stored.condition))]
 
         assert all(ids)
         assert len(set(ids)) == 4
@@ -82,10 +82,10 @@ class OwnerContract:
 
     def test_keeps_given_ids(self, store):
         """Ids that the caller chose are kept, so that an export can be imported."""
-        given = {"kiwiTreeCondition": {"id": "leaf-1", "key": "k", "pattern": "v*"}}
-        store.create(Subscription(["d"], decode(given), id="sub-1"))
+        condition = {"kiwiTreeCondition": {"id": "leaf-1", "key": "k", "pattern": "v*"}}
+        store.create(Subscription(["d"], decode(condition), id="sub-1"))
 
-        assert given == encode(store.read("sub-1").condition)
+        assert condition == encode(store.read("sub-1").condition)
 
     @pytest.mark.parametrize("destination", ["a b", "out.>", "out..x", "out\r\nPUB x 1", "o\0ut", "x" * 5000, "", "s:"])
     def test_refuses_what_cannot_be_published_to(self, store, destination):
@@ -109,7 +109,7 @@ class OwnerContract:
     def test_create_many_in_order(self, store):
         """The ids come back in the order of what was given."""
         ids = store.create_many(subscription(f"p{n}") for n in range(300))
-        patterns = {one.id: next(leaves(one.condition)).pattern for one in store.snapshot()}
+        patterns = {subscription.id: next(leaves(subscription.condition)).pattern for subscription in store.snapshot()}
 
         assert [f"p{n}" for n in range(300)] == [patterns[id_] for id_ in ids]
         assert next(leaves(store.read(ids[299]).condition)).pattern == "p299"
@@ -153,11 +153,11 @@ class OwnerContract:
         """The stored pattern is looked up letter by letter, with its key and its partial flag."""
         store.create(subscription("orders*", id="s"))
 
-        def found(key, pattern, partial):
+        def searched(key, pattern, partial):
             return [m.subscription_id for m in store.search_by_condition(key, pattern, partial).items]
 
-        assert found("subject", "orders*", False) == ["s"]
-        assert found("location", "Helsinki", True) == ["s"]
+        assert searched("subject", "orders*", False) == ["s"]
+        assert searched("location", "Helsinki", True) == ["s"]
         for key, pattern, partial in [
             ("subject", "orders*", True),
             ("location", "Helsinki", False),
@@ -166,7 +166,7 @@ class OwnerContract:
             ("topic", "orders*", False),
             ("subject", "*", False),
         ]:
-            assert found(key, pattern, partial) == [], (key, pattern, partial)
+            assert searched(key, pattern, partial) == [], (key, pattern, partial)
 
     def test_search_by_condition_names_the_leaf(self, store):
         """The condition id is that of the leaf, and the subscription comes with it."""
@@ -192,7 +192,7 @@ class OwnerContract:
         by_metadata = every_page(lambda **page: store.search_by_metadata({"n": "x"}, **page), limit)
 
         assert ids == [match.subscription_id for match in by_condition]
-        assert ids == [found.id for found in by_metadata]
+        assert ids == [match.id for match in by_metadata]
 
     def test_cursor_is_the_last_id(self, store):
         """A client that sends the last id of its page gets the rest, as the original's clients do."""
@@ -213,15 +213,15 @@ class OwnerContract:
         store.create(subscription(id="one", metadata={"user": "u"}))
         store.create(subscription(id="odd", metadata={"user.x": "u", "$set": "%_'\""}))
 
-        def found(**pairs):
-            return [one.id for one in store.search_by_metadata(pairs).items]
+        def searched(**pairs):
+            return [item.id for item in store.search_by_metadata(pairs).items]
 
-        assert found(user="u") == ["both", "one"]
-        assert found(user="u", name="n") == ["both"]
-        assert found(user="U") == []
-        assert found(**{"$set": "%_'\""}) == ["odd"]
-        assert found(**{"user.x": "u"}) == ["odd"]
-        assert found() == ["both", "odd", "one"]
+        assert searched(user="u") == ["both", "one"]
+        assert searched(user="u", name="n") == ["both"]
+        assert searched(user="U") == []
+        assert searched(**{"$set": "%_'\""}) == ["odd"]
+        assert searched(**{"user.x": "u"}) == ["odd"]
+        assert searched() == ["both", "odd", "one"]
 
     def test_revision_grows_with_every_change(self, store):
         """Creating and deleting lead to higher revisions; reading does not."""
@@ -247,7 +247,7 @@ class OwnerContract:
         store.delete("brief")
         changes = store.changes(snapshot.revision)
 
-        assert [one.id for one in changes.created] == ["comes"]
+        assert [subscription.id for subscription in changes.created] == ["comes"]
         assert changes.deleted_ids == ("goes",)
         assert not changes.reset
         assert not store.changes(changes.revision)
@@ -261,7 +261,7 @@ class OwnerContract:
         changes = store.changes(revision)
 
         assert changes.deleted_ids == ("x",)
-        assert [subscription("new").condition] == [one.condition for one in changes.created]
+        assert [subscription("new").condition] == [subscription.condition for subscription in changes.created]
 
     def test_a_follower_arrives_where_a_snapshot_is(self, store):
         """Whoever applies changes, deletions first, holds what a fresh snapshot holds."""
@@ -274,14 +274,14 @@ class OwnerContract:
                 changes = store.changes(revision)
                 for gone in changes.deleted_ids:
                     del held[gone]
-                held |= {one.id: one for one in changes.created}
+                held |= {subscription.id: subscription for subscription in changes.created}
                 revision = changes.revision
 
         snapshot = store.snapshot()
         for gone in (last := store.changes(revision)).deleted_ids:
             del held[gone]
-        held |= {one.id: one for one in last.created}
-        assert {one.id: one for one in snapshot} == held
+        held |= {subscription.id: subscription for subscription in last.created}
+        assert {subscription.id: subscription for subscription in snapshot} == held
         assert snapshot.revision == last.revision
 
     def test_changes_from_an_unknown_revision(self, store):
@@ -291,7 +291,7 @@ class OwnerContract:
             changes = store.changes(unknown)
 
             assert changes.reset
-            assert [one.id for one in changes.created] == ["x"]
+            assert [subscription.id for subscription in changes.created] == ["x"]
 
     def test_snapshot_is_in_the_order_of_ids(self, store):
         """A snapshot has everything, sorted, and does not change later."""
@@ -299,7 +299,7 @@ class OwnerContract:
         snapshot = store.snapshot()
         store.delete("a")
 
-        assert [one.id for one in snapshot] == ["a", "b", "c"]
+        assert [subscription.id for subscription in snapshot] == ["a", "b", "c"]
 
     def test_concurrent_use(self, store):
         """Threads that create, delete and search at once lose nothing and see no half of anything."""
@@ -311,7 +311,7 @@ class OwnerContract:
                 for n in range(15):
                     created = store.create(subscription(metadata={"by": str(name)}))
                     page = store.search_by_metadata({"by": str(name)}, limit=100)
-                    assert created in {one.id for one in page.items}
+                    assert created in {item.id for item in page.items}
                     if n % 2:
                         store.delete(created)
                     else:
@@ -326,7 +326,7 @@ class OwnerContract:
             thread.join()
 
         assert failures == []
-        assert sorted(kept) == [one.id for one in store.snapshot()]
+        assert sorted(kept) == [subscription.id for subscription in store.snapshot()]
 
 
 class HistoryContract:
@@ -341,9 +341,9 @@ class HistoryContract:
         between = store.revision()
         store.create(subscription("second*", id="a"))
 
-        assert [one.id for one in store.as_of(before)] == ["a", "b"]
+        assert [subscription.id for subscription in store.as_of(before)] == ["a", "b"]
         assert store.as_of(before).read("a").condition == subscription("first*").condition
-        assert [one.id for one in store.as_of(between).snapshot()] == ["b"]
+        assert [subscription.id for subscription in store.as_of(between).snapshot()] == ["b"]
         assert store.as_of(store.revision()).read("a").condition == subscription("second*").condition
         assert store.as_of(between).revision == between
         with pytest.raises(SubscriptionNotFoundError, match="'a'"):
@@ -354,7 +354,7 @@ class HistoryContract:
         rng = random.Random(11)
         shown = {}
         for step in range(40):
-            there = [one.id for one in store.snapshot()]
+            there = [subscription.id for subscription in store.snapshot()]
             name = f"n{rng.randrange(6)}"
             if name in there:
                 store.delete(name)
@@ -375,8 +375,8 @@ class HistoryContract:
 
         assert set(births) == {"b"}
         assert births["b"].revision == store.revision()
-        assert [one.id for one in store.as_of(after)] == ["b"]
-        assert [one.id for one in store.as_of(after.replace(tzinfo=None))] == ["b"]
+        assert [subscription.id for subscription in store.as_of(after)] == ["b"]
+        assert [subscription.id for subscription in store.as_of(after.replace(tzinfo=None))] == ["b"]
         assert store.as_of(after - timedelta(microseconds=1)).revision < store.revision()
         assert store.as_of(after + timedelta(days=9)).revision == store.revision()
 
@@ -408,13 +408,13 @@ class StoreContract(OwnerContract):
         expected = sorted([own, "m"])
 
         assert acme.read(own).id == own
-        assert expected == [one.subscription_id for one in acme.search_by_condition("subject", "orders*").items]
-        assert expected == [one.subscription.id for one in acme.search_by_condition("subject", "orders*").items]
-        assert expected == [one.id for one in acme.search_by_metadata({"n": "x"}).items]
-        assert expected == [one.id for one in acme.search_by_metadata({}).items]
-        assert expected == [one.id for one in acme.snapshot()]
-        assert expected == sorted(one.id for one in acme.changes(0).created)
-        assert expected == sorted(one.id for one in acme.changes(-1).created)
+        assert expected == [item.subscription_id for item in acme.search_by_condition("subject", "orders*").items]
+        assert expected == [item.subscription.id for item in acme.search_by_condition("subject", "orders*").items]
+        assert expected == [item.id for item in acme.search_by_metadata({"n": "x"}).items]
+        assert expected == [item.id for item in acme.search_by_metadata({}).items]
+        assert expected == [subscription.id for subscription in acme.snapshot()]
+        assert expected == sorted(subscription.id for subscription in acme.changes(0).created)
+        assert expected == sorted(subscription.id for subscription in acme.changes(-1).created)
 
     def test_tenants_cannot_reach_each_other(self, store):
         """What is another's is not there: not to read, not to delete, whatever the id says."""
@@ -452,8 +452,8 @@ class StoreContract(OwnerContract):
         by_condition = every_page(lambda **page: acme.search_by_condition("subject", "orders*", **page), limit)
         assert [match.subscription_id for match in by_condition] == ["0", "1", "2"]
         for metadata in ({}, {"n": "x"}):
-            found = every_page(lambda given=metadata, **page: acme.search_by_metadata(given, **page), limit)
-            assert [one.id for one in found] == ["0", "1", "2"]
+            items = every_page(lambda given=metadata, **page: acme.search_by_metadata(given, **page), limit)
+            assert [outcome.id for outcome in items] == ["0", "1", "2"]
 
     def test_tenants_changes(self, store):
         """A tenant's changes are of its own subscriptions, and lead to the store's revision."""
@@ -471,7 +471,7 @@ class StoreContract(OwnerContract):
         acme.create(subscription(id="comes"))
         changes = acme.changes(revision)
         assert changes.deleted_ids == ("goes",)
-        assert [one.id for one in changes.created] == ["comes"]
+        assert [subscription.id for subscription in changes.created] == ["comes"]
 
     def test_the_whole_store_has_every_tenants(self, store):
         """Who asks for no tenant, as a route does, sees all of them, and each belongs to one."""
@@ -479,7 +479,7 @@ class StoreContract(OwnerContract):
         store.for_tenant("bolt").create(subscription(id="x"))
         store.create(subscription(id="x"))
 
-        assert [tenant_of(one.id) for one in store.snapshot()] == ["acme", "bolt", ""]
+        assert [tenant_of(subscription.id) for subscription in store.snapshot()] == ["acme", "bolt", ""]
         exported = list(store.snapshot())
         store.for_tenant("acme").delete("x")
         store.create_many(one for one in exported if tenant_of(one.id) == "acme")
@@ -512,8 +512,8 @@ class TenantHistoryContract(HistoryContract):
         before = store.revision()
         acme.delete("x")
 
-        assert [one.id for one in acme.as_of(before)] == ["x"]
+        assert [subscription.id for subscription in acme.as_of(before)] == ["x"]
         assert acme.as_of(before).read("x").id == "x"
-        assert [one.id for one in acme.as_of(store.revision())] == []
+        assert [subscription.id for subscription in acme.as_of(store.revision())] == []
         assert set(store.for_tenant("other").births()) == {"y"}
-        assert [one.id for one in store.as_of(before)] == ["@acme/x", "@other/y"]
+        assert [subscription.id for subscription in store.as_of(before)] == ["@acme/x", "@other/y"]

@@ -44,14 +44,14 @@ def test_the_route_says_its_addresses() -> None:
 
 def test_a_run_is_shown_while_it_runs_and_after_it(tmp_path: Path) -> None:
     """Its result is that of the runner, its counts are on the page, and it is served until the event."""
-    runner, told, stop = FakeRunner(), list[Progress](), threading.Event()
+    runner, progress, stop = FakeRunner(), list[Progress](), threading.Event()
     text = orders_text(f"nats://127.0.0.1:{free_port()}", f"sqlite:///{tmp_path}/subscriptions.db")
     with showing(
         text,
         f"sqlite:///{tmp_path}/subscriptions.db",
         tmp_path,
         master="local[1]",
-        on_progress=told.append,
+        on_progress=progress.append,
         runner_of=lambda *_: runner,
     ) as shown:
         wait_for(lambda: runner.runs["orders"])
@@ -65,7 +65,7 @@ def test_a_run_is_shown_while_it_runs_and_after_it(tmp_path: Path) -> None:
         serving.join(30)
 
         assert not serving.is_alive()
-        assert (result.counts.read, [one.counts.read for one in told]) == (ORDERS, [ORDERS])
+        assert (result.counts.read, [one.counts.read for one in progress]) == (ORDERS, [ORDERS])
     assert runner.closed
 
 

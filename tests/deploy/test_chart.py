@@ -76,7 +76,7 @@ def objects(render) -> Callable[..., Objects]:
     def of(name: str, *more: str) -> Objects:
         done = render(name, *more)
         assert (done.returncode, done.stderr) == (0, "")
-        return [one for one in yaml.safe_load_all(done.stdout) if one]
+        return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
     return of
 
@@ -179,20 +179,20 @@ def test_subscriptions_need_a_shared_store(render) -> None:
 
 def test_the_server_is_guarded_as_said(objects) -> None:
     """Probes speak TLS and use a name that the server answers to; the store is served; only the gateway comes in."""
-    made = objects("guarded")
-    pod = of_kind(made, "StatefulSet")["spec"]["template"]["spec"]
+    manifests = objects("guarded")
+    pod = of_kind(manifests, "StatefulSet")["spec"]["template"]["spec"]
     probes = [pod["containers"][0][f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
 
     assert [(probe["path"], probe["scheme"]) for probe in probes] == [
         ("/live", "HTTPS"), ("/live", "HTTPS"), ("/ready", "HTTPS"),
     ]  # fmt: skip
     assert {probe["httpHeaders"][0]["value"] for probe in probes} == {"localhost"}
-    assert settings(made)["hosts"] == ["switch.example"]
-    assert settings(made)["store"] == "sqlite:////var/lib/turnout/subscriptions.db"
-    policy = of_kind(made, "NetworkPolicy")["spec"]
+    assert settings(manifests)["hosts"] == ["switch.example"]
+    assert settings(manifests)["store"] == "sqlite:////var/lib/turnout/subscriptions.db"
+    policy = of_kind(manifests, "NetworkPolicy")["spec"]
     assert policy["ingress"][0]["from"][0]["namespaceSelector"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
-    assert of_kind(made, "ServiceMonitor")["spec"]["endpoints"][0]["scheme"] == "https"
+    assert of_kind(manifests, "ServiceMonitor")["spec"]["endpoints"][0]["scheme"] == "https"
 
 
 def test_the_subscriptions_service_is_scaled(objects) -> None:
@@ -203,21 +203,21 @@ def test_the_subscriptions_service_is_scaled(objects) -> None:
     assert of_kind(scaled, "HorizontalPodAutoscaler")["spec"]["maxReplicas"] == 20
     assert of_kind(scaled, "PodDisruptionBudget", "-subscriptions")["spec"]["maxUnavailable"] == 1
     assert of_kind(fixed, "Deployment")["spec"]["replicas"] == 3
-    assert [one for one in fixed if one["kind"] == "HorizontalPodAutoscaler"] == []
+    assert [manifest for manifest in fixed if manifest["kind"] == "HorizontalPodAutoscaler"] == []
 
 
 def test_spark_gets_executors(objects) -> None:
     """The driver has a name that executors find, ports that the policy lets through, and rights to pods alone."""
-    made = objects("spark")
-    properties = settings(made)["spark"]["properties"]
-    headless = of_kind(made, "Service", "-driver")
+    manifests = objects("spark")
+    properties = settings(manifests)["spark"]["properties"]
+    headless = of_kind(manifests, "Service", "-driver")
 
-    assert settings(made)["spark"]["master"] == "k8s://https://kubernetes.default.svc"
+    assert settings(manifests)["spark"]["master"] == "k8s://https://kubernetes.default.svc"
     assert properties["spark.driver.host"] == f"{headless['metadata']['name']}.routing.svc"
     assert (headless["spec"]["clusterIP"], headless["spec"]["publishNotReadyAddresses"]) == ("None", True)
     assert {port["port"] for port in headless["spec"]["ports"]} == {
         properties["spark.driver.port"], properties["spark.driver.blockManager.port"],
     }  # fmt: skip
     assert (properties["spark.executor.instances"], properties["spark.sql.shuffle.partitions"]) == (4, 8)
-    subject = of_kind(made, "RoleBinding")["subjects"][0]
+    subject = of_kind(manifests, "RoleBinding")["subjects"][0]
     assert (subject["name"], subject["namespace"]) == ("turnout-driver", "routing")

@@ -67,7 +67,7 @@ def in_image(image, tmp_path, monkeypatch) -> Callable[..., subprocess.Popen[str
     )
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def printed_by(process: subprocess.Popen[str]) -> str:
     """What a process that ends has said; it has to have done its work."""
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 0, text
@@ -110,12 +110,12 @@ def stored(server: NatsServer, stream: str) -> int:
 
 def test_it_says_what_it_is(in_image) -> None:
     """The program starts as nobody, on a root that cannot be written."""
-    assert said(in_image("--version")).startswith("turnout ")
+    assert printed_by(in_image("--version")).startswith("turnout ")
 
 
 def test_a_route_is_checked(in_image, server, tmp_path) -> None:
     """With its servers."""
-    assert "is fine" in said(in_image("check", str(route(tmp_path, server)), "--connect"))
+    assert "is fine" in printed_by(in_image("check", str(route(tmp_path, server)), "--connect"))
 
 
 def test_a_server_routes_and_is_ready(in_image, server, tmp_path) -> None:

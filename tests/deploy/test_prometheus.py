@@ -131,10 +131,10 @@ def test_an_alert_can_be_evaluated(prometheus, alert) -> None:
     rules = {rule["name"]: rule for rule in group["rules"]}
     wait_for(lambda: answer(prometheus, "/api/v1/rules")["groups"][0]["rules"][-1]["health"] == "ok")
 
-    found = {one["metric"].get("route") for one in query(prometheus, EXPRESSIONS[alert])}
+    routes = {sample["metric"].get("route") for sample in query(prometheus, EXPRESSIONS[alert])}
 
     assert rules[alert].get("lastError", "") == ""
-    assert found == {"TurnoutRouteFailed": {"bad"}, "TurnoutRouteLags": {"good"}}.get(alert, set())
+    assert routes == {"TurnoutRouteFailed": {"bad"}, "TurnoutRouteLags": {"good"}}.get(alert, set())
 
 
 @pytest.mark.parametrize("expression", QUERIES)
@@ -143,8 +143,8 @@ def test_a_panel_has_something_to_show(prometheus, expression) -> None:
 
     A panel that hides what is zero is asked without that: nothing has failed here since the first scrape.
     """
-    asked = expression.replace("$route", ".*").replace("$__rate_interval", "1m")
-    shown = asked.removesuffix(" > 0")
+    query_text = expression.replace("$route", ".*").replace("$__rate_interval", "1m")
+    shown = query_text.removesuffix(" > 0")
 
-    query(prometheus, asked)
+    query(prometheus, query_text)
     assert query(prometheus, shown) != []

@@ -24,15 +24,15 @@ def rows() -> list[list[str]]:
     return [[cell.strip("`") for cell in line] for line in lines]
 
 
-@pytest.mark.parametrize(("kind", "pattern", "text", "wanted", "other"), rows())
-def test_a_pattern_and_its_condition(kind: str, pattern: str, text: str, wanted: str, other: str) -> None:
+@pytest.mark.parametrize(("kind", "pattern", "text", "matching", "other"), rows())
+def test_a_pattern_and_its_condition(kind: str, pattern: str, text: str, matching: str, other: str) -> None:
     """A subscription may have the condition, which is true of one message and false of the other."""
     condition = parse(text)
     check(Subscription(["deliver.a"], condition))
 
     assert isinstance(json.loads(pattern), dict)
     assert format_condition(condition) == text
-    assert evaluate(condition, json.loads(wanted))
+    assert evaluate(condition, json.loads(matching))
     assert not evaluate(condition, json.loads(other))
 
 

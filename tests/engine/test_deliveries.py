@@ -103,9 +103,9 @@ def test_a_record_whose_every_delivery_failed_is_dead_lettered() -> None:
 def test_without_a_dead_letter_topic_deliveries_are_discarded() -> None:
     """Counted, and logged as other failures are; the others go out."""
     index = Index.of([to("out.a", "a b", id="half", condition=kiwi("town", "Oulu")), to("c d", id="bad")])
-    made = program(SINK, "errors: {tolerance: all, log: true}\n", WANTED)
+    engine = program(SINK, "errors: {tolerance: all, log: true}\n", WANTED)
 
-    result = made.run(batch([{"value": OULU}, {"value": RAUMA}]), index)
+    result = engine.run(batch([{"value": OULU}, {"value": RAUMA}]), index)
 
     assert result.messages.topics.to_pylist() == ["out.a"]
     assert result.counts == Counts(read=2, delivered=1, discarded=1, messages=1, undeliverable=3)
@@ -211,9 +211,9 @@ mappings: {"api.*": "$JS.API.{{wildcard(1)}}"}
     records = batch(
         [{"topic": "api.x", "value": b"1"}, {"topic": "a b", "value": b"2"}, {"topic": "ok", "value": b"3"}]
     )
-    made = Program.of(Route.parse(text + SINK + DEAD, {}))
+    engine = Program.of(Route.parse(text + SINK + DEAD, {}))
 
-    result = made.run(records)
+    result = engine.run(records)
 
     assert Counter(result.messages.topics.to_pylist()) == {"ok": 1, "dead": 2}
     assert {letter[DESTINATION] for letter in dead(result.messages)} == {"$JS.API.x", "a b"}
@@ -235,11 +235,11 @@ def test_a_record_without_a_topic() -> None:
 
 def test_what_is_passed_on_obeys_the_same_rules() -> None:
     """A record that nobody wants goes on under its own topic, if that can be published to."""
-    made = program(SINK, DEAD, WANTED, "unmatched: pass\n")
+    engine = program(SINK, DEAD, WANTED, "unmatched: pass\n")
     index = Index.of([to("out.a", "out..a", id="s", condition=kiwi("town", "Oulu"))])
     records = batch([{"topic": "$KV.a", "value": RAUMA}, {"value": OULU}, {"topic": "other", "value": RAUMA}])
 
-    result = made.run(records, index)
+    result = engine.run(records, index)
 
     assert Counter(result.messages.topics.to_pylist()) == {"out.a": 1, "other": 1, "dead": 2}
     assert result.counts == Counts(read=3, delivered=2, dead_lettered=1, messages=2, undeliverable=2)
@@ -258,20 +258,20 @@ def test_a_record_that_fails_is_one_dead_letter() -> None:
 
 def test_each_destination_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records go to it, in however many batches: good ones cost nothing more."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     judge = addresses.problem_of
 
     def counted(destination: str) -> str | None:
-        seen[destination] += 1
+        counts[destination] += 1
         return judge(destination)
 
     monkeypatch.setattr(addresses, "problem_of", counted)
     index = Index.of([to("out.a", "a b", id="one"), to("out.a", id="two")])
-    made = program(SINK, DEAD, WANTED)
+    engine = program(SINK, DEAD, WANTED)
     for _ in range(2):
-        assert made.run(batch([{"value": OULU}] * 50), index).counts.undeliverable == 50
+        assert engine.run(batch([{"value": OULU}] * 50), index).counts.undeliverable == 50
     # Once as a destination, and the good one as a subject of its sink.
-    assert seen == {"out.a": 2, "a b": 1}
+    assert counts == {"out.a": 2, "a b": 1}
 
 
 # What a server refuses
@@ -287,10 +287,10 @@ def test_messages_that_a_server_refuses() -> None:
     correction = result.refused(refused)
 
     assert correction.messages.topics.to_pylist() == ["dead"] * 4
-    assert sorted((one[SUBSCRIPTION], one[DESTINATION]) for one in dead(correction.messages)) == sorted(
+    assert sorted((letter[SUBSCRIPTION], letter[DESTINATION]) for letter in dead(correction.messages)) == sorted(
         2 * [("s", "out.a"), ("s", "out.b")]
     )
-    assert {one["__connect.errors.offset"] for one in dead(correction.messages)} == {"1", "2"}
+    assert {letter["__connect.errors.offset"] for letter in dead(correction.messages)} == {"1", "2"}
     assert result.counts + correction.counts == Counts(
         read=3, delivered=1, dead_lettered=2, messages=1, undeliverable=4
     )
@@ -299,8 +299,8 @@ def test_messages_that_a_server_refuses() -> None:
 
 def test_refused_messages_without_a_dead_letter_topic() -> None:
     """They are discarded, counted and logged."""
-    made = program(SINK, "errors: {tolerance: all, log: true}\n", WANTED)
-    result = made.run(batch([{"value": OULU}]), Index.of([to("out.a", id="s")]))
+    engine = program(SINK, "errors: {tolerance: all, log: true}\n", WANTED)
+    result = engine.run(batch([{"value": OULU}]), Index.of([to("out.a", id="s")]))
 
     correction = result.refused({0: "no stream takes it"})
 
@@ -332,15 +332,15 @@ wanting = st.lists(st.sampled_from(["out.a", "out.b", "out.c", "a b", "out..x", 
     st.booleans(),
 )
 def test_every_delivery_ends_somewhere(
-    wanted: list[tuple[list[str], str]], records: list[Any], gone: set[str], has_topic: bool
+    subscribers: list[tuple[list[str], str]], records: list[Any], gone: set[str], has_topic: bool
 ) -> None:
     """Sent, or a dead letter, or discarded: by the batch itself or when a server refuses it; records are conserved."""
     subscriptions = [
         to(*dict.fromkeys(destinations), id=f"s{n}", condition=kiwi("town", town))
-        for n, (destinations, town) in enumerate(wanted)
+        for n, (destinations, town) in enumerate(subscribers)
     ]
     result = program(SINK, DEAD if has_topic else TOLERANT, WANTED).run(
-        batch([{"value": one} for one in records]), Index.of(subscriptions)
+        batch([{"value": record} for record in records]), Index.of(subscriptions)
     )
     topics = result.messages.topics.to_pylist()
     refused = {at: "is gone" for at, topic in enumerate(topics) if topic in gone}
@@ -349,10 +349,10 @@ def test_every_delivery_ends_somewhere(
 
     expected = [
         destination
-        for one in records
+        for record in records
         for subscription in subscriptions
         for destination in subscription.destinations
-        if isinstance(one, dict) and kiwi("town", one["city"]) == subscription.condition
+        if isinstance(record, dict) and kiwi("town", record["city"]) == subscription.condition
     ]
     letters = [*dead(result.messages), *(dead(correction.messages) if correction else [])]
     sent_on = [topic for at, topic in enumerate(topics) if topic != "dead" and at not in refused]

@@ -15,7 +15,7 @@ from turnout.conditions import parse
 from turnout.demo.flights import messages
 from turnout.demo.interests import generated, hand_written
 from turnout.engine import Program
-from turnout.engine.explain import Explanation, explain
+from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.given import Given, record_batch
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes import Route
@@ -38,10 +38,12 @@ HANDS = {
 }
 
 
-def explained(engine: Program, asked: str | None = None, known: dict[str, Subscription] | None = None, **record: Any):
+def explained(
+    engine: Program, subscription: str | None = None, known: dict[str, Subscription] | None = None, **record: Any
+):
     known = HANDS if known is None else known
     index = Index.of(known.values()) if engine.route.subscriptions is not None else None
-    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=asked)
+    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=subscription)
 
 
 def test_each_stage_says_what_it_did_and_why() -> None:
@@ -107,14 +109,14 @@ def test_who_wants_it_and_who_does_not() -> None:
     """Those who want it with their true leaves; the one that was asked about with the leaves to blame."""
     explanation = explained(
         program(SINK, DEAD, WANTED),
-        asked="many",
+        subscription="many",
         topic="in.a.b",
         offset=7,
         value={"n": 3, "city": "Oulu"},
     )
 
-    (wanted,) = explanation.wanted
-    assert [(leaf.test, leaf.value) for leaf in wanted.leaves] == [("town:Oulu", "Oulu"), ("NOT Kind:odd", None)]
+    (subscriber,) = explanation.wanted
+    assert [(leaf.test, leaf.value) for leaf in subscriber.leaves] == [("town:Oulu", "Oulu"), ("NOT Kind:odd", None)]
     assert explanation.asked is not None
     assert explanation.asked.wants is False
     assert [(leaf.test, leaf.value) for leaf in explanation.asked.blame or ()] == [("n>5", "3")]
@@ -127,12 +129,12 @@ def test_who_wants_it_and_who_does_not() -> None:
 def test_asking_about_a_record_that_was_not_matched() -> None:
     """Nobody is to blame for a record that was filtered before."""
     engine = program(SINK, DEAD, WANTED)
-    explanation = explained(engine, asked="many", topic="in.a.b", value={}, headers={"Old": "1"})
+    explanation = explained(engine, subscription="many", topic="in.a.b", value={}, headers={"Old": "1"})
 
     assert explanation.asked is not None
     assert (explanation.asked.wants, explanation.asked.blame, explanation.wanted) == (None, None, ())
     with pytest.raises(SubscriptionNotFoundError):
-        explained(engine, asked="nobody", topic="in.a.b", value={})
+        explained(engine, subscription="nobody", topic="in.a.b", value={})
 
 
 def test_a_route_that_tolerates_no_failure_is_stopped() -> None:
@@ -168,10 +170,12 @@ def flights() -> tuple[Program, list[Subscription], list[Given]]:
 def test_explaining_hundreds_of_flights_gives_what_running_them_does(flights: Any) -> None:
     """One by one and all at once: the same messages, and as many records of each outcome as the run counts."""
     engine, subscriptions, records = flights
-    index, by_id = Index.of(subscriptions), {one.id: one for one in subscriptions}
+    index, by_id = Index.of(subscriptions), {subscription.id: subscription for subscription in subscriptions}
     result = engine.run(record_batch(records), index)
 
-    explanations: list[Explanation] = [explain(engine, record_batch([record]), index, by_id) for record in records]
+    explanations: list[RecordExplanation] = [
+        explain(engine, record_batch([record]), index, by_id) for record in records
+    ]
 
     outcomes = Counter(explanation.outcome for explanation in explanations)
     counts = result.counts
@@ -193,7 +197,7 @@ def test_explaining_hundreds_of_flights_gives_what_running_them_does(flights: An
         for topic, id_, value, headers in sent(result.messages)
     )
     assert explained_messages == ran
-    assert all(leaf.holds for explanation in explanations for wanted in explanation.wanted for leaf in wanted.leaves)
+    assert all(leaf.holds for explanation in explanations for part in explanation.wanted for leaf in part.leaves)
     assert all(len(explanation.wanted) <= len(explanation.messages) for explanation in explanations)
 
 

@@ -49,7 +49,9 @@ RECORDS = [
 
 
 def towns(*names: str) -> Index:
-    return Index.of([Subscription(destinations=(f"out.{one}",), condition=kiwi("town", one), id=one) for one in names])
+    return Index.of(
+        [Subscription(destinations=(f"out.{name}",), condition=kiwi("town", name), id=name) for name in names]
+    )
 
 
 def test_each_stage_counts_what_came_to_it_and_what_failed_in_it() -> None:
@@ -87,9 +89,9 @@ def test_what_nobody_wants_fails_where_that_makes_a_dead_letter() -> None:
     records = batch([record(), record(value={"n": 2, "town": "Rauma"})])
 
     for policy, failed in (("drop", {}), ("deadLetter", {"match": 1})):
-        made = program(SINK, DEAD, WANTED, f"unmatched: {policy}\n", text=_CHAIN).run(records, towns("Oulu"))
+        result = program(SINK, DEAD, WANTED, f"unmatched: {policy}\n", text=_CHAIN).run(records, towns("Oulu"))
 
-        assert (made.counts.flow.taken["sink"], dict(made.counts.flow.failed)) == (1, failed)
+        assert (result.counts.flow.taken["sink"], dict(result.counts.flow.failed)) == (1, failed)
 
 
 def test_a_refused_record_failed_at_the_sink() -> None:
@@ -109,13 +111,13 @@ def test_a_refused_record_failed_at_the_sink() -> None:
     st.booleans(),
 )
 def test_stages_add_up_to_the_outcomes(
-    records: list[dict[str, Any]], wanted: set[str], policy: str, has_topic: bool, refuse: bool
+    records: list[dict[str, Any]], subscribed_towns: set[str], policy: str, has_topic: bool, refuse: bool
 ) -> None:
     """What failed anywhere is what is set aside; what is lost on the way, filters, weights and matching dropped."""
     if policy == "deadLetter" and not has_topic:
         policy = "drop"
-    made = program(SINK, DEAD if has_topic else _TOLERANT, WANTED, f"unmatched: {policy}\n", text=_CHAIN)
-    result = made.run(batch(records), towns(*wanted))
+    engine = program(SINK, DEAD if has_topic else _TOLERANT, WANTED, f"unmatched: {policy}\n", text=_CHAIN)
+    result = engine.run(batch(records), towns(*subscribed_towns))
     counts = result.counts
     if refuse and counts.messages:
         counts += result.refused(dict.fromkeys(range(counts.messages), "is gone")).counts

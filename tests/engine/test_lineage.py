@@ -45,9 +45,9 @@ def test_without_subscriptions_and_from_kafka() -> None:
 
 def test_only_where_it_is_asked_for() -> None:
     """A sink that does not ask gets the records as they are, from the same batch."""
-    wanted = Subscription(("first:a", "second:b"), kiwi("town", "*"), id="s")
+    subscription = Subscription(("first:a", "second:b"), kiwi("town", "*"), id="s")
     result = program(TWO, DEAD.replace("dead}", "first:dead}"), WANTED).run(
-        batch([{"value": OULU, "headers": [("Kind", "odd")]}, LOST]), Index.of([wanted])
+        batch([{"value": OULU, "headers": [("Kind", "odd")]}, LOST]), Index.of([subscription])
     )
 
     names = {topic: [name for name, _ in headers] for topic, _, _, headers in sent(result.messages)}

@@ -23,7 +23,10 @@ OULU = {"n": 1, "city": "Oulu", "secret": "s"}
 
 def subscribed(**conditions: Any) -> Index:
     return Index.of(
-        [Subscription(destinations=(f"out.{name}",), condition=one, id=name) for name, one in conditions.items()]
+        [
+            Subscription(destinations=(f"out.{name}",), condition=condition, id=name)
+            for name, condition in conditions.items()
+        ]
     )
 
 
@@ -123,10 +126,10 @@ def test_what_nobody_wants(policy: str, topics: list[str], counts: Counts) -> No
     """``unmatched`` drops it, passes it on under its own topic, or makes a dead letter of it."""
     records = batch([{"value": OULU}, {"value": {"n": 2, "city": "Rauma"}}])
 
-    made = program(SINK, DEAD, WANTED, f"unmatched: {policy}\n").run(records, subscribed(oulu=kiwi("town", "Oulu")))
+    result = program(SINK, DEAD, WANTED, f"unmatched: {policy}\n").run(records, subscribed(oulu=kiwi("town", "Oulu")))
 
-    assert made.messages.topics.to_pylist() == topics
-    assert made.counts == counts
+    assert result.messages.topics.to_pylist() == topics
+    assert result.counts == counts
 
 
 def test_a_destination_may_name_its_sink() -> None:
@@ -161,9 +164,9 @@ def test_keys_are_decoded_and_written_as_their_format_says() -> None:
     """``ExtractField$Key`` works where keys are JSON, and a sink that has keys gets them."""
     text = ROUTE.replace("transforms:\n", "transforms:\n  - {name: id, type: ExtractField$Key, field: id}\n")
     files = "sink: {format: json, path: /tmp/x}\n"
-    made = program("key: {format: json}\n", files, DEAD, text=text)
+    engine = program("key: {format: json}\n", files, DEAD, text=text)
 
-    result = made.run(batch([{"value": OULU, "key": b'{"id": 7}'}, {"value": OULU, "key": b"{"}]))
+    result = engine.run(batch([{"value": OULU, "key": b'{"id": 7}'}, {"value": OULU, "key": b"{"}]))
 
     assert result.messages.column("key").to_pylist() == [b"7", b"{"]
     assert dict(sent(result.messages)[1][3])["__connect.errors.stage"] == b"KEY_CONVERTER"
@@ -190,12 +193,12 @@ def test_an_empty_batch() -> None:
 def test_a_pickled_program_does_the_same() -> None:
     """It is sent to the tasks as its route."""
     records = batch([{"value": OULU}, {"value": b"{"}])
-    made = program()
-    made.run(records)
+    engine = program()
+    engine.run(records)
 
-    copy: Program = pickle.loads(pickle.dumps(made))
+    copy: Program = pickle.loads(pickle.dumps(engine))
 
-    assert sent(copy.run(records).messages) == sent(made.run(records).messages)
+    assert sent(copy.run(records).messages) == sent(engine.run(records).messages)
 
 
 values = st.one_of(
@@ -216,15 +219,15 @@ records_drawn = st.lists(
 def test_it_does_not_matter_how_records_are_cut_into_batches(drawn: list[dict[str, Any]], data: st.DataObject) -> None:
     """All at once, one by one or in two parts: each record has the same messages, and the counts add up."""
     index = subscribed(oulu=kiwi("town", "Oulu"), odd=kiwi("Kind", "odd"), not_odd=not_(kiwi("Kind", "odd")))
-    made = program(SINK, DEAD, WANTED)
+    engine = program(SINK, DEAD, WANTED)
     at = data.draw(st.integers(0, len(drawn)))
-    whole = made.run(batch(drawn), index)
-    parts = [made.run(batch(drawn[:at]), index), made.run(batch(drawn[at:], first=at + 1), index)]
+    whole = engine.run(batch(drawn), index)
+    parts = [engine.run(batch(drawn[:at]), index), engine.run(batch(drawn[at:], first=at + 1), index)]
     fresh = program(SINK, DEAD, WANTED)
     single = [fresh.run(batch([one], first=n), index) for n, one in enumerate(drawn, 1)]
 
     for others in (parts, single):
-        messages = sorted((message for one in others for message in sent(one.messages)), key=str)
+        messages = sorted((message for other in others for message in sent(other.messages)), key=str)
         assert messages == sorted(sent(whole.messages), key=str)
-        assert sum((one.counts for one in others), Counts()) == whole.counts
+        assert sum((other.counts for other in others), Counts()) == whole.counts
     assert whole.counts.conserved

@@ -52,11 +52,13 @@ def test_subjects_that_can_be_wanted(texts, own, expected) -> None:
     filters = subject_filters(route, conditions, own)
 
     assert filters == expected
-    in_source = [topic for topic in TOPICS if not own or any(matches(one, topic) for one in own)]
-    wanted = [
-        topic for topic in in_source if any(evaluate(one, {"topic": topic, "subject": topic}) for one in conditions)
+    in_source = [topic for topic in TOPICS if not own or any(matches(filter_, topic) for filter_ in own)]
+    matching = [
+        topic
+        for topic in in_source
+        if any(evaluate(condition, {"topic": topic, "subject": topic}) for condition in conditions)
     ]
-    assert all(not filters or any(matches(one, topic) for one in filters) for topic in wanted)
+    assert all(not filters or any(matches(filter_, topic) for filter_ in filters) for topic in matching)
 
 
 FLIGHTS = Path(__file__).parents[2] / "examples" / "flights.yaml"
@@ -64,7 +66,7 @@ FLIGHTS = Path(__file__).parents[2] / "examples" / "flights.yaml"
 
 def _filters(text: str, *conditions: str) -> tuple[str, ...] | None:
     filters = SubjectFilters(Route.parse(text, {}), ())
-    return filters.of(filters.asked(parse(one)) for one in conditions)
+    return filters.of(filters.asked(parse(condition)) for condition in conditions)
 
 
 def _with(transform: str = "", rest: str = "") -> str:

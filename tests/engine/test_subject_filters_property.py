@@ -13,7 +13,7 @@ from turnout.conditions import Condition, Group, Kiwi, Logic
 from turnout.conditions.pattern import parse_pattern, pattern_matcher
 from turnout.engine import Program
 from turnout.engine.cover.fewest import fewest
-from turnout.engine.cover.form import Form
+from turnout.engine.cover.form import SubjectForm
 from turnout.engine.cover.narrowing import glob_of, narrowed
 from turnout.engine.cover.regex_globs import regex_globs
 from turnout.engine.subject_filters import SubjectFilters
@@ -67,7 +67,7 @@ def mappings(draw: st.DrawFn) -> dict[str, Any]:
         chosen = draw(st.lists(st.lists(parts, min_size=1, max_size=3), min_size=1, max_size=2, unique_by=tuple))
         end = [">"] if source.endswith(">") else []
         weight = draw(st.sampled_from((50, 40)))
-        table[source] = [{"destination": ".".join([*one, *end]), "weight": weight} for one in chosen]
+        table[source] = [{"destination": ".".join([*filter_, *end]), "weight": weight} for filter_ in chosen]
     return table
 
 
@@ -112,7 +112,7 @@ conditions = st.recursive(
 
 
 def _covered(topic: str, chosen: tuple[str, ...]) -> bool:
-    return any(matches(one, topic) for one in chosen)
+    return any(matches(filter_, topic) for filter_ in chosen)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
@@ -126,7 +126,7 @@ def _covered(topic: str, chosen: tuple[str, ...]) -> bool:
 def test_nothing_that_is_delivered_is_left_unread(
     stages: list[dict[str, Any]],
     table: dict[str, Any],
-    wanted: list[Condition],
+    drawn_conditions: list[Condition],
     read: list[str],
     own: list[str],
 ) -> None:
@@ -141,15 +141,15 @@ def test_nothing_that_is_delivered_is_left_unread(
     }
     route = Route.parse(json.dumps(file), {})
     store = open_store("memory://")
-    for condition in wanted:
+    for condition in drawn_conditions:
         store.create(Subscription(["out"], condition))
     derived = SubjectFilters(route, own)
 
-    chosen = derived.of(derived.asked(one) for one in wanted)
+    chosen = derived.of(derived.asked(condition) for condition in drawn_conditions)
 
     if chosen is None:
         return
-    assert all(any(is_subset(one, of) for of in own or [">"]) for one in chosen)
+    assert all(any(is_subset(filter_, of) for of in own or [">"]) for filter_ in chosen)
     assert not any(collide(one, other) for at, one in enumerate(chosen) for other in chosen[:at])
     rows = [topic for topic in read if not own or _covered(topic, tuple(own)) for _ in range(6)]
     program, index = Program.of(route), Index.of(store)
@@ -163,7 +163,7 @@ def test_nothing_that_is_delivered_is_left_unread(
 @given(patterns, filters, topics)
 def test_narrowing_keeps_what_matches(pattern: str, source: str, topic: str) -> None:
     """A subject of a filter that a pattern matches stays; what stays is within the filter."""
-    forms = narrowed(Form.read(source), glob_of(parse_pattern(pattern)))
+    forms = narrowed(SubjectForm.read(source), glob_of(parse_pattern(pattern)))
 
     assert all(is_subset(form.filter, source) for form in forms)
     if matches(source, topic) and pattern_matcher(pattern)(topic):
@@ -176,7 +176,7 @@ def test_a_regex_is_within_its_bound(regex: str, topic: str) -> None:
     """What the whole of a Java expression matches, one of its patterns does."""
     if JavaRegex.of(regex).matches(topic):
         glob = regex_globs(regex)
-        assert any(narrowed(Form.of(topic.split(".")), one) for one in glob)
+        assert any(narrowed(SubjectForm.of(topic.split(".")), one) for one in glob)
 
 
 @given(st.lists(filters, min_size=1, max_size=40, unique=True), st.integers(1, 5), st.lists(topics, max_size=8))

@@ -21,9 +21,13 @@ def ran(cases: str, **given: str) -> Report:
 def differences(cases: str, **given: str) -> list[tuple[str, Any, Any]]:
     """Path, expected and found of all differences; what is not there as text."""
     return [
-        (one.path, one.expected if one.expected is None else str(one.expected), str(one.actual))
+        (
+            difference.path,
+            difference.expected if difference.expected is None else str(difference.expected),
+            str(difference.actual),
+        )
         for result in ran(cases, **given).results
-        for one in result.differences
+        for difference in result.differences
     ]
 
 
@@ -106,7 +110,7 @@ def test_a_delivery_that_is_missing_comes_with_the_leaves_to_blame() -> None:
     expect: {deliveries: [{subscription: many}, {subscription: nobody}]}
 """)
 
-    assert [one.note for one in report.results[0].differences] == [
+    assert [difference.note for difference in report.results[0].differences] == [
         "n>5 AND NOT Kind:odd fails by NOT Kind:odd ('odd')",
         "there is no subscription 'nobody'",
     ]
@@ -165,7 +169,7 @@ def test_a_case_that_expects_nothing_yet_fails() -> None:
     """It says what happens, and how to accept it."""
     (result,) = ran("  - {name: one, record: {topic: in.a, value: {}}}\n").results
 
-    assert [(one.path, one.actual) for one in result.differences] == [("expect", "unmatched")]
+    assert [(difference.path, difference.actual) for difference in result.differences] == [("expect", "unmatched")]
 
 
 def test_coverage_names_what_no_test_reaches() -> None:

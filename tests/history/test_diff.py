@@ -93,8 +93,8 @@ def index(snapshot: str) -> Index:
     return Index.of(SNAPSHOTS[snapshot])
 
 
-def costless(found: Differences) -> Differences:
-    return replace(found, old_cost=Cost(), new_cost=Cost())
+def costless(compared_batch: Differences) -> Differences:
+    return replace(compared_batch, old_cost=Cost(), new_cost=Cost())
 
 
 def endings(route: str, rows: Any, snapshot: str) -> list[Ending]:
@@ -138,11 +138,11 @@ def named(ending: Ending) -> dict[str, list[str | None]]:
 @given(lists, st.sampled_from(sorted(ROUTES)))
 def test_a_route_is_not_other_than_itself(given_records: list[dict[str, Any]], route: str) -> None:
     """Whatever the records are: nothing is counted but how they ended, and no example is shown."""
-    found = differences(route, route, batch(given_records))
+    compared = differences(route, route, batch(given_records))
 
-    assert found.empty
-    assert found == Differences(records=len(given_records), matrix=found.matrix)
-    assert found.matrix.changes == []
+    assert compared.empty
+    assert compared == Differences(records=len(given_records), matrix=compared.matrix)
+    assert compared.matrix.changes == []
 
 
 @given(lists, st.sampled_from(sorted(set(ROUTES) - {"filters by another name"})), st.sampled_from(sorted(SNAPSHOTS)))
@@ -152,14 +152,14 @@ def test_what_is_counted_is_what_single_records_show(
     """Each total is that of a comparison record by record, which shares no code with it."""
     rows = batch(given_records)
 
-    found = differences("same", route, rows, after=snapshot)
+    compared = differences("same", route, rows, after=snapshot)
 
     old, new = endings("same", rows, "same"), endings(route, rows, snapshot)
     expected = by_hand(old, new, letters_moved=route == "dead elsewhere")
     names = ("outcomes", "moved", "lost", "gained", "values", "headers", "failures", "changed")
-    assert {name: found.totals[name] for name in names if found.totals[name]} == expected
-    assert found.empty == (not expected)
-    shown = Counter(kind for kind, _ in found.examples.by_kind)
+    assert {name: compared.totals[name] for name in names if compared.totals[name]} == expected
+    assert compared.empty == (not expected)
+    shown = Counter(kind for kind, _ in compared.examples.by_kind)
     assert {"lost", "gained", "moved"} & set(shown) == {"lost", "gained", "moved"} & set(expected)
 
 
@@ -170,10 +170,10 @@ def test_parts_add_up_to_the_whole(given_records: list[dict[str, Any]], size: in
     parts = [rows.slice(start, size) for start in range(0, len(given_records), size)]
     random.shuffle(parts)
 
-    found = [differences("same", route, part, after="one moves and grows") for part in parts]
+    compared = [differences("same", route, part, after="one moves and grows") for part in parts]
 
     whole = differences("same", route, rows, after="one moves and grows")
-    together = reduce(Differences.__add__, found, Differences())
+    together = reduce(Differences.__add__, compared, Differences())
     assert together == whole
 
 
@@ -187,46 +187,48 @@ def test_one_record_in_ten_thousand() -> None:
     diff = Diff(Route.parse(TEXT, {}), Route.parse(new, {}))
     subscriptions = index("same")
 
-    found = sum((diff.of(piece, subscriptions, subscriptions) for piece in pieces(batch(given_records))), Differences())
+    compared = sum(
+        (diff.of(piece, subscriptions, subscriptions) for piece in pieces(batch(given_records))), Differences()
+    )
 
-    totals = {name: number for name, number in found.totals.items() if number and name not in ("old_us", "new_us")}
+    totals = {name: number for name, number in compared.totals.items() if number and name not in ("old_us", "new_us")}
     assert totals == {
         "records": 20_000, "changed": 2, "values": 2, "old_delivered": 20_000, "new_delivered": 20_000
     }  # fmt: skip
-    assert found.fields.counts == {"secret": 2}
-    ((kind, what), examples), *others = found.examples.by_kind.items()
+    assert compared.fields.counts == {"secret": 2}
+    ((kind, what), examples), *others = compared.examples.by_kind.items()
     assert (kind, what, others) == ("value", "secret", [])
-    assert [(one.place, one.topic, one.old, one.new) for one in examples] == [
+    assert [(example.place, example.topic, example.old, example.new) for example in examples] == [
         (Place(5_000, "S", 0), "in.a", '""', '"*"'),
         (Place(15_000, "S", 0), "in.a", '""', '"*"'),
     ]
-    assert found.old_cost.nanoseconds > 0 < found.new_cost.nanoseconds
+    assert compared.old_cost.nanoseconds > 0 < compared.new_cost.nanoseconds
 
 
 def test_who_filtered_a_record() -> None:
     """The matrix tells the stage: another one is told, and is no other outcome."""
     rows = batch([{"topic": "in.a", "value": {}, "headers": [("Old", "yes")]}, {"topic": "in.a", "value": b"{"}])
 
-    found = differences("same", "filters by another name", rows)
+    compared = differences("same", "filters by another name", rows)
 
     failed = Ended("dead_lettered", "VALUE_CONVERTER")
-    assert found.matrix.counts == {
+    assert compared.matrix.counts == {
         (Ended("filtered", "old"), Ended("filtered", "stale")): 1,
         (failed, failed): 1,
     }
-    assert (found.matrix.outcomes, found.matrix.stages, found.changed) == (0, 1, 1)
-    assert list(found.examples.by_kind) == [("outcome", "filtered (old) → filtered (stale)")]
+    assert (compared.matrix.outcomes, compared.matrix.stages, compared.changed) == (0, 1, 1)
+    assert list(compared.examples.by_kind) == [("outcome", "filtered (old) → filtered (stale)")]
 
 
 def test_where_deliveries_went() -> None:
     """Those of one subscription are paired by the order of their addresses; what is more is gained or lost."""
     rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}}] * 2)
 
-    found = differences("same", "same", rows, after="one moves and grows")
+    compared = differences("same", "same", rows, after="one moves and grows")
 
-    assert (found.moved, found.gained, found.lost) == (2, 2, 0)
-    assert (found.movers.counts, found.gainers.counts) == ({"oulu": 2}, {"oulu": 2})
-    (moved,) = {(one.old, one.new) for one in found.examples.by_kind["moved", ""]}
+    assert (compared.moved, compared.gained, compared.lost) == (2, 2, 0)
+    assert (compared.movers.counts, compared.gainers.counts) == ({"oulu": 2}, {"oulu": 2})
+    (moved,) = {(one.old, one.new) for one in compared.examples.by_kind["moved", ""]}
     assert [json.loads(str(side)) for side in moved] == [
         {"subscription": "oulu", "to": "out.oulu"},
         {"subscription": "oulu", "to": "out.a"},
@@ -250,18 +252,18 @@ def test_sinks_by_their_names(old: str, new: str, expected: int) -> None:
     text = "name: r\nsource: {format: json, path: in}\nvalue: {format: json}\n"
     diff = Diff(Route.parse(text + old, {}), Route.parse(text + new, {}))
 
-    found = diff.of(batch([{"topic": "t", "value": {}}], stream=None))
+    compared = diff.of(batch([{"topic": "t", "value": {}}], stream=None))
 
-    assert found.moved == expected
+    assert compared.moved == expected
 
 
 @pytest.mark.parametrize(("before", "after"), [("same", "a bad destination"), ("a bad destination", "two of them")])
 def test_deliveries_that_nobody_can_take(before: str, after: str) -> None:
     """They are a difference of records that are delivered with both versions, and so are more of them."""
-    found = differences("same", "same", batch([{"topic": "in.a", "value": {"city": "Oulu"}}]), before, after)
+    compared = differences("same", "same", batch([{"topic": "in.a", "value": {"city": "Oulu"}}]), before, after)
 
-    assert (found.failures, found.changed, found.lost, found.gained) == (1, 1, 0, 0)
-    ((kind, _), (example,)), *others = found.examples.by_kind.items()
+    assert (compared.failures, compared.changed, compared.lost, compared.gained) == (1, 1, 0, 0)
+    ((kind, _), (example,)), *others = compared.examples.by_kind.items()
     assert (kind, others) == ("failure", [])
     assert "'a b'" in str(example.new)
 
@@ -272,18 +274,18 @@ def test_the_revision_in_a_header_is_no_change() -> None:
     diff = Diff(Route.parse(text, {}), Route.parse(text, {}))
     rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}}])
 
-    found = diff.of(rows, *(Index.of(Snapshot(SUBSCRIPTIONS, revision)) for revision in (1, 2)))
+    compared = diff.of(rows, *(Index.of(Snapshot(SUBSCRIPTIONS, revision)) for revision in (1, 2)))
 
-    assert (found.records, found.empty) == (1, True)
+    assert (compared.records, compared.empty) == (1, True)
 
 
 def test_no_examples() -> None:
     """Where none are asked for, there is none, and the numbers are the same."""
     diff = Diff(Route.parse(TEXT, {}), Route.parse(TEXT, {}), examples=0)
 
-    found = diff.of(batch([{"topic": "in.a", "value": {"city": "Oulu"}}] * 3), index("same"), index("one moves"))
+    compared = diff.of(batch([{"topic": "in.a", "value": {"city": "Oulu"}}] * 3), index("same"), index("one moves"))
 
-    assert (found.moved, found.examples.by_kind) == (3, {})
+    assert (compared.moved, compared.examples.by_kind) == (3, {})
 
 
 def test_examples_are_bounded_and_the_first() -> None:
@@ -291,10 +293,10 @@ def test_examples_are_bounded_and_the_first() -> None:
     rows = batch([{"topic": "in.a", "value": {"city": "Oulu"}, "offset": 100 - n} for n in range(50)])
     diff = Diff(Route.parse(TEXT, {}), Route.parse(ROUTES["maps"], {}), examples=3)
 
-    found = diff.of(rows, Index.of(SUBSCRIPTIONS), Index.of(()))
+    compared = diff.of(rows, Index.of(SUBSCRIPTIONS), Index.of(()))
 
-    assert found.lost == 50
-    assert {kind: [one.place.offset for one in some] for kind, some in found.examples.by_kind.items()} == {
+    assert compared.lost == 50
+    assert {kind: [one.place.offset for one in some] for kind, some in compared.examples.by_kind.items()} == {
         ("outcome", "delivered → unmatched"): [51, 52, 53],
         ("lost", ""): [51, 52, 53],
     }

@@ -38,15 +38,15 @@ def test_messages_that_lie_close_together_are_read_at_once(
         try:
             letters = [_letter(name, number, f"{name}.{'b' if number == 9 else 'a'}") for number in range(1, 100, 2)]
             singly = [originals(route, [letter])[0] for letter in letters]
-            asked: list[int] = []
+            requested: list[int] = []
             ask = module.stored_message
-            monkeypatch.setattr(module, "stored_message", lambda *place: asked.append(place[2]) or ask(*place))
+            monkeypatch.setattr(module, "stored_message", lambda *place: requested.append(place[2]) or ask(*place))
             together = originals(route, letters)
         finally:
             delete_stream(connection, name)
 
     assert together == singly
-    assert asked == []
+    assert requested == []
     assert [one.offset for one in together if one.value == b"of the letter"] == [7, 9]
     assert (together[0].key, dict(together[0].headers)["Place"]) == (b"id-1", b"1")
 
@@ -65,13 +65,15 @@ def test_messages_that_lie_far_apart_are_asked_for(nats_server: NatsServer, monk
         with Publisher(connection) as publisher:
             for number in range(1, 101):
                 publisher.publish(f"{name}.a", b"%d" % number)
-        asked: list[int] = []
+        requested: list[int] = []
         ask = module.stored_message
-        monkeypatch.setattr(module, "stored_message", lambda *place: asked.append(place[2]) or ask(*place))
+        monkeypatch.setattr(module, "stored_message", lambda *place: requested.append(place[2]) or ask(*place))
         try:
-            values = [one.value for one in originals(route, [_letter(name, at, f"{name}.a") for at in (1, 50, 100)])]
+            values = [
+                original.value for original in originals(route, [_letter(name, at, f"{name}.a") for at in (1, 50, 100)])
+            ]
         finally:
             delete_stream(connection, name)
 
     assert values == [b"1", b"50", b"100"]
-    assert asked == [1, 50, 100]
+    assert requested == [1, 50, 100]

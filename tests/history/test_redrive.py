@@ -82,32 +82,32 @@ class Scene:
             reader = PullReader(connection, Range(f"{stream}_{self.name}", 1, last + 1))
             rows = [row for batch in reader.batches() for row in batch.to_pylist()]
         for row in rows:
-            row["headers"] = {one["key"]: one["value"].decode() for one in row["headers"] or ()}
+            row["headers"] = {header["key"]: header["value"].decode() for header in row["headers"] or ()}
         return rows
 
-    def letters(self, **asked: Any) -> list[DeadLetter]:
-        return dead_letters.read(self.route, **asked)
+    def letters(self, **options: Any) -> list[DeadLetter]:
+        return dead_letters.read(self.route, **options)
 
     def store(self) -> Any:
         return open_store(f"sqlite:///{self.folder}/subscriptions.db")
 
-    def redrive(self, **asked: Any) -> RedriveReport:
-        return redrive(self.route, self.letters(), **asked)
+    def redrive(self, **options: Any) -> RedriveReport:
+        return redrive(self.route, self.letters(), **options)
 
 
 @pytest.fixture
 def scene(nats_server, tmp_path) -> Iterator[Scene]:
-    made = Scene(nats_server.url, uuid.uuid4().hex[:10], tmp_path)
-    streams = {"IN": f"in-{made.name}.>", "OUT": f"out-{made.name}.>", "DEAD": f"dead-{made.name}"}
-    with Connection.open(made.url) as connection:
+    scene = Scene(nats_server.url, uuid.uuid4().hex[:10], tmp_path)
+    streams = {"IN": f"in-{scene.name}.>", "OUT": f"out-{scene.name}.>", "DEAD": f"dead-{scene.name}"}
+    with Connection.open(scene.url) as connection:
         for stream, subject in streams.items():
-            create_stream(connection, {"name": f"{stream}_{made.name}", "subjects": [subject], "storage": "memory"})
-    with made.store() as store:
-        store.create(Subscription([f"out-{made.name}.small"], parse("n<100"), id="small"))
-    yield made
-    with Connection.open(made.url) as connection:
+            create_stream(connection, {"name": f"{stream}_{scene.name}", "subjects": [subject], "storage": "memory"})
+    with scene.store() as store:
+        store.create(Subscription([f"out-{scene.name}.small"], parse("n<100"), id="small"))
+    yield scene
+    with Connection.open(scene.url) as connection:
         for stream in streams:
-            delete_stream(connection, f"{stream}_{made.name}")
+            delete_stream(connection, f"{stream}_{scene.name}")
 
 
 LENIENT = ("n:int32", "n:string")
@@ -123,16 +123,16 @@ def test_letters_are_read_and_grouped(scene) -> None:
 
     letters = scene.letters()
 
-    assert [(one.record.topic, one.record.stream, one.record.offset) for one in letters] == [
+    assert [(letter.record.topic, letter.record.stream, letter.record.offset) for letter in letters] == [
         (f"in-{scene.name}.a", f"IN_{scene.name}", offset) for offset in (2, 3, 4)
     ]
-    assert [json.loads(one.record.value) for one in letters[::2]] == [{"n": "x"}, {"n": "x", "more": 1}]
-    assert [one.record.headers for one in letters] == [()] * 3
+    assert [json.loads(letter.record.value) for letter in letters[::2]] == [{"n": "x"}, {"n": "x", "more": 1}]
+    assert [letter.record.headers for letter in letters] == [()] * 3
     groups = dead_letters.grouped(letters)
     assert [(group.stage, group.count) for group in groups] == [("TRANSFORMATION", 2), ("VALUE_CONVERTER", 1)]
-    assert [one.record.offset for one in scene.letters(stage="value_converter")] == [3]
-    assert [one.record.offset for one in scene.letters(reason="number:", start=letters[1].sequence)] == [4]
-    assert [one.record.offset for one in scene.letters(end=letters[1].sequence)] == [2]
+    assert [letter.record.offset for letter in scene.letters(stage="value_converter")] == [3]
+    assert [letter.record.offset for letter in scene.letters(reason="number:", start=letters[1].sequence)] == [4]
+    assert [letter.record.offset for letter in scene.letters(end=letters[1].sequence)] == [2]
     assert len(dead_letters.read(other)) == 3
 
 
@@ -155,8 +155,8 @@ def test_what_passes_is_delivered_once(scene) -> None:
     assert set(texts["headers"]) == {"Kind", "Nats-Msg-Id"}
     scene.run(lenient)
     assert len(scene.rows("OUT")) == len(rows)
-    assert [(one.record.offset, one.tries) for one in scene.letters()] == [(4, 1)]
-    assert [(one.record.offset, one.done) for one in scene.letters(done=True)] == [(3, True), (4, False)]
+    assert [(letter.record.offset, letter.tries) for letter in scene.letters()] == [(4, 1)]
+    assert [(letter.record.offset, letter.done) for letter in scene.letters(done=True)] == [(3, True), (4, False)]
     again = redrive(lenient, scene.letters(done=True))
     assert (again.stored, again.duplicates, again.outcomes) == (0, 1, {"delivered": 1, "failed": 1})
 
@@ -247,7 +247,7 @@ def test_a_record_that_is_gone_from_its_stream(scene) -> None:
     with Connection.open(scene.url) as connection:
         connection.api(f"STREAM.MSG.DELETE.IN_{scene.name}", {"seq": 2, "no_erase": True})
     report = redrive(lenient, [whole, cut])
-    assert [one.outcome for one in report.results] == ["delivered", "failed"]
+    assert [result.outcome for result in report.results] == ["delivered", "failed"]
     assert "lacks a part" in (report.results[1].reason or "")
     assert (report.stored, report.duplicates) == (0, 1)
 

@@ -56,8 +56,8 @@ class Scene:
                 payload = value if isinstance(value, bytes) else json.dumps(value).encode()
                 publisher.publish(f"{self.stream}.{rest}", payload, headers)
 
-    def range(self, stage: str, **asked: Any) -> list[Tapped]:
-        return list(taps(self.route, stage, **{"start": "earliest", "end": "latest", **asked}))
+    def range(self, stage: str, **options: Any) -> list[Tapped]:
+        return list(taps(self.route, stage, **{"start": "earliest", "end": "latest", **options}))
 
     def info(self) -> dict[str, Any]:
         with Connection.open(self.url) as connection:
@@ -66,15 +66,15 @@ class Scene:
 
 @pytest.fixture
 def scene(nats_server, tmp_path) -> Iterator[Scene]:
-    made = Scene(nats_server.url, f"TAP{uuid.uuid4().hex[:8]}", tmp_path)
-    with Connection.open(made.url) as connection:
-        config = {"name": made.stream, "subjects": [f"{made.stream}.>"], "storage": "memory", "allow_direct": True}
+    scene = Scene(nats_server.url, f"TAP{uuid.uuid4().hex[:8]}", tmp_path)
+    with Connection.open(scene.url) as connection:
+        config = {"name": scene.stream, "subjects": [f"{scene.stream}.>"], "storage": "memory", "allow_direct": True}
         create_stream(connection, config)
     with open_store(f"sqlite:///{tmp_path}/subscriptions.db") as store:
         store.create(Subscription(["far.odd"], parse("n:1 OR n:3"), id="odd"))
-    yield made
-    with Connection.open(made.url) as connection:
-        delete_stream(connection, made.stream)
+    yield scene
+    with Connection.open(scene.url) as connection:
+        delete_stream(connection, scene.stream)
 
 
 def test_before_and_after_a_transform(scene) -> None:
@@ -84,11 +84,11 @@ def test_before_and_after_a_transform(scene) -> None:
 
     rename = scene.range("rename", unmasked=True)
 
-    assert [(one.sequence, one.outcome) for one in rename] == [(1, "changed"), (2, "unchanged")]
+    assert [(tapped.sequence, tapped.outcome) for tapped in rename] == [(1, "changed"), (2, "unchanged")]
     assert rename[0].before["value"] == {"n": 1, "pan": "4929"}
     assert rename[0].after is not None
     assert rename[0].after["value"] == {"n": 1, "card": "4929"}
-    assert [(one.sequence, one.outcome, one.after is None) for one in scene.range("old")] == [
+    assert [(tapped.sequence, tapped.outcome, tapped.after is None) for tapped in scene.range("old")] == [
         (1, "unchanged", False), (2, "unchanged", False), (3, "filtered", True),
     ]  # fmt: skip
 
@@ -100,10 +100,10 @@ def test_what_is_masked_later_is_hidden_before(scene) -> None:
     scene.publish({"pan": "4929"}, rest="b")
 
     for stage in stages_of(scene.route):
-        for one in scene.range(stage):
-            shown = json.dumps(one.before if stage == "hide" else one.as_dict())
+        for tapped in scene.range(stage):
+            shown = json.dumps(tapped.before if stage == "hide" else tapped.as_dict())
             open_ones = stage in ("mapped", "delivered")
-            assert ("4929" in shown) == (open_ones and one.outcome != "dead_lettered"), stage
+            assert ("4929" in shown) == (open_ones and tapped.outcome != "dead_lettered"), stage
     first, broken, _ = scene.range("source")
     assert first.before["value"] == {"n": 1, "deep": {"pan": HIDDEN}, "pan": HIDDEN}
     assert broken.before["value"] == f"{HIDDEN} (14 bytes)"
@@ -113,7 +113,7 @@ def test_what_is_masked_later_is_hidden_before(scene) -> None:
         "changed", HIDDEN, "",
     )  # fmt: skip
     assert (other.outcome, other.after and other.after["value"]["card"]) == ("unchanged", "4929")
-    assert "4929" in json.dumps([one.as_dict() for one in scene.range("source", unmasked=True)])
+    assert "4929" in json.dumps([tapped.as_dict() for tapped in scene.range("source", unmasked=True)])
 
 
 @pytest.mark.parametrize(
@@ -151,33 +151,33 @@ def test_mapped_and_delivered(scene) -> None:
     scene.publish({"n": 3}, rest="lost.a")
 
     mapped = scene.range("mapped")
-    assert [(one.before["topic"], one.after and one.after["topic"], one.outcome) for one in mapped] == [
+    assert [(tapped.before["topic"], tapped.after and tapped.after["topic"], tapped.outcome) for tapped in mapped] == [
         (f"{scene.stream}.a", "out.a", "changed"),
         (f"{scene.stream}.a", "out.a", "changed"),
         (f"{scene.stream}.lost.a", None, "lost_by_weight"),
     ]
     delivered = scene.range("delivered")
-    assert [one.outcome for one in delivered] == ["delivered", "unmatched", "dead_lettered", "lost_by_weight"]
-    assert [(one.topic, one.subscription, one.dead_letter) for one in delivered[0].messages] == [
+    assert [tapped.outcome for tapped in delivered] == ["delivered", "unmatched", "dead_lettered", "lost_by_weight"]
+    assert [(message.topic, message.subscription, message.dead_letter) for message in delivered[0].messages] == [
         ("far.odd", "odd", False)
     ]
     assert delivered[0].messages[0].id.startswith(f"{scene.stream}:1:")
-    assert [one.dead_letter for one in delivered[2].messages] == [True]
+    assert [message.dead_letter for message in delivered[2].messages] == [True]
 
 
 def test_a_condition_and_a_limit(scene) -> None:
     """A condition sees the record as it is at that place; a range is read no further than the limit."""
     scene.publish(*({"n": n} for n in range(20)), b"{")
 
-    assert [one.sequence for one in scene.range("source", where=f"n>=5 AND topic:{scene.stream}.a", limit=3)] == [
+    assert [tapped.sequence for tapped in scene.range("source", where=f"n>=5 AND topic:{scene.stream}.a", limit=3)] == [
         6,
         7,
         8,
     ]
-    assert [one.sequence for one in scene.range("mapped", where="topic:out.a AND n<2")] == [1, 2]
-    assert [one.sequence for one in scene.range("delivered", where="n:3")] == [4]
+    assert [tapped.sequence for tapped in scene.range("mapped", where="topic:out.a AND n<2")] == [1, 2]
+    assert [tapped.sequence for tapped in scene.range("delivered", where="n:3")] == [4]
     assert scene.range("rename", where=f"topic:{scene.stream}.b") == []
-    assert [one.sequence for one in scene.range("old", start=4, end=6)] == [4, 5]
+    assert [tapped.sequence for tapped in scene.range("old", start=4, end=6)] == [4, 5]
 
 
 def test_live_records_as_they_come(scene) -> None:
@@ -185,7 +185,7 @@ def test_live_records_as_they_come(scene) -> None:
     scene.publish({"n": 1})
     stop = threading.Event()
     live = taps(scene.route, "source", stop=stop)
-    seen: list[Tapped] = []
+    shown: list[Tapped] = []
     begun = threading.Event()
 
     def publish() -> None:
@@ -197,13 +197,13 @@ def test_live_records_as_they_come(scene) -> None:
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    for one in live:
-        seen.append(one)
-        if len(seen) == 2:
+    for tapped in live:
+        shown.append(tapped)
+        if len(shown) == 2:
             stop.set()
     publisher.join()
 
-    assert [one.before["value"]["n"] for one in seen] == [2, 3]
+    assert [one.before["value"]["n"] for one in shown] == [2, 3]
 
 
 def test_a_fast_stream_is_sampled(scene) -> None:
@@ -219,14 +219,14 @@ def test_a_fast_stream_is_sampled(scene) -> None:
     publisher = threading.Thread(target=publish)
     publisher.start()
     try:
-        seen = [one.sequence for one in live]
+        sequences = [tapped.sequence for tapped in live]
     finally:
         done.set()
         publisher.join()
 
-    assert len(seen) == 3
-    assert seen == sorted(seen)
-    assert seen[-1] - seen[0] > 3
+    assert len(sequences) == 3
+    assert sequences == sorted(sequences)
+    assert sequences[-1] - sequences[0] > 3
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
@@ -240,7 +240,7 @@ def test_streams_that_keep_messages_for_their_consumers(scene, retention, nats_s
     other = Scene(scene.url, name, scene.folder)
     other.publish({"n": 1}, {"n": 2})
 
-    assert [one.before["value"]["n"] for one in other.range("source")] == [1, 2]
+    assert [tapped.before["value"]["n"] for tapped in other.range("source")] == [1, 2]
 
     with Connection.open(scene.url) as connection:
         state = stream_info(connection, name)["state"]

@@ -71,14 +71,14 @@ class Scene:
 
     def _note_end(self) -> None:
         """Count how the switch ended, by its last line; that of a switch that was killed is not its own."""
-        said, code = self.switch.said(), self.switch.wait(0)
+        output, code = self.switch.said(), self.switch.wait(0)
         if code < 0:
             self.ends[f"signal {-code}"] += 1
             return
-        last = said.rstrip().rpartition("\n")[2]
-        assert "Traceback" not in said, said[-3000:]
-        assert code == 1, (code, said[-3000:])
-        assert last.startswith("turnout: route chaos failed: "), said[-3000:]
+        last = output.rstrip().rpartition("\n")[2]
+        assert "Traceback" not in output, output[-3000:]
+        assert code == 1, (code, output[-3000:])
+        assert last.startswith("turnout: route chaos failed: "), output[-3000:]
         self.ends[last.removeprefix("turnout: route chaos failed: ")[:70]] += 1
 
 
@@ -182,10 +182,10 @@ def _asked(scene: Scene) -> bool:
         return False
     scene.switch.signal_group(signal.SIGTERM)
     code = scene.switch.wait(_UP_SECONDS)
-    said = scene.switch.said()
-    assert "Traceback" not in said, said[-3000:]
+    output = scene.switch.said()
+    assert "Traceback" not in output, output[-3000:]
     # One that was ending by another fault already ends with that one's sentence.
-    assert code == 0 or "turnout: route chaos failed: " in said or code == -signal.SIGTERM, (code, said[-3000:])
+    assert code == 0 or "turnout: route chaos failed: " in output or code == -signal.SIGTERM, (code, output[-3000:])
     scene.ends[f"asked, {code}"] += 1
     scene.switch.start()
     scene.starts += 1

@@ -17,7 +17,7 @@ from turnout.spark.session.latency import low_latency_session
 def copy_stream(
     spark: SparkSession, servers: str, checkpoint: str | Path, per_trigger: int, partitions: int = 2
 ) -> StreamingQuery:
-    """Start it; every message gets a subject of its own, so that one that is there twice shows."""
+    """Start it; every message gets a subject of its own, so that one that occurs twice shows."""
     register(spark)
     loaded = (
         spark.readStream.format("nats")

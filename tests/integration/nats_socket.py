@@ -56,8 +56,8 @@ class NatsSocket:
         self.send(b"PING\r\n")
         while self.read() != b"PONG":
             pass
-        found, self.waiting = self.waiting, []
-        return found
+        waiting, self.waiting = self.waiting, []
+        return waiting
 
     def request(self, subject: bytes, data: bytes = b"") -> tuple[bytes, bytes]:
         """Headers and data of the answer."""

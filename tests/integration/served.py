@@ -106,12 +106,14 @@ class Served:
             text = response.read().decode()
         return {
             (
-                one.name,
-                one.labels.get("route", ""),
-                next((one.labels[name] for name in ("outcome", "stream", "stage", "le") if name in one.labels), ""),
-            ): one.value
+                sample.name,
+                sample.labels.get("route", ""),
+                next(
+                    (sample.labels[name] for name in ("outcome", "stream", "stage", "le") if name in sample.labels), ""
+                ),
+            ): sample.value
             for family in text_string_to_metric_families(text)
-            for one in family.samples
+            for sample in family.samples
         }
 
     def close(self) -> None:

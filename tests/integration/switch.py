@@ -64,15 +64,15 @@ class Switch:
 
     def jvm(self) -> psutil.Process | None:
         """Its JVM, once there is one."""
-        return next((one for one in self._family() if _name(one) == "java"), None)
+        return next((process for process in self._family() if _name(process) == "java"), None)
 
     def workers(self) -> list[psutil.Process]:
         """The workers that are forked from the daemon."""
-        return [one for one in self._family() if _is_daemon(one) and _is_daemon(_parent(one))]
+        return [process for process in self._family() if _is_daemon(process) and _is_daemon(_parent(process))]
 
     def helpers(self) -> list[psutil.Process]:
         """All Python processes that the JVM has started."""
-        return [one for one in self._family() if _name(one).startswith("python")]
+        return [process for process in self._family() if _name(process).startswith("python")]
 
     def all(self) -> list[psutil.Process]:
         """The process and all that it has started."""

@@ -44,7 +44,7 @@ errors: {{tolerance: all}}
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_everything_that_can_happen(tmp_path: Path) -> None:
-    """Every delivery that has to be is stored once: none is lost, none is there twice, and none that must not be."""
+    """Every delivery that has to be is stored once: none is lost, none occurs twice, and none that must not be."""
     minutes = float(os.environ.get("TURNOUT_SOAK_MINUTES", "10"))
     seed = int(os.environ.get("TURNOUT_SOAK_SEED", str(random.randrange(10**6))))
     print(f"seed {seed}, {minutes} minutes")

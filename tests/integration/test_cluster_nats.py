@@ -71,13 +71,13 @@ def test_a_stream_on_two_workers(cluster: StandaloneCluster, tmp_path: Path) -> 
         finally:
             job.kill()
             job.wait(30)
-        told = log.read_text(errors="replace")
+        log_text = log.read_text(errors="replace")
 
-        assert ended == 0, _first_error(told)
+        assert ended == 0, _first_error(log_text)
         assert 11_000 <= before < count
-        assert "Lost executor" in told, f"process {killed} was killed without being missed"
-        assert "PARTITIONS 2 EXECUTORS 2" in told
-        files = next(line for line in told.splitlines() if line.startswith("FROM ")).split()[1:]
+        assert "Lost executor" in log_text, f"process {killed} was killed without being missed"
+        assert "PARTITIONS 2 EXECUTORS 2" in log_text
+        files = next(line for line in log_text.splitlines() if line.startswith("FROM ")).split()[1:]
         # Each executor has it from its own working folder, not from ours.
         assert all(Path(file).is_relative_to(cluster.work) for file in files), files
         assert subject_counts(connection, "OUT") == {f"out.{n}": count // 4 for n in range(4)}
@@ -95,9 +95,9 @@ def _first_error(log: str) -> str:
 
 def test_without_turnout_it_would_not_run(cluster: StandaloneCluster) -> None:
     """The workers' Python has pyspark and pyarrow, and not turnout: the test above ships it."""
-    told = subprocess.run(
+    completed = subprocess.run(
         [cluster.environment["PYSPARK_PYTHON"], "-c", "import pyspark, pyarrow, turnout"],
         capture_output=True, text=True, check=False, env=cluster.environment, cwd="/",
     )  # fmt: skip
 
-    assert "No module named 'turnout'" in told.stderr
+    assert "No module named 'turnout'" in completed.stderr

@@ -95,8 +95,8 @@ def _live(jvm: psutil.Process) -> float:
     if not program.exists():
         return 0.0
     subprocess.run([program, str(jvm.pid), "GC.run"], stdout=subprocess.DEVNULL, check=True)
-    told = subprocess.run([program, str(jvm.pid), "GC.heap_info"], capture_output=True, text=True, check=True).stdout
-    tenured = re.search(r"tenured generation .* used (\d+)K", told)
+    printed = subprocess.run([program, str(jvm.pid), "GC.heap_info"], capture_output=True, text=True, check=True).stdout
+    tenured = re.search(r"tenured generation .* used (\d+)K", printed)
     return int(tenured[1]) / 1e3 if tenured else 0.0
 
 

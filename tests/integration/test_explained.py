@@ -13,7 +13,7 @@ import pytest
 from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
 from turnout.demo.year import Demo
 from turnout.engine import Program
-from turnout.engine.explain import Explanation, explain
+from turnout.engine.explain import RecordExplanation, explain
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 from turnout.wire import Connection, Publisher, PullReader, Range, stored_message, stream_info
@@ -60,10 +60,14 @@ def test_a_thousand_flights_are_explained_as_they_were_run(spark: SparkSession, 
     store = open_store(demo.variables["SUBSCRIPTIONS"])
     subscriptions = list(store.snapshot())
     store.close()
-    program, index, by_id = Program.of(route), Index.of(subscriptions), {one.id: one for one in subscriptions}
+    program, index, by_id = (
+        Program.of(route),
+        Index.of(subscriptions),
+        {subscription.id: subscription for subscription in subscriptions},
+    )
 
     with Connection.open(demo.server.url) as connection:
-        explanations: list[Explanation] = [
+        explanations: list[RecordExplanation] = [
             explain(program, with_stream(stored_message(connection, "FLIGHTS", sequence), "FLIGHTS"), index, by_id)
             for sequence in range(1, counts.read + 1)
         ]

@@ -46,9 +46,9 @@ class Pipeline:
         """kill -9 of the driver, its JVM and its Python workers."""
         assert self.process is not None
         family = [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]
-        for one in family:
+        for workload in family:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.send_signal(signal.SIGKILL)
+                workload.send_signal(signal.SIGKILL)
         psutil.wait_procs(family, 10)
         self.process.wait(10)
 

@@ -35,26 +35,28 @@ def family(process: psutil.Popen) -> list[psutil.Process]:
 
 def listening(processes: list[psutil.Process]) -> dict[str, list[tuple[str, int]]]:
     """The addresses that processes listen on, of IPv4 and IPv6, by the programs' names."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    sockets: dict[str, list[tuple[str, int]]] = {}
     for process in processes:
-        for one in process.net_connections("tcp"):
-            if one.status == psutil.CONN_LISTEN:
-                found.setdefault(process.name(), []).append((one.laddr.ip.removeprefix("::ffff:"), one.laddr.port))
-    return found
+        for connection in process.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                sockets.setdefault(process.name(), []).append(
+                    (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
+                )
+    return sockets
 
 
 def readable(folder: Path) -> list[str]:
     """The files and folders in *folder* that others can read, with their modes; what nobody gets to is not seen."""
-    found = []
+    addresses = []
     for path in folder.iterdir():
         mode = stat.S_IMODE(path.lstat().st_mode)
         if path.is_dir() and not path.is_symlink():
             if mode & 0o077:
-                found += readable(path)
+                addresses += readable(path)
         # To connect to a socket one has to be allowed to write to it.
         elif mode & (0o022 if path.is_socket() else 0o077):
-            found.append(f"{oct(mode)} {path}")
-    return found
+            addresses.append(f"{oct(mode)} {path}")
+    return addresses
 
 
 @contextmanager
@@ -93,18 +95,20 @@ def test_footprint(streams: Streams, tmp_path: Path) -> None:
         assert process.poll() is None
         processes = family(process)
         sockets = listening(processes)
-        seen = readable(tmp_path)
+        files = readable(tmp_path)
         owned = sorted(temporary.glob("turnout-*"))
 
     assert {"java", "python"} & set(sockets)
-    assert {address for found in sockets.values() for address, _ in found} <= LOOPBACK
-    assert seen == []
+    assert {address for socket in sockets.values() for address, _ in socket} <= LOOPBACK
+    assert files == []
     assert (tmp_path / ".turnout" / "seen" / "checkpoint" / "offsets" / "0").exists()
     assert (tmp_path / ".turnout" / "seen" / "spark.log").exists()
     assert [path.name.rsplit("-", 1)[0] for path in owned] == ["turnout-run", "turnout-spark"]
     assert all(path.is_dir() for path in owned)
 
-    wait_for(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes))
+    wait_for(
+        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
+    )
     with running(tmp_path, route) as process:
         wait_for(lambda: process.poll() is not None or not any(path.exists() for path in owned), 120)
         assert process.poll() is None

@@ -23,10 +23,10 @@ pytestmark = pytest.mark.kafka
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A broker; the tests are skipped where Maven, or what it should fetch, is not there."""
     try:
-        made = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
     except TurnoutError as missing:
         pytest.skip(f"no Kafka broker: {missing}")
-    with made as started:
+    with broker as started:
         yield started
 
 

@@ -126,14 +126,14 @@ def test_subscriptions_of_a_running_route(spark: SparkSession, streams: Streams,
     counts = results[0].counts
     assert (counts.read, counts.not_read) == (30 + 60 + 30, 60 + 30 + 60)
     assert counts.conserved
-    wanted = expected("a", "a", 0, 180) | expected("b", "b", 90, 270)
-    assert books(streams) == Counter(dict.fromkeys(wanted, 1))
+    expected_rows = expected("a", "a", 0, 180) | expected("b", "b", 90, 270)
+    assert books(streams) == Counter(dict.fromkeys(expected_rows, 1))
 
     publish(streams, 270, 300)
     again = job.run(route, spark, once=True, checkpoint=tmp_path / "c")
 
     assert (again.counts.read, again.counts.not_read) == (10, 20)
-    assert books(streams) == Counter(dict.fromkeys(wanted | expected("b", "b", 270, 300), 1))
+    assert books(streams) == Counter(dict.fromkeys(expected_rows | expected("b", "b", 270, 300), 1))
 
 
 def test_a_micro_batch_that_is_done_again(spark: SparkSession, streams: Streams, store: Store, tmp_path: Path) -> None:

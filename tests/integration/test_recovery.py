@@ -147,18 +147,18 @@ def test_a_clock_that_is_set(
     wall, steps = time.time, iter(range(10**6))
     monkeypatch.setattr(time, "time", lambda: wall() + (-3600 if next(steps) % 2 else 86400))
     publish(streams, 0, 150)
-    told: list[job.Progress] = []
+    progress: list[job.Progress] = []
     begun = time.monotonic()
 
     result = job.run(
-        Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c", on_progress=told.append
+        Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c", on_progress=progress.append
     )
 
     passed = time.monotonic() - begun
     assert books(streams) == Counter(range(150))
     assert 0 < result.seconds <= passed
-    assert 0 <= told[0].seconds <= told[1].seconds <= told[2].seconds == pytest.approx(result.seconds)
-    assert all(0 <= one.batch_seconds <= passed for one in told)
+    assert 0 <= progress[0].seconds <= progress[1].seconds <= progress[2].seconds == pytest.approx(result.seconds)
+    assert all(0 <= one.batch_seconds <= passed for one in progress)
 
 
 def test_a_clock_that_is_set_for_all_processes(streams: Streams, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_an_interrupted_replay_goes_on(spark: SparkSession, streams: Streams, te
     result = carry_out(planned(), spark, at_once=100, on_progress=parts.append)
 
     assert (result.resumed, result.skipped) == (True, 100)
-    assert [one.counts.read for one in parts] == [200, 300]
+    assert [part.counts.read for part in parts] == [200, 300]
     assert Counter(delivered(streams, "late")) == Counter(wanted_by_late())
     assert 0 < before < len(streams.delivered())
     assert result.counts.conserved
@@ -176,7 +176,7 @@ def test_an_interrupted_replay_keeps_its_subscriptions(
     # One that is begun from now on is for those of now.
     again = plan_replay(route, id="rTrue")
     assert again.subscriptions is not None
-    assert {one.id for one in again.subscriptions} == {"late", "small", "new"}
+    assert {subscription.id for subscription in again.subscriptions} == {"late", "small", "new"}
 
 
 def test_a_route_that_has_changed_since(spark: SparkSession, streams: Streams, text: str) -> None:
@@ -243,13 +243,24 @@ def test_killed_in_the_middle(streams: Streams, text: str, tmp_path: Path) -> No
     """Kill -9 while it delivers; the same command again says what is done, does the rest, and each is there once."""
     path = write_route(tmp_path, text.replace("partitions: 1", "partitions: 4"))
     streams.publish([("a", json.dumps({"n": n}).encode(), []) for n in range(1_000, 1_000 + MANY)])
-    asked = ("replay", str(path), "--from", str(COUNT + 1), "--id", "night", "--part", "1000", "--master", "local[2]")
+    arguments = (
+        "replay",
+        str(path),
+        "--from",
+        str(COUNT + 1),
+        "--id",
+        "night",
+        "--part",
+        "1000",
+        "--master",
+        "local[2]",
+    )
     state = tmp_path / "checkpoint" / "replays" / "night" / "state.json"
 
     def noted() -> int:
         return int(json.loads(state.read_text())["next"][streams.source]) if state.exists() else 0
 
-    first = subprocess.Popen(command(*asked), start_new_session=True, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(command(*arguments), start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: noted() > COUNT + 2_000 and streams.stored(streams.sink) > noted() - COUNT, 180)
     finally:
@@ -259,7 +270,7 @@ def test_killed_in_the_middle(streams: Streams, text: str, tmp_path: Path) -> No
     assert 2_000 <= done < MANY
     change_late(streams, tmp_path)
 
-    ended = turnout(*asked)
+    ended = turnout(*arguments)
 
     assert ended.returncode == 0, ended.stderr
     assert f"goes on: {done:,} records are done, {streams.source} before {COUNT + 1 + done:,}" in ended.stderr

@@ -61,7 +61,7 @@ def message(n: int) -> tuple[str, bytes, list[tuple[str, str]]]:
 
 
 def subscriptions(streams: Streams) -> list[Subscription]:
-    wanted = {
+    conditions = {
         "big": compare("n", ">=", 900),
         "oulu": all_of(kiwi("town", "Oulu"), not_(kiwi("Kind", "odd"))),
         "t": kiwi("town", "T*"),
@@ -70,7 +70,7 @@ def subscriptions(streams: Streams) -> list[Subscription]:
     }
     return [
         Subscription(destinations=(streams.out(name),), condition=condition, id=name)
-        for name, condition in wanted.items()
+        for name, condition in conditions.items()
     ]
 
 
@@ -88,11 +88,11 @@ def expected(streams: Streams, count: int) -> tuple[Counter[tuple[int, str]], di
             counts["filtered"] += 1
             continue
         first, second = rest.split(".")
-        seen = {"subject": f"mapped.{second}.{first}", "n": str(n), "town": CITIES[n % 4], **dict(headers)}
-        found = {(n, topic.partition(".")[2]) for match in matcher.match(seen) for topic in match.destinations}
-        deliveries.update(found)
-        counts["messages"] += len(found)
-        counts["delivered" if found else "unmatched"] += 1
+        metadata = {"subject": f"mapped.{second}.{first}", "n": str(n), "town": CITIES[n % 4], **dict(headers)}
+        matched = {(n, topic.partition(".")[2]) for match in matcher.match(metadata) for topic in match.destinations}
+        deliveries.update(matched)
+        counts["messages"] += len(matched)
+        counts["delivered" if matched else "unmatched"] += 1
     return deliveries, dict(counts)
 
 
@@ -221,8 +221,8 @@ def test_several_sinks(spark: SparkSession, streams: Streams, tmp_path: Path) ->
     streams.publish([message(8)])
     store = open_store(f"sqlite:///{tmp_path / 'subscriptions.db'}")
     everything = exists("subject")
-    wanted = (streams.out("a"), "files:b", "nats:" + streams.out("c"))
-    store.create(Subscription(destinations=wanted, condition=everything))
+    destinations = (streams.out("a"), "files:b", "nats:" + streams.out("c"))
+    store.create(Subscription(destinations=destinations, condition=everything))
     store.close()
     text = route_text(streams, f"sqlite:///{tmp_path / 'subscriptions.db'}")
     head, _, tail = text.partition("sink: ")
@@ -288,7 +288,7 @@ def test_a_new_subscription_takes_effect_without_a_restart(
 
 
 def test_killed_in_the_middle(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
-    """After kill -9 of the run and its JVM, a second run goes on: nothing is lost, nothing is there twice."""
+    """After kill -9 of the run and its JVM, a second run goes on: nothing is lost, nothing occurs twice."""
     count = 6000
     streams.publish([message(n) for n in range(1, count + 1)])
     deliveries, _ = expected(streams, count)
@@ -316,10 +316,10 @@ def test_stopped_by_sigterm(spark: SparkSession, streams: Streams, tmp_path: Pat
     ) as first:
         wait_for(lambda: streams.stored(streams.sink) > 500, 120)
         first.send_signal(signal.SIGTERM)
-        told, errors = first.communicate(timeout=60)
+        output, errors = first.communicate(timeout=60)
 
     assert first.returncode == 0, errors
-    *lines, report = (json.loads(line) for line in told.splitlines())
+    *lines, report = (json.loads(line) for line in output.splitlines())
     assert report["stopped"]
     assert report["conserved"]
     # A line for each micro-batch, but perhaps for one that Spark did not come to report.
@@ -345,12 +345,12 @@ def test_a_stream_that_does_not_exist(streams: Streams, tmp_path: Path) -> None:
     """The command says so in a line, without waiting for Spark, and exits with 1."""
     text = route_text(streams, "memory://none").replace(streams.source, "NOWHERE")
 
-    told = turnout("run", str(write_route(tmp_path, text)))
+    result = turnout("run", str(write_route(tmp_path, text)))
 
-    assert told.returncode == 1
-    assert "stream not found" in told.stderr
-    assert "NOWHERE" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 1
+    assert "stream not found" in result.stderr
+    assert "NOWHERE" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:
@@ -359,11 +359,11 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
         url = server.url
     streams = Streams(url)
 
-    told = turnout("run", str(write_route(tmp_path, route_text(streams, "memory://none"))))
+    result = turnout("run", str(write_route(tmp_path, route_text(streams, "memory://none"))))
 
-    assert told.returncode == 1
-    assert url.removeprefix("nats://") in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 1
+    assert url.removeprefix("nats://") in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_wrong_file_never_reaches_spark(tmp_path: Path) -> None:
@@ -371,20 +371,20 @@ def test_a_wrong_file_never_reaches_spark(tmp_path: Path) -> None:
     path = write_route(tmp_path, "name: x\nsource: {format: natz}\nsnik: {}\n")
 
     for name in ("check", "run"):
-        told = turnout(name, str(path), env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
+        result = turnout(name, str(path), env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
 
-        assert told.returncode == 2
-        assert 'did you mean "nats"?' in told.stderr
-        assert 'did you mean "sink"?' in told.stderr
-        assert "Traceback" not in told.stderr
+        assert result.returncode == 2
+        assert 'did you mean "nats"?' in result.stderr
+        assert 'did you mean "sink"?' in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def test_check_as_json(tmp_path: Path) -> None:
     """``check --json`` gives the mistakes to a program."""
-    told = turnout("check", str(write_route(tmp_path, "name: x\nsource: {format: natz}\n")), "--json")
+    result = turnout("check", str(write_route(tmp_path, "name: x\nsource: {format: natz}\n")), "--json")
 
-    report = json.loads(told.stdout)
-    assert told.returncode == 2
+    report = json.loads(result.stdout)
+    assert result.returncode == 2
     assert report["valid"] is False
     assert {"path", "problem", "line"} <= report["mistakes"][0].keys()
 

@@ -66,12 +66,12 @@ def test_every_record_ends_where_it_should(
     micro-batch; nothing of it goes through Python."""
     count = 1000
     streams.publish([message(n) for n in range(1, count + 1)])
-    told: list[job.Progress] = []
+    progress: list[job.Progress] = []
     monkeypatch.setattr("turnout.spark.running.job.write_all", None)
 
     with caplog.at_level(logging.ERROR, logger="turnout.errors"):
         result = job.run(
-            Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c", on_progress=told.append
+            Route.parse(text(streams), {}), spark, once=True, checkpoint=tmp_path / "c", on_progress=progress.append
         )
 
     failed = [n for n in range(1, count + 1) if n % 100 == 0]
@@ -83,17 +83,17 @@ def test_every_record_ends_where_it_should(
     assert counts.conserved
     assert counts.messages == counts.delivered == count - len(failed) - len(old) - counts.lost_by_weight
     assert 0 < counts.lost_by_weight < len(lossy)
-    found = numbers(streams)
-    assert set(found.values()) == {1}
-    assert set(kept) <= set(found) <= set(kept) | set(lossy)
-    assert len(found) == counts.messages
+    delivered = numbers(streams)
+    assert set(delivered.values()) == {1}
+    assert set(kept) <= set(delivered) <= set(kept) | set(lossy)
+    assert len(delivered) == counts.messages
     dead = [row for row in streams.delivered() if row["rest"] == "dead"]
     assert [row["value"] for row in dead] == [b'{"n": '] * len(failed)
     assert {row["headers"]["__connect.errors.topic"] for row in dead} == {f"in-{streams.name}.kept.{n}" for n in failed}
-    assert [one.batch for one in told] == [0, 1, 2]
-    assert [one.counts.read for one in told] == [400, 800, 1000]
-    assert told[-1].counts == counts
-    assert 0 < told[0].seconds <= told[-1].seconds == pytest.approx(result.seconds)
+    assert [one.batch for one in progress] == [0, 1, 2]
+    assert [one.counts.read for one in progress] == [400, 800, 1000]
+    assert progress[-1].counts == counts
+    assert 0 < progress[0].seconds <= progress[-1].seconds == pytest.approx(result.seconds)
     assert result.batches == 3
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == len(failed)

@@ -60,7 +60,7 @@ def run_and_watch(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
     temp = folder / "temp"
     for name in ("temp", "events", "local"):
         (folder / name).mkdir()
-    seen: set[str] = set()
+    places: set[str] = set()
     with (folder / "printed").open("wb") as printed:
         environment = {**os.environ, "TMPDIR": str(temp), "SPARK_LOCAL_DIRS": str(folder / "local")}
         environment["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={temp}"
@@ -68,10 +68,10 @@ def run_and_watch(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             with contextlib.suppress(psutil.Error):
-                seen |= {" ".join(one.cmdline()) for one in (watched, *watched.children(recursive=True))}
+                places |= {" ".join(one.cmdline()) for one in (watched, *watched.children(recursive=True))}
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)
-    return process.returncode, sorted(seen)
+    return process.returncode, sorted(places)
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ MESSAGES = 1_000
 
 
 def _vectors(file: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((VECTORS / file).read_text(encoding="utf-8"))
-    return found
+    vectors: dict[str, Any] = json.loads((VECTORS / file).read_text(encoding="utf-8"))
+    return vectors
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +121,10 @@ def _delivered(port: int, account: int, subject: str, messages: int = 1) -> Coun
         client.flush()
         for _ in range(messages):
             client.publish(encode(subject), b"x")
-        found = Counter(decode(to) for to, _, data in client.flush() if data == b"x")
-    if found.total() < messages:
-        found[""] = messages - found.total()
-    return found
+        counts = Counter(decode(to) for to, _, data in client.flush() if data == b"x")
+    if counts.total() < messages:
+        counts[""] = messages - counts.total()
+    return counts
 
 
 @settings(max_examples=6, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -187,7 +187,7 @@ def test_the_server_accepts_and_refuses_the_configurations_that_we_do(tmp_path: 
     with ThreadPoolExecutor(2) as pool:
         theirs = list(pool.map(accepted, enumerate(cases)))
 
-    assert {v["name"]: ours(v) for v in cases} == {v["name"]: told for v, told in zip(cases, theirs, strict=True)}
+    assert {v["name"]: ours(v) for v in cases} == {v["name"]: their for v, their in zip(cases, theirs, strict=True)}
     assert not all(theirs)
 
 
@@ -209,15 +209,15 @@ def test_the_server_refuses_the_imports_that_strict_transforms_refuse(tmp_path: 
         accounts = {"A": {"exports": [{"stream": ">"}]}, "B": {"imports": [imported]}}
         file = tmp_path / "import.conf"
         file.write_text(json.dumps({"accounts": accounts}, ensure_ascii=False), encoding="utf-8")
-        told = subprocess.run([find_nats_server(), "-t", "-c", file], capture_output=True, text=True, check=False)
+        completed = subprocess.run([find_nats_server(), "-t", "-c", file], capture_output=True, text=True, check=False)
         try:
             SubjectTransform.parse(v["source"], v["destination"], strict=True)
-            agrees = told.returncode == 0
+            agrees = completed.returncode == 0
         except SubjectError as failure:
-            agrees = told.returncode != 0 and SAYS[getattr(failure, "reason", "")] in told.stderr
+            agrees = completed.returncode != 0 and SAYS[getattr(failure, "reason", "")] in completed.stderr
         compared += 1
         if not agrees:
-            differences.append((name_of(v), told.stderr))
+            differences.append((name_of(v), completed.stderr))
 
     assert differences == []
     assert compared > 15

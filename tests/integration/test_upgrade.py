@@ -79,11 +79,11 @@ def test_a_checkpoint_in_the_middle_of_a_micro_batch(
     streams.create()
     publish(streams, range(RECORDS))
     delivered = [json.loads(line) for line in (left / "delivered.jsonl").read_text(encoding="utf-8").splitlines()]
-    first = [one for one in delivered if int(one["id"].split(":")[1]) <= BATCH]
+    first = [tapped for tapped in delivered if int(tapped["id"].split(":")[1]) <= BATCH]
     halves = first + delivered[len(first) :: 2]
     with Connection.open(streams.url) as connection, Publisher(connection) as publisher:
-        for one in halves:
-            publisher.publish(one["subject"], one["value"].encode(), message_id=one["id"])
+        for half in halves:
+            publisher.publish(half["subject"], half["value"].encode(), message_id=half["id"])
     shutil.copytree(left / "checkpoint", tmp_path / "checkpoint")
     store = None if kind == "plain" else restored(version, "subscriptions", tmp_path / "subscriptions.db")
     publish(streams, range(RECORDS, RECORDS + 5))
@@ -96,7 +96,7 @@ def test_a_checkpoint_in_the_middle_of_a_micro_batch(
     stored = books(streams)
     assert set(stored.values()) == {1}
     rest = len(f"out-{streams.name}.")
-    before = {(one["subject"][rest:], one["id"], one["value"]) for one in delivered}
+    before = {(tapped["subject"][rest:], tapped["id"], tapped["value"]) for tapped in delivered}
     assert {one for one in stored if int(one[1].split(":")[1]) <= RECORDS} == before
     assert {int(one[1].split(":")[1]) for one in stored} == set(range(1, RECORDS + 6))
     streams.delete()
@@ -182,7 +182,7 @@ def test_a_store_of_an_earlier_version(tmp_path: Path, version: str) -> None:
     file = restored(version, "subscriptions", tmp_path / "subscriptions.db")
 
     with open_store(f"sqlite:///{file}") as store:
-        before = {one.id: one for one in store.snapshot()}
+        before = {subscription.id: subscription for subscription in store.snapshot()}
         revision = store.snapshot().revision
         assert sorted(before) == IDS
         assert before["one"].metadata == {"owner": "Änne"}
@@ -190,7 +190,7 @@ def test_a_store_of_an_earlier_version(tmp_path: Path, version: str) -> None:
         store.delete("one")
         changes = store.changes(revision)
 
-    assert ([one.id for one in changes.created], changes.deleted_ids) == (["three"], ("one",))
+    assert ([subscription.id for subscription in changes.created], changes.deleted_ids) == (["three"], ("one",))
 
 
 def test_a_store_goes_back_to_the_version_with_the_engine(
@@ -205,7 +205,7 @@ def test_a_store_goes_back_to_the_version_with_the_engine(
     done = earlier.turnout("subscriptions", "export", "--store", url)
     earlier.turnout("subscriptions", "delete", "one", "--store", url)
 
-    assert [one["id"] for one in subscription_lines(done.stdout)] == ["one"]
+    assert [line["id"] for line in subscription_lines(done.stdout)] == ["one"]
     with open_store(url) as store:
         assert list(store.snapshot()) == []
 
@@ -242,12 +242,12 @@ def _state(folder: Path) -> dict[str, Any]:
     state = State(folder)
     try:
         return {
-            "revisions": [(one.digest, one.who) for one in state.revisions("orders")],
+            "revisions": [(revision.digest, revision.who) for revision in state.revisions("orders")],
             "paused": paused.who if (paused := state.paused("orders")) else None,
             "reset": reset.start if (reset := state.reset_of("bills")) else None,
-            "counts": [one.counts for one in state.counts("orders")],
+            "counts": [count.counts for count in state.counts("orders")],
             "pace": state.pace("orders"),
-            "events": [(one.kind, one.detail) for one in state.events()],
+            "events": [(event.kind, event.detail) for event in state.events()],
         }
     finally:
         state.close()

@@ -38,9 +38,9 @@ class Record:
 
 
 def _plain(n: int) -> Record:
-    seen = {"subject": f"in.{n % _TOKENS}", "bucket": str(n % 997), "Kind": f"k{n % _KINDS}"}
+    metadata = {"subject": f"in.{n % _TOKENS}", "bucket": str(n % 997), "Kind": f"k{n % _KINDS}"}
     payload = json.dumps({"n": n, "bucket": n % 997}).encode()
-    return Record(seen["subject"], payload, f"Kind: {seen['Kind']}\r\n".encode(), seen)
+    return Record(metadata["subject"], payload, f"Kind: {metadata['Kind']}\r\n".encode(), metadata)
 
 
 def _no_json(n: int) -> Record:
@@ -231,11 +231,11 @@ def expected(wishes: list[Subscription], count: int) -> Counter[Delivery]:
     matcher = Matcher(wishes)
     deliveries: Counter[Delivery] = Counter()
     for n in range(count):
-        seen = record(n).seen
-        if seen is None:
+        metadata = record(n).seen
+        if metadata is None:
             deliveries[n, DEAD] += 1
             continue
-        for match in matcher.match(seen):
+        for match in matcher.match(metadata):
             deliveries.update((n, place.removeprefix("out.")) for place in match.destinations)
     return deliveries
 

@@ -73,10 +73,10 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], timeout: f
     """Wait until something is so."""
     async with asyncio.timeout(timeout):
         while True:
-            found = condition()
-            if not isinstance(found, bool):
-                found = await found
-            if found:
+            value = condition()
+            if not isinstance(value, bool):
+                value = await value
+            if value:
                 return
             await asyncio.sleep(0.01)
 

@@ -61,12 +61,12 @@ async def test_b10_durable(nats_server: NatsServer) -> None:
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
         stream, subject = await stream_of_messages(js, 1)
         sub = await js.subscribe(f"{subject}.a", durable="D")
-        asked = [line.split()[1] for line in proxy.lines("PUB") if "CONSUMER" in line]
+        requests = [line.split()[1] for line in proxy.lines("PUB") if "CONSUMER" in line]
 
         assert [
             f"$JS.API.CONSUMER.INFO.{stream.name}.D",
             f"$JS.API.CONSUMER.CREATE.{stream.name}.D.{subject}.a",
-        ] == asked
+        ] == requests
         assert sub.owns_consumer
 
 
@@ -75,17 +75,17 @@ async def test_b11_queue_is_durable(nats_server: NatsServer) -> None:
     """B11: a queue subscription without a name uses the queue's as durable; both members share the messages."""
     async with connect(nats_server.url) as js:
         _, subject = await stream_of_messages(js)
-        got: list[str] = []
-        one = await js.subscribe(f"{subject}.a", lambda m: got.append("one"), queue="workers")
-        two = await js.subscribe(f"{subject}.a", lambda m: got.append("two"), queue="workers")
+        subjects: list[str] = []
+        subscription = await js.subscribe(f"{subject}.a", lambda m: subjects.append("one"), queue="workers")
+        two = await js.subscribe(f"{subject}.a", lambda m: subjects.append("two"), queue="workers")
         for _ in range(FEW):
             await js.publish(f"{subject}.a")
-        await eventually(lambda: len(got) >= FEW)
+        await eventually(lambda: len(subjects) >= FEW)
 
-        info = await one.consumer_info()
+        info = await subscription.consumer_info()
         assert (info.config.durable_name, info.config.deliver_group) == ("workers", "workers")
-        assert one.consumer_name == two.consumer_name
-        assert {"one", "two"} == set(got)
-        assert len(got) == FEW
+        assert subscription.consumer_name == two.consumer_name
+        assert {"one", "two"} == set(subjects)
+        assert len(subjects) == FEW
         other = await js.subscribe(f"{subject}.a", durable="elsewhere", queue="workers")
         assert other.consumer_name == "elsewhere"

@@ -111,19 +111,19 @@ async def test_b18_drift(nats_server: NatsServer) -> None:
     """B18: every field that the caller set is compared, and none that was left alone; nothing is changed."""
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
         stream, subject = await stream_of_messages(js, 3)
-        made = await create_consumer(js.api, stream.name, ConsumerConfig(deliver_subject="d9", **THERE))
+        consumer = await create_consumer(js.api, stream.name, ConsumerConfig(deliver_subject="d9", **THERE))
         before = len([line for line in proxy.lines("PUB") if "CONSUMER.CREATE" in line])
-        for name, asked in DRIFTS:
+        for name, request in DRIFTS:
             with pytest.raises(ConfigDriftError) as failure:
-                await js.subscribe(stream=stream.name, consumer="D", config=ConsumerConfig(**{name: asked}))
+                await js.subscribe(stream=stream.name, consumer="D", config=ConsumerConfig(**{name: request}))
             assert [name] == [difference[0] for difference in failure.value.differences], name
-            assert asked == failure.value.differences[0][1]
+            assert request == failure.value.differences[0][1]
         same = {name: value for name, value in THERE.items() if value is not None}
         async with await js.subscribe(f"{subject}.a", durable="D", config=ConsumerConfig(**same)):
             pass
 
         assert len([line for line in proxy.lines("PUB") if "CONSUMER.CREATE" in line]) == before
-        assert made.config == (await stream.consumer_info("D")).config
+        assert consumer.config == (await stream.consumer_info("D")).config
 
 
 @asynchronous

@@ -60,7 +60,7 @@ async def test_b22_race(nats_server: NatsServer, kind: str) -> None:
 
         proxy.drop = hold_info
         queue = "D" if kind == "queue" else ""
-        wanted = asyncio.create_task(
+        creation = asyncio.create_task(
             js.pull_subscribe(f"{subject}.a", durable="D")
             if kind == "pull"
             else js.subscribe(f"{subject}.a", durable="D", queue=queue)
@@ -79,12 +79,12 @@ async def test_b22_race(nats_server: NatsServer, kind: str) -> None:
         writer.write(lost[0])
         if kind == "push":
             with pytest.raises(ConsumerBoundError):
-                await wanted
+                await creation
         elif kind == "other filter":
             with pytest.raises((FilterMismatchError, ConsumerBoundError)):
-                await wanted
+                await creation
         else:
-            sub = await wanted
+            sub = await creation
             assert not sub.owns_consumer
             if kind == "queue":
                 assert theirs.subject == sub.subject

@@ -44,11 +44,11 @@ def test_b25_version_2_on_a_real_server() -> None:
             await first.double_ack()
             pull = await js.pull_subscribe(f"{subject}.a")
             ordered = await js.ordered(f"{subject}.a")
-            seen = [(await ordered.next()).sequence for _ in range(5)]
+            sequences = [(await ordered.next()).sequence for _ in range(5)]
 
             assert (first.metadata.version, first.metadata.domain) == (2, "DOM")
             assert len(await pull.fetch(5)) == 5
-            assert seen == [1, 2, 3, 4, 5]
+            assert sequences == [1, 2, 3, 4, 5]
 
     with NatsServer(config=config) as server:
         asyncio.run(check(server.url))
@@ -115,9 +115,9 @@ async def test_b28_ack_policy_none(nats_server: NatsServer) -> None:
     async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
         stream, subject = await stream_of_messages(js, 1)
         await create_consumer(js.api, stream.name, push("d1", durable_name="N", ack_policy=AckPolicy.NONE))
-        made = await js.subscribe(f"{subject}.a", config=ConsumerConfig(ack_policy=AckPolicy.NONE))
+        subscription = await js.subscribe(f"{subject}.a", config=ConsumerConfig(ack_policy=AckPolicy.NONE))
         bound = await js.subscribe(stream=stream.name, consumer="N")
-        for sub in (made, bound):
+        for sub in (subscription, bound):
             message = await sub.next()
             for call in (message.ack, message.nak, message.term, message.in_progress, message.double_ack):
                 await call()

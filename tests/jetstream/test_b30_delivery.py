@@ -60,9 +60,9 @@ async def test_b31_gap(nats_server: NatsServer) -> None:
         _, subject = await stream_of_messages(js, 6)
         proxy.drop = lambda frame: frame.startswith(b"MSG") and bool(re.search(rb"\.1\.3\.3\.\d+\.", frame))
         async with await js.subscribe(f"{subject}.a") as sub:
-            seen = [(await sub.next()).sequence for _ in range(5)]
+            sequences = [(await sub.next()).sequence for _ in range(5)]
 
-        assert seen == [1, 2, 4, 5, 6]
+        assert sequences == [1, 2, 4, 5, 6]
         (failure,) = errors.of(SequenceGapError)
         assert (failure.expected, failure.got, failure.resume_from) == (3, 4, 3)
 
@@ -99,13 +99,13 @@ async def test_b33_no_gap_check_in_queues(nats_server: NatsServer) -> None:
     errors = Errors()
     async with connect(nats_server.url, error_callback=errors) as js:
         _, subject = await stream_of_messages(js, 30)
-        one = await js.subscribe(f"{subject}.a", queue="q")
-        await one.next()
-        forge(js, one.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "99"})
+        subscription = await js.subscribe(f"{subject}.a", queue="q")
+        await subscription.next()
+        forge(js, subscription.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "99"})
         two = await js.subscribe(f"{subject}.a", queue="q")
         for _ in range(30):
             await js.publish(f"{subject}.a")
-        await eventually(lambda: two.pending > 1 and one.pending + two.pending >= 59)
+        await eventually(lambda: two.pending > 1 and subscription.pending + two.pending >= 59)
 
         assert not errors
 
@@ -136,7 +136,7 @@ async def test_b35_ordered(nats_server: NatsServer, fault: str) -> None:
         stream, subject = await stream_of_messages(js, 20)
         config = ConsumerConfig(idle_heartbeat=0.2)
         sub = await js.ordered(f"{subject}.a", config=config, on_reset=resets.append)
-        seen = [(await sub.next()).sequence for _ in range(20)]
+        sequences = [(await sub.next()).sequence for _ in range(20)]
         old, dropped = sub.subject, []
         if fault == "deleted":
             await stream.delete_consumer(sub.consumer_name)
@@ -160,9 +160,9 @@ async def test_b35_ordered(nats_server: NatsServer, fault: str) -> None:
         async with connect(nats_server.url) as other:
             for _ in range(5):
                 await other.publish(f"{subject}.a")
-            seen += [(await sub.next()).sequence for _ in range(5)]
+            sequences += [(await sub.next()).sequence for _ in range(5)]
 
-        assert seen == list(range(1, 26))
+        assert sequences == list(range(1, 26))
         assert len(resets) == sub.resets >= 1
         assert old != sub.subject
         await eventually(lambda: only_one(stream))
@@ -181,7 +181,7 @@ async def test_b36_flow_control_in_turn(nats_server: NatsServer) -> None:
         _, subject = await stream_of_messages(js, 3000, size=1000)
         before: list[int] = []
         handed = 0
-        asked: list[int] = []
+        requested: list[int] = []
         received = 0
 
         def count(frame: bytes) -> bool:
@@ -189,7 +189,7 @@ async def test_b36_flow_control_in_turn(nats_server: NatsServer) -> None:
             if b"$JS.ACK." in frame.split(b"\r\n")[0]:
                 received += 1
             elif b"FlowControl" in frame:
-                asked.append(received)
+                requested.append(received)
             return False
 
         answered = 0
@@ -215,8 +215,8 @@ async def test_b36_flow_control_in_turn(nats_server: NatsServer) -> None:
         async with await js.subscribe(f"{subject}.a", slow, config=config):
             await handled.wait()
 
-        assert len(asked) >= 1
-        for number, position in enumerate(asked):
+        assert len(requested) >= 1
+        for number, position in enumerate(requested):
             if position < 3000:
                 # While the message before the request was not handed over, no answer to it was on the wire.
                 assert max(before[: position - 1], default=0) <= number
@@ -253,9 +253,9 @@ async def test_b37_next_passes_flow_control(nats_server: NatsServer) -> None:
         await js.connection.round_trip(2)
         assert answers == []
 
-        seen = [(await sub.next(1)).sequence for _ in range(2)]
+        sequences = [(await sub.next(1)).sequence for _ in range(2)]
         await eventually(lambda: answers == [b"fc.37"])
-        assert seen == [2, 3]
+        assert sequences == [2, 3]
 
 
 @asynchronous
@@ -306,10 +306,10 @@ async def test_b38_a_lost_request_is_made_good(nats_server: NatsServer) -> None:
 @asynchronous
 async def test_b39_only_data(nats_server: NatsServer) -> None:
     """B39: heartbeats never reach the user."""
-    got: list[Message] = []
+    messages: list[Message] = []
     async with connect(nats_server.url) as js:
         _, subject = await stream_of_messages(js, 2)
-        await js.subscribe(f"{subject}.a", got.append, config=ConsumerConfig(idle_heartbeat=0.1))
+        await js.subscribe(f"{subject}.a", messages.append, config=ConsumerConfig(idle_heartbeat=0.1))
         await asyncio.sleep(0.5)
 
-        assert [m.sequence for m in got] == [1, 2]
+        assert [m.sequence for m in messages] == [1, 2]

@@ -56,21 +56,21 @@ async def test_b47_what_existed_stays(nats_server: NatsServer) -> None:
 @asynchronous
 async def test_b48_drain(nats_server: NatsServer) -> None:
     """B48: drain hands over what was received, then deletes; a failure goes to the error callback."""
-    errors, got = Errors(), []
+    errors, messages = Errors(), []
     async with connect(nats_server.url, error_callback=errors) as js:
         stream, subject = await stream_of_messages(js, 200)
 
         async def slow(message: Message) -> None:
             await asyncio.sleep(0.001)
-            assert sub.consumer_name in await stream.consumer_names() if len(got) == 100 else True
-            got.append(message)
+            assert sub.consumer_name in await stream.consumer_names() if len(messages) == 100 else True
+            messages.append(message)
 
         sub = await js.subscribe(f"{subject}.a", slow)
         await eventually(lambda: sub.pending > 50)
-        received = len(got) + sub.pending
+        received = len(messages) + sub.pending
         await sub.drain()
         assert errors == []
-        assert len(got) >= received
+        assert len(messages) >= received
         assert await stream.consumer_names() == []
 
         doomed = await js.subscribe(f"{subject}.a", lambda m: None)

@@ -67,19 +67,19 @@ def reach(servers: Cluster, errors: Errors | None = None) -> AbstractAsyncContex
 
 async def leader_of(stream: Stream) -> str:
     """The name of the server that leads, once there is one."""
-    found = ""
+    leader = ""
 
-    async def told() -> bool:
-        nonlocal found
+    async def leader_known() -> bool:
+        nonlocal leader
         try:
             cluster = (await stream.info()).cluster
         except (StreamError, ConnectionLostError):
             return False
-        found = cluster.leader if cluster else ""
-        return bool(found)
+        leader = cluster.leader if cluster else ""
+        return bool(leader)
 
-    await eventually(told, 30)
-    return found
+    await eventually(leader_known, 30)
+    return leader
 
 
 async def store(js: JetStream, subject: str, numbers: range) -> None:
@@ -103,10 +103,10 @@ async def test_three_replicas_are_told(cluster: Cluster) -> None:
         name = fresh()
         stream = await js.create_stream(StreamConfig(name=name, subjects=[name.lower()], num_replicas=3))
         pull = await js.pull_subscribe(name.lower(), durable="d")
-        for told in ((await stream.info()).cluster, (await pull.info()).cluster):
-            assert told is not None
-            assert told.name == "C"
-            assert {told.leader, *(peer.name for peer in told.replicas)} == set(NAMES)
+        for cluster_info in ((await stream.info()).cluster, (await pull.info()).cluster):
+            assert cluster_info is not None
+            assert cluster_info.name == "C"
+            assert {cluster_info.leader, *(peer.name for peer in cluster_info.replicas)} == set(NAMES)
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "asked to stop"])
@@ -146,8 +146,8 @@ async def test_the_leader_is_lost(cluster: Cluster, kill: bool) -> None:
         await consuming.stop()
 
         async def whole_again() -> bool:
-            told = (await stream.info()).cluster
-            return told is not None and all(peer.current and not peer.offline for peer in told.replicas)
+            cluster = (await stream.info()).cluster
+            return cluster is not None and all(peer.current and not peer.offline for peer in cluster.replicas)
 
         await eventually(whole_again, 30)
 
@@ -182,10 +182,10 @@ async def test_a_bucket_without_its_leader(cluster: Cluster) -> None:
             await eventually(put, 30)
             await eventually(stored, 30)
 
-            async def told() -> bool:
+            async def updated() -> bool:
                 entry = await watcher.next(20)
                 return entry is not None and entry.value == b"2"
 
-            await eventually(told, 30)
+            await eventually(updated, 30)
         finally:
             await asyncio.to_thread(cluster[lost].start)

@@ -27,14 +27,14 @@ def library_errors() -> list[type[Exception]]:
 
     Not of its services: `nats.micro` raises those only in a service's own handlers.
     """
-    found: set[type[Exception]] = set()
+    kinds: set[type[Exception]] = set()
     for module in pkgutil.walk_packages(nats.__path__, "nats."):
         if module.name.startswith("nats.micro"):
             continue
         for value in vars(importlib.import_module(module.name)).values():
             if inspect.isclass(value) and issubclass(value, Exception) and value.__module__.startswith("nats"):
-                found.add(value)
-    return sorted(found, key=lambda kind: (kind.__module__, kind.__name__))
+                kinds.add(value)
+    return sorted(kinds, key=lambda kind: (kind.__module__, kind.__name__))
 
 
 LIBRARY = library_errors()
@@ -43,12 +43,12 @@ CORE = [kind for kind in LIBRARY if not kind.__module__.startswith("nats.js")]
 
 def make(kind: type[Exception]) -> Exception:
     """An instance, whatever its constructor asks for."""
-    made = kind.__new__(kind)
+    error = kind.__new__(kind)
     for name in ("subject", "reply", "sid", "sub", "key", "message", "_msg", "description"):
-        setattr(made, name, "x")
+        setattr(error, name, "x")
     for name in ("code", "err_code", "consumer_sequence", "last_consumer_sequence", "stream_resume_sequence"):
-        setattr(made, name, 1)
-    return made
+        setattr(error, name, 1)
+    return error
 
 
 def test_the_walk_finds_them() -> None:

@@ -51,20 +51,20 @@ async def test_server_restart(own_server: NatsServer, kill: bool) -> None:
         stream, subject = await stream_of_messages(js, 100, storage=StorageType.FILE)
         ordered = await js.ordered(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=0.5))
         pull = await js.pull_subscribe(f"{subject}.a", durable="P")
-        got: list[int] = []
-        consuming = await pull.consume(lambda message: got.append(message.sequence), QUICK)
-        seen = [(await ordered.next()).sequence for _ in range(50)]
+        received: list[int] = []
+        consuming = await pull.consume(lambda message: received.append(message.sequence), QUICK)
+        sequences = [(await ordered.next()).sequence for _ in range(50)]
         await asyncio.to_thread(own_server.restart, kill=kill)
         await eventually(lambda: js.connection.is_connected, 10)
         for _ in range(50):
             await _publish_until_stored(js, f"{subject}.a")
         last = (await stream.info()).state.last_seq
-        while seen[-1] < last:
-            seen.append((await ordered.next(10)).sequence)
-        await eventually(lambda: set(range(1, last + 1)) <= set(got), 20)
+        while sequences[-1] < last:
+            sequences.append((await ordered.next(10)).sequence)
+        await eventually(lambda: set(range(1, last + 1)) <= set(received), 20)
         await consuming.stop()
 
-        assert seen == list(range(1, last + 1))
+        assert sequences == list(range(1, last + 1))
 
 
 async def _publish_until_stored(js: JetStream, subject: str) -> None:
@@ -110,13 +110,13 @@ async def test_cut_connections(nats_server: NatsServer, times: int) -> None:
     """Connections that are cut again and again lose no message of a pull iterator, and none of an ordered consumer."""
     async with Proxy(nats_server.port) as proxy, connect(proxy.url, error_callback=Errors()) as js:
         _, subject = await stream_of_messages(js, 2000)
-        got: set[int] = set()
+        received: set[int] = set()
         ordered: list[int] = []
         pull = await js.pull_subscribe(f"{subject}.a", durable="P", config=ConsumerConfig(ack_wait=0.5))
 
         async def take(message: Message) -> None:
             await message.ack()
-            got.add(message.sequence)
+            received.add(message.sequence)
             await asyncio.sleep(0)
 
         consuming = await pull.consume(take, QUICK)
@@ -124,7 +124,7 @@ async def test_cut_connections(nats_server: NatsServer, times: int) -> None:
         for _ in range(times):
             await asyncio.sleep(0.05)
             proxy.cut()
-        await eventually(lambda: len(got) == 2000 and len(ordered) >= 2000, 30)
+        await eventually(lambda: len(received) == 2000 and len(ordered) >= 2000, 30)
         await consuming.stop()
 
         assert ordered == list(range(1, 2001))
@@ -164,13 +164,13 @@ async def test_deleted_in_mid_stream(nats_server: NatsServer) -> None:
         for sequence in range(40, 60):
             await stream.delete_message(sequence)
         ordered = await js.ordered(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=0.2))
-        seen = [(await ordered.next()).sequence for _ in range(80)]
+        sequences = [(await ordered.next()).sequence for _ in range(80)]
         await stream.purge()
         await asyncio.sleep(0.8)
         await js.publish(f"{subject}.a")
-        seen.append((await ordered.next()).sequence)
+        sequences.append((await ordered.next()).sequence)
 
-        assert seen == [*range(1, 40), *range(60, 102)]
+        assert sequences == [*range(1, 40), *range(60, 102)]
         assert ordered.resets == 0
         assert errors == []
 
@@ -333,19 +333,19 @@ async def test_statuses_for_the_user(nats_server: NatsServer) -> None:
 @asynchronous
 async def test_a_callback_that_fails(nats_server: NatsServer) -> None:
     """What a callback raises goes to the error callback; the next message is handed over; so with consume."""
-    errors, got = Errors(), []
+    errors, received = Errors(), []
 
     def odd(message: Message) -> None:
-        got.append(message.sequence)
+        received.append(message.sequence)
         if message.sequence % 2:
             raise ValueError(f"odd {message.sequence}")
 
     async with connect(nats_server.url, error_callback=errors) as js:
         _, subject = await stream_of_messages(js, 4)
         await js.subscribe(f"{subject}.a", odd)
-        await eventually(lambda: got == [1, 2, 3, 4])
+        await eventually(lambda: received == [1, 2, 3, 4])
         consuming = await (await js.pull_subscribe(f"{subject}.a")).consume(odd)
-        await eventually(lambda: got == [1, 2, 3, 4] * 2)
+        await eventually(lambda: received == [1, 2, 3, 4] * 2)
         await consuming.drain()
 
         assert [str(failure) for failure in errors] == ["odd 1", "odd 3"] * 2
@@ -366,9 +366,9 @@ async def test_closing_leaves_nothing(nats_server: NatsServer) -> None:
             await pull.consume(lambda m: None)
         assert await stream.consumer_names() == ["KEPT"]
         async with connect(nats_server.url) as js:
-            got: list[int] = []
-            await js.subscribe(f"{subject}.a", lambda m: got.append(m.sequence))
-            await eventually(lambda: len(got) == 3)
+            received: list[int] = []
+            await js.subscribe(f"{subject}.a", lambda m: received.append(m.sequence))
+            await eventually(lambda: len(received) == 3)
             await js.drain()
         assert await stream.consumer_names() == ["KEPT"]
     await asyncio.sleep(0.1)

@@ -15,7 +15,7 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
 from turnout.jetstream._frames import FrameParser
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 
 TOKEN = st.text("abcXYZ$_-.0123", min_size=1, max_size=20).map(str.encode)
 PAYLOAD = st.one_of(
@@ -101,16 +101,16 @@ def test_malformed(bad: bytes) -> None:
 
 def test_a_handler_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     """A handler that raises is logged, and the frames after it are still read."""
-    got: list[bytes] = []
+    payloads: list[bytes] = []
 
     def fail(subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
-        got.append(data)
+        payloads.append(data)
         raise RuntimeError("broken handler")
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(FrameParser(Recorder(), {b"1": fail}).parse(b"MSG a 1 1\r\nx\r\nMSG a 1 1\r\ny\r\n"))
 
-    assert got == [b"x", b"y"]
+    assert payloads == [b"x", b"y"]
     assert "broken handler" in caplog.text
 
 
@@ -126,7 +126,7 @@ def test_what_is_used_of_nats_py() -> None:
     assert parameters == ["sid", "subject", "reply", "data", "headers"]
     assert next(iter(inspect.signature(client._remove_sub).parameters)) == "sid"
     assert list(inspect.signature(client._process_info).parameters) == ["info", "initial_connection"]
-    assert isinstance(Connection()._ps, FrameParser)
+    assert isinstance(NatsConnection()._ps, FrameParser)
 
 
 def test_only_the_core_connection_is_used() -> None:

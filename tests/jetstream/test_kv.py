@@ -97,10 +97,10 @@ async def test_keys_and_purge_deletes(nats_server: NatsServer) -> None:
 
 async def initial(kv: KeyValue, options: WatchOptions, keys: object = ">") -> list[tuple[str, bytes, str]]:
     async with await kv.watch(keys, options) as watcher:  # type: ignore[arg-type]
-        found = []
+        entries = []
         while (entry := await watcher.next()) is not None:
-            found.append((entry.key, entry.value, entry.operation.value))
-    return found
+            entries.append((entry.key, entry.value, entry.operation.value))
+    return entries
 
 
 @asynchronous

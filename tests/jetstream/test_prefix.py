@@ -131,15 +131,15 @@ async def test_seed_account_info(seed_server: NatsServer) -> None:
 @asynchronous
 async def test_seed_map_of_the_adr(seed_server: NatsServer) -> None:
     """ADR-19's own example: what I puts in the map, A gets on ``$KV.map.put``, without a prefix."""
-    got: list[tuple[str, bytes]] = []
+    received: list[tuple[str, bytes]] = []
     async with in_a(seed_server) as a, in_i(seed_server) as i:
-        await a.connection.listen("$KV.map.>", lambda s, r, h, d: got.append((s.decode(), d)))
+        await a.connection.listen("$KV.map.>", lambda s, r, h, d: received.append((s.decode(), d)))
         await a.connection.round_trip(2)
         kv = await i.create_key_value(KeyValueConfig(bucket="map", storage=StorageType.MEMORY))
         await kv.put("put", "hello world")
-        await eventually(lambda: bool(got))
+        await eventually(lambda: bool(received))
 
-        assert got == [("$KV.map.put", b"hello world")]
+        assert received == [("$KV.map.put", b"hello world")]
         assert (await (await a.key_value("map")).get("put")).value == b"hello world"
 
 

@@ -195,9 +195,9 @@ async def test_stream_management(nats_server: NatsServer) -> None:
         assert (await stream.info(deleted=True)).state.deleted == (2,)
         assert await stream.purge(f"{name}.0", keep=1) == 2
 
-        made = await stream.create_consumer(ConsumerConfig(durable_name="C", ack_wait=1.5, backoff=[0.5, 1.25]))
-        assert made.cached_info is not None
-        assert made.cached_info.config.backoff == (0.5, 1.25)
+        consumer = await stream.create_consumer(ConsumerConfig(durable_name="C", ack_wait=1.5, backoff=[0.5, 1.25]))
+        assert consumer.cached_info is not None
+        assert consumer.cached_info.config.backoff == (0.5, 1.25)
         updated = await stream.update_consumer(ConsumerConfig(durable_name="C", description="new", ack_wait=2))
         assert updated.cached_info is not None
         assert updated.cached_info.config.description == "new"
@@ -218,9 +218,9 @@ async def test_reads_of_a_stream_without_direct_get(nats_server: NatsServer) -> 
     async with connect(nats_server.url) as js:
         stream, subject = await stream_of_messages(js)
         await js.publish(f"{subject}.a", b"\x00\xff", headers={"H": "v"})
-        found = await stream.get_last_message(f"{subject}.a")
+        message = await stream.get_last_message(f"{subject}.a")
 
-        assert (found.data, found.header("H"), found.subject) == (b"\x00\xff", "v", f"{subject}.a")
+        assert (message.data, message.header("H"), message.subject) == (b"\x00\xff", "v", f"{subject}.a")
         with pytest.raises(MessageNotFoundError):
             await stream.get_last_message(f"{subject}.none")
 

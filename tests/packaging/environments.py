@@ -113,9 +113,9 @@ class Environment:
         What turnout does not ask for itself, and the *tools* with what they need, is the newest that goes with those.
         """
         bounds = folder.with_suffix(".txt")
-        asked = [part for extra in extras for part in ("--extra", extra)]
+        flags = [part for extra in extras for part in ("--extra", extra)]
         uv(
-            "pip", "compile", "--resolution", "lowest-direct", "--python", sys.executable, *asked,
+            "pip", "compile", "--resolution", "lowest-direct", "--python", sys.executable, *flags,
             "--output-file", bounds, ROOT / "pyproject.toml",
         )  # fmt: skip
         return cls.created(folder, Path(sys.executable), ["--requirements", str(bounds), *tools], wheel)

@@ -66,11 +66,11 @@ def test_the_demo(version: str, wheel: Path, tmp_path: Path) -> None:
     pinned = ["--constraints", str(ROOT / "constraints.txt"), f"turnout[demo] @ {wheel.as_uri()}"]
     environment = Environment.created(tmp_path / "venv", python_of(version), pinned, wheel)
 
-    told = environment.turnout("--version", cwd=tmp_path)
+    printed = environment.turnout("--version", cwd=tmp_path)
     demo = ("demo", "--limit", "5000", "--subscriptions", "200", "--json")
     done = environment.turnout(*demo, cwd=tmp_path, PYTHONWARNINGS="default")
 
-    assert told.stdout.startswith("turnout ")
+    assert printed.stdout.startswith("turnout ")
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["conserved"]
     assert warnings_of_turnout(done.stderr) == []

@@ -82,7 +82,7 @@ def test_prefixes(options: dict[str, str], prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted"),
+    ("options", "expected"),
     [
         ({}, False),
         ({"tls": "false"}, False),
@@ -92,6 +92,6 @@ def test_prefixes(options: dict[str, str], prefix: str) -> None:
         ({"tls": "false", "tlsHostname": "b"}, False),
     ],
 )
-def test_when_tls_is_asked_for(options: dict[str, str], wanted: bool) -> None:
+def test_when_tls_is_asked_for(options: dict[str, str], expected: bool) -> None:
     """By the option, by the address, or by naming what only TLS needs; an explicit no counts."""
-    assert (ConnectionOptions.from_mapping({"servers": "a", **options}).tls is not None) == wanted
+    assert (ConnectionOptions.from_mapping({"servers": "a", **options}).tls is not None) == expected

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from turnout.cli._jetstream import Access
+from turnout.cli._jetstream import JetStreamAccess
 from turnout.protocol.options import ConnectionOptions
 from turnout.protocol.settings import CONNECTION_OPTIONS, FILE_OPTIONS, LOGINS, TOGETHER, ConnectionSettings
 from turnout.routes.endpoints import NatsSink, NatsSource
@@ -73,4 +73,4 @@ def test_what_is_said_of_options_is_said_of_those_there_are() -> None:
     named = {*LOGINS, *FILE_OPTIONS, *(name for pair in TOGETHER for name in pair)}
 
     assert named <= set(NAMES)
-    assert {field.name for field in fields(Access)} <= set(NAMES)
+    assert {field.name for field in fields(JetStreamAccess)} <= set(NAMES)

@@ -9,7 +9,7 @@ from turnout.protocol.tls import begins_tls
 
 
 @pytest.mark.parametrize(
-    ("greeting", "asked", "expected"),
+    ("greeting", "required", "expected"),
     [
         ({}, False, False),
         ({"tls_available": True}, False, False),
@@ -18,9 +18,9 @@ from turnout.protocol.tls import begins_tls
         ({"tls_required": True}, True, True),
     ],
 )
-def test_when_a_handshake_follows(greeting: dict[str, object], asked: bool, expected: bool) -> None:
+def test_when_a_handshake_follows(greeting: dict[str, object], required: bool, expected: bool) -> None:
     """Where the server requires it, and where both want it."""
-    assert begins_tls(greeting, requested=asked, server="a:1") is expected
+    assert begins_tls(greeting, requested=required, server="a:1") is expected
 
 
 @pytest.mark.parametrize("greeting", [{}, {"tls_required": False, "tls_available": False}])

@@ -121,12 +121,12 @@ def test_a_connector_whose_worker_has_the_converter(tmp_path) -> None:
             f"{{name: a, source: {{format: json, path: in}}, transforms: {file}, sink: {{format: json, path: out}}}}"
         )
     assert {one.problem for one in of_route.value.mistakes} == {
-        f"no value has a field {name!r} by then; it is bytes, as the route does not say how it is read: "
+        f"no value has a field {name!r} at that point; it is bytes, as the route does not say how it is read: "
         "add value: {format: …}"
         for name in ("card", "cvv")
     }
     assert {one.problem for one in of_file.value.mistakes} == {
-        f"no value has a field {name!r} by then; it is bytes, as orders.json has no value.converter, which Connect "
+        f"no value has a field {name!r} at that point; it is bytes, as orders.json has no value.converter, which Connect "
         "takes from the worker's configuration: add it there, or value: {format: …} to the route"
         for name in ("card", "cvv")
     }
@@ -146,8 +146,8 @@ def test_every_property_is_taken_or_left(tmp_path) -> None:
 
     draft = draft_of_connector(connector(tmp_path, {**SINK, **MASK, **more}))
 
-    told = [name for name, _ in (*draft.taken, *draft.left)]
-    untold = [name for name in {**SINK, **MASK, **more} if not name.startswith(tuple(told))]
+    names = [name for name, _ in (*draft.taken, *draft.left)]
+    untold = [name for name in {**SINK, **MASK, **more} if not name.startswith(tuple(names))]
     assert untold == ["transforms", "predicates"]
     assert left(draft)["transforms.old.type"] == "'old' is not listed in 'transforms'"
     assert left(draft)["tasks.max"] == "Spark decides how many tasks run"
@@ -182,12 +182,12 @@ def test_a_source_connector(tmp_path) -> None:
     file = connector(tmp_path, config, "inventory")
 
     guessed = draft_of_connector(file)
-    given = draft_of_connector(file, source=source_of("nats://n:4222/STOCK"), name="stock")
+    draft = draft_of_connector(file, source=source_of("nats://n:4222/STOCK"), name="stock")
 
     assert guessed.document["source"]["stream"] == "INVENTORY"
     assert guessed.document["sink"] == {"format": "kafka", "servers": "b:9092"}
     assert left(guessed)["source"].startswith("a guess: the stream INVENTORY")
-    assert (given.document["source"]["stream"], read(given).name) == ("STOCK", "stock")
+    assert (draft.document["source"]["stream"], read(draft).name) == ("STOCK", "stock")
 
 
 def test_what_turnout_does_not_have_is_named(tmp_path) -> None:

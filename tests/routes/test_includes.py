@@ -79,8 +79,8 @@ def test_unknown_names_in_a_routes_own_block(tmp_path: Path) -> None:
     [
         ("c.properties", b"name=x\n", "defines no transforms"),
         ("c.json", b'{"config": {"transform": "d"}}', "did you mean \"transforms\" by 'transform'?"),
-        ("c.json", b'{"transforms": "d", "transforms": "e"}', "'transforms' is there twice"),
-        ("c.properties", b"transforms=d\ntransforms = e\n", "line 2: 'transforms' is there twice"),
+        ("c.json", b'{"transforms": "d", "transforms": "e"}', "'transforms' occurs twice"),
+        ("c.properties", b"transforms=d\ntransforms = e\n", "line 2: 'transforms' occurs twice"),
         ("c.json", b"[" * 100_000, "too deep"),
         ("c.json", b"[]", "expected an object"),
         ("c.json", b"{\n1}", "line 2: not JSON"),
@@ -91,10 +91,10 @@ def test_files_that_are_no_connectors(tmp_path: Path, name: str, content: bytes,
     """The file is named, and what is wrong in it."""
     (tmp_path / name).write_bytes(content)
 
-    found = problem(tmp_path, f"transforms: {name}")
+    problems = problem(tmp_path, f"transforms: {name}")
 
-    assert expected in found
-    assert str(tmp_path / name) in found
+    assert expected in problems
+    assert str(tmp_path / name) in problems
 
 
 def test_an_errors_block_is_put_over_the_connectors(tmp_path: Path) -> None:

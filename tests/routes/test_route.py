@@ -62,7 +62,7 @@ def test_the_example_route() -> None:
 
 def test_all_mistakes_at_once() -> None:
     """One reading names the mistakes of every part, each with its path, what was found and what was expected."""
-    found = mistakes(
+    problems = mistakes(
         """
 name: all wrong
 sourc: {}
@@ -77,19 +77,19 @@ trigger: {processingTime: soon}
 """
     )
 
-    assert found["name"].startswith("found 'all wrong', expected")
-    assert 'did you mean "source"?' in found["sourc"]
-    assert 'did you mean "stream"?' in found["source.steam"]
-    assert found["source.stream"] == "is required and missing"
-    assert found["source.maxRecordsPerTrigger"] == "found 'many', expected a whole number"
-    assert found["sink"] == (
+    assert problems["name"].startswith("found 'all wrong', expected")
+    assert 'did you mean "source"?' in problems["sourc"]
+    assert 'did you mean "stream"?' in problems["source.steam"]
+    assert problems["source.stream"] == "is required and missing"
+    assert problems["source.maxRecordsPerTrigger"] == "found 'many', expected a whole number"
+    assert problems["sink"] == (
         "format: found 'natz', expected one of nats, kafka, json, parquet, csv; did you mean \"nats\"?"
     )
-    assert found["errors.tolerance"] == "found 'some', expected 'none' or 'all'"
-    assert "expected an interval" in found["trigger.processingTime"]
-    assert any(path.startswith("value") for path in found)
-    assert any(path.startswith("transforms") for path in found)
-    assert any(path.startswith("mappings") for path in found)
+    assert problems["errors.tolerance"] == "found 'some', expected 'none' or 'all'"
+    assert "expected an interval" in problems["trigger.processingTime"]
+    assert any(path.startswith("value") for path in problems)
+    assert any(path.startswith("transforms") for path in problems)
+    assert any(path.startswith("mappings") for path in problems)
 
 
 def test_a_mistake_names_its_line() -> None:
@@ -125,9 +125,9 @@ def test_a_mistake_names_its_line() -> None:
 )
 def test_what_does_not_fit_together(text: str, path: str, problem: str) -> None:
     """Parts that exclude or need each other are mistakes too."""
-    found = mistakes(text)
+    problems = mistakes(text)
 
-    assert problem in found[path]
+    assert problem in problems[path]
 
 
 def test_variables() -> None:
@@ -143,9 +143,9 @@ def test_variables() -> None:
 
 def test_a_secret_is_not_repeated() -> None:
     """A wrong value in a secret's place is not shown."""
-    found = mistakes(SMALL.replace("stream: S", "stream: S, password: [hunter2]"))
+    problems = mistakes(SMALL.replace("stream: S", "stream: S, password: [hunter2]"))
 
-    assert "hunter2" not in found["source.password"]
+    assert "hunter2" not in problems["source.password"]
 
 
 def test_a_connector_file(tmp_path: Path) -> None:
@@ -200,14 +200,14 @@ def test_a_mistake_in_mappings_names_its_line() -> None:
 
 def test_every_problem_is_one_line() -> None:
     """Also where a parser of some part says more."""
-    found = mistakes(SMALL + "transforms: [{type: Filter, predicate: {when: '[[['}}]")
+    problems = mistakes(SMALL + "transforms: [{type: Filter, predicate: {when: '[[['}}]")
 
-    assert all("\n" not in problem for problem in found.values())
-    assert "neither JSON nor YAML" in found["transforms[0].predicate.when"]
+    assert all("\n" not in problem for problem in problems.values())
+    assert "neither JSON nor YAML" in problems["transforms[0].predicate.when"]
 
 
 def test_numbers_out_of_range() -> None:
     """What was found and what was expected."""
-    found = mistakes(SMALL.replace("stream: S", "stream: S, timeout: -1"))
+    problems = mistakes(SMALL.replace("stream: S", "stream: S, timeout: -1"))
 
-    assert found["source.timeout"] == "found -1, expected greater than 0"
+    assert problems["source.timeout"] == "found -1, expected greater than 0"

@@ -61,11 +61,11 @@ def check(text: Mapping[str, Any], path: str, name: str, names: list[str]) -> No
     """The mistake is at its path and line, and means the name, or one that is as near."""
     with pytest.raises(RouteError) as raised:
         Route.parse(yaml.dump(dict(text), Dumper=DUMPER), {})
-    found = [mistake for mistake in raised.value.mistakes if mistake.path == path]
-    assert found, (path, raised.value)
-    assert found[0].line is not None
-    meant = [one for one in names if f'did you mean "{one}"?' in found[0].problem]
-    assert meant == [name] or (meant and name in found[0].problem), (path, name, found[0].problem)
+    mistakes_there = [mistake for mistake in raised.value.mistakes if mistake.path == path]
+    assert mistakes_there, (path, raised.value)
+    assert mistakes_there[0].line is not None
+    meant = [name for name in names if f'did you mean "{name}"?' in mistakes_there[0].problem]
+    assert meant == [name] or (meant and name in mistakes_there[0].problem), (path, name, mistakes_there[0].problem)
     # A block of Connect's properties says by another property what an option belongs to.
     if not isinstance(text.get("transforms"), dict):
         assert any(_names(error, path) for error in _all(SCHEMA.iter_errors(text))), path
@@ -102,7 +102,7 @@ def test_top_level_names() -> None:
 def test_sources_and_sinks(side: str, format_: str) -> None:
     """Every option of every format."""
     names = names_of(ENDS[side][format_])
-    for typo, name in wrong([one for one in names if one != "format"], {"format"}):
+    for typo, name in wrong([name for name in names if name != "format"], {"format"}):
         block = {"format": format_, typo: "1"}
         check(with_(**{side: block}), f"{side}.{typo}", name, names)
 
@@ -150,7 +150,7 @@ def _words(annotation: Any) -> Iterator[Any]:
 def test_codecs(side: str, format_: str) -> None:
     """Every setting of a format, and the formats' own names."""
     names = [*SETTINGS, "format"]
-    for typo, name in wrong([one for one in names if one != "format"], {"format"}):
+    for typo, name in wrong([name for name in names if name != "format"], {"format"}):
         check(with_(**{side: {"format": format_, typo: "true"}}), f"{side}.{typo}", name, names)
 
 

@@ -55,9 +55,9 @@ def mistakes(text: str) -> dict[str, str]:
 )  # fmt: skip
 def test_sources(source: str, path: str, problem: str) -> None:
     """A value that no server would take is a mistake."""
-    found = mistakes(route(source))
+    problems = mistakes(route(source))
 
-    assert problem in found[f"source.{path}".rstrip(".")]
+    assert problem in problems[f"source.{path}".rstrip(".")]
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_sources_that_are_right(source: str) -> None:
 )
 def test_stores(store: str, problem: str) -> None:
     """A store that there is not is a mistake of the route, and no password is repeated."""
-    found = mistakes(route(more=f"subscriptions: {{store: {store}}}"))["subscriptions.store"]
+    problems = mistakes(route(more=f"subscriptions: {{store: {store}}}"))["subscriptions.store"]
 
-    assert problem in found
-    assert "hunter2" not in found
+    assert problem in problems
+    assert "hunter2" not in problems
 
 
 def test_secrets_under_spark() -> None:
     """A value under a name like that of a secret is not shown, and neither is user info in any URL."""
-    found = mistakes(route(more="spark: {fs.s3a.secret.key: [hunter2], url: ['http://u:hunter2@h']}"))
+    problems = mistakes(route(more="spark: {fs.s3a.secret.key: [hunter2], url: ['http://u:hunter2@h']}"))
 
-    assert found['spark["fs.s3a.secret.key"]'].startswith("found a value that is not shown, expected text or")
-    assert "http://***@h" in found["spark.url"]
+    assert problems['spark["fs.s3a.secret.key"]'].startswith("found a value that is not shown, expected text or")
+    assert "http://***@h" in problems["spark.url"]
 
 
 def test_secrets_in_a_connectors_properties() -> None:

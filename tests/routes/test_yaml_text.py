@@ -90,8 +90,8 @@ def test_a_key_twice() -> None:
     """YAML takes the last; here each is named with the line of the first."""
     path, problem, line = only(SMALL + "spark:\n  a: 1\n  b: 2\n  a: 3\n")
 
-    assert (path, problem, line) == ("spark.a", "is there twice, first on line 5", 7)
-    assert only(SMALL + "name: other\n")[:2] == ("name", "is there twice, first on line 1")
+    assert (path, problem, line) == ("spark.a", "occurs twice, first on line 5", 7)
+    assert only(SMALL + "name: other\n")[:2] == ("name", "occurs twice, first on line 1")
 
 
 def test_aliases_and_merge_keys_are_fine() -> None:

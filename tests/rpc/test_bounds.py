@@ -99,14 +99,14 @@ def test_explained_matches(server, store, monkeypatch):
         stub = MatchingStub(channel)
         for count in range(1, 4):
             store.create(subscription())
-            asked = matching_pb2.MatchRequest(metadata={"subject": "orders"}, explain=True)
+            request = matching_pb2.MatchRequest(metadata={"subject": "orders"}, explain=True)
             if count <= 2:
-                assert all(match.explanation.holds for match in stub.Match(asked, timeout=10).matches)
+                assert all(match.explanation.holds for match in stub.Match(request, timeout=10).matches)
                 continue
             with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
-                stub.Match(asked, timeout=10)
-            asked.explain = False
-            assert len(stub.Match(asked, timeout=10).matches) == count
+                stub.Match(request, timeout=10)
+            request.explain = False
+            assert len(stub.Match(request, timeout=10).matches) == count
 
 
 def test_a_small_call_beside_large_ones(backing, settings, monkeypatch):
@@ -143,12 +143,12 @@ def test_a_stream_of_large_messages_waits_for_its_turn(backing, settings, monkey
     """In a stream, which has a thread of its own, a large message waits where a single one would be refused."""
     backing.create(subscription("*needle*"))
     texts = [{"subject": "x" * 40_000 + "needle"}] * 3
-    found: list[int] = []
+    counts: list[int] = []
     with subscriptions_server(backing, replace(settings, workers=4)) as server:
         client = MatchingClient(Channel(f"127.0.0.1:{server.port}", timeout=30))
 
         def ask() -> None:
-            found.extend(len(matches) for matches in client.match_stream(texts))
+            counts.extend(len(matches) for matches in client.match_stream(texts))
 
         threads = [threading.Thread(target=ask) for _ in range(3)]
         for thread in threads:
@@ -157,5 +157,5 @@ def test_a_stream_of_large_messages_waits_for_its_turn(backing, settings, monkey
             thread.join(60)
         client.close()
 
-    assert found == [1] * 9
+    assert counts == [1] * 9
     assert bounds.is_large(texts[0])

@@ -204,10 +204,10 @@ def test_any_message_is_converted_or_refused(id_, destinations, metadata, kiwis,
     for kiwi in kiwis:
         group.group.add(kiwiCondition=pb.KiwiConditionOutput(**kiwi))
     try:
-        found = subscription_from(message)
+        subscription = subscription_from(message)
     except SubscriptionInvalidError as problem:
         refused = str(problem)
     else:
         refused = None
 
-    assert "route.condition" in refused if refused is not None else subscription_to(found) == message
+    assert "route.condition" in refused if refused is not None else subscription_to(subscription) == message

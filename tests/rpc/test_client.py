@@ -96,22 +96,22 @@ def test_match_gives_destinations_and_leaves(store, client):
 
 def test_match_stream_keeps_the_order(store, client):
     """Answers come in the order of the messages."""
-    wanted = {f"p{n}": store.create(subscription(f"p{n}")) for n in range(5)}
+    ids_by_name = {f"p{n}": store.create(subscription(f"p{n}")) for n in range(5)}
     messages = [{"subject": f"p{n % 7}"} for n in range(50)]
 
-    assert [ids(found) for found in client.match_stream(messages)] == [
-        {wanted[f"p{n % 7}"]} if n % 7 < 5 else set() for n in range(50)
+    assert [ids(matches) for matches in client.match_stream(messages)] == [
+        {ids_by_name[f"p{n % 7}"]} if n % 7 < 5 else set() for n in range(50)
     ]
 
 
 def test_explain(store, client):
     """The explanation goes down to the leaf that decided."""
     created = store.create(subscription())
-    told = client.explain(created, {"subject": "orders", "location": "near Helsinki"})
+    explanation = client.explain(created, {"subject": "orders", "location": "near Helsinki"})
 
-    assert not told.holds
-    assert [child.holds for child in told.children] == [True, False]
-    assert "'near Helsinki'" in told.children[1].reason
+    assert not explanation.holds
+    assert [child.holds for child in explanation.children] == [True, False]
+    assert "'near Helsinki'" in explanation.children[1].reason
     with pytest.raises(SubscriptionNotFoundError):
         client.explain("nobody", {})
 
@@ -138,7 +138,7 @@ def test_watch(store, client):
 
     assert done.wait(10)
     watcher.join()
-    assert [[one.id for one in changes.created] for changes in seen] == [["before"], ["after"], []]
+    assert [[subscription.id for subscription in changes.created] for changes in seen] == [["before"], ["after"], []]
     revisions = [changes.revision for changes in seen]
     assert revisions == sorted(set(revisions))
 
@@ -194,14 +194,14 @@ def test_shutdown_lets_calls_end(backing, settings):
     server = subscriptions_server(slow, settings).start()
     with RemoteStore(Channel(f"127.0.0.1:{server.port}", timeout=10)) as store:
         slow.delay = 0.5
-        found: list = []
-        call = threading.Thread(target=lambda: found.append(store.read("x")))
+        batches: list = []
+        call = threading.Thread(target=lambda: batches.append(store.read("x")))
         call.start()
         time.sleep(0.2)
         server.stop()
         call.join()
 
-        assert [one.id for one in found] == ["x"]
+        assert [outcome.id for outcome in batches] == ["x"]
         with pytest.raises(StoreUnavailableError):
             store.read("x")
 
@@ -274,9 +274,9 @@ def test_every_status_is_translated():
             return ()
 
     for code in grpc.StatusCode:
-        found = error_of(Failure(code))
-        assert isinstance(found, SubscriptionError), code
-        assert "the words" in str(found)
+        error = error_of(Failure(code))
+        assert isinstance(error, SubscriptionError), code
+        assert "the words" in str(error)
 
 
 def test_every_error_has_a_status():

@@ -13,10 +13,10 @@ from turnout.errors import ConfigError
 from turnout.rpc.client import Channel, RemoteStore
 from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
-from turnout.rpc.tokens import Token
+from turnout.rpc.tokens import AcceptedToken
 from turnout.subscriptions import open_store
 
-TOKENS = (Token.plain("t"),)
+TOKENS = (AcceptedToken.plain("t"),)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,6 @@ def test_a_tenant_in_the_url(backing, settings):
     with subscriptions_server(backing, settings) as server:
         with RemoteStore.open(f"grpc://127.0.0.1:{server.port}?tenant=acme") as store:
             store.create(subscription(id="x"))
-        assert [one.id for one in backing.snapshot()] == ["@acme/x"]
+        assert [subscription.id for subscription in backing.snapshot()] == ["@acme/x"]
     with pytest.raises(ConfigError, match="no tenant is named 'a/b'"):
         RemoteStore.open("grpc://127.0.0.1:1?tenant=a/b")

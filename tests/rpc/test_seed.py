@@ -45,10 +45,10 @@ def pool(tmp_path_factory):
 
     assert protoc.main(arguments) == 0
 
-    found = descriptor_pool.DescriptorPool()
+    pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file:
-        found.Add(file)
-    return found
+        pool.Add(file)
+    return pool
 
 
 @pytest.fixture
@@ -87,12 +87,12 @@ def test_create(grpcurl):
 def test_create_and_read_another(grpcurl):
     """4.1, the group: what is read is what was created, with ids."""
     created = grpcurl("Create", CREATE_ANOTHER)["id"]
-    found = grpcurl("Read", READ.replace("3426d090-1b8a-4a09-ac9c-41f2de24d5ac", created))
-    group = found["route"]["condition"]["groupCondition"]
+    response = grpcurl("Read", READ.replace("3426d090-1b8a-4a09-ac9c-41f2de24d5ac", created))
+    group = response["route"]["condition"]["groupCondition"]
     first, second = (child["kiwiCondition"] for child in group["group"])
 
-    assert found["metadata"] == {"name": "sub1", "description": "my subscription 1"}
-    assert found["route"]["destinations"] == ["dst1"]
+    assert response["metadata"] == {"name": "sub1", "description": "my subscription 1"}
+    assert response["route"]["destinations"] == ["dst1"]
     assert group.get("logic", "And") == "And"
     assert (first["key"], first["pattern"]) == ("key0", "pattern?")
     assert (second["key"], second["pattern"], second["not"], second["partial"]) == ("key1", "pattern1", True, True)
@@ -124,35 +124,35 @@ def test_search_by_condition(grpcurl):
     """4.4.1: the first example is found by its pattern, with the id of its leaf; the second one is not."""
     created = grpcurl("Create", CREATE)["id"]
     grpcurl("Create", CREATE_ANOTHER)
-    (found,) = grpcurl("SearchByCondition", SEARCH_BY_CONDITION)["page"]
-    leaf = found["route"]["condition"]["kiwiCondition"]
+    (response,) = grpcurl("SearchByCondition", SEARCH_BY_CONDITION)["page"]
+    leaf = response["route"]["condition"]["kiwiCondition"]
 
-    assert found["subscriptionId"] == created
-    assert found["conditionId"] == leaf["id"]
-    assert found["route"]["destinations"] == ["dst0"]
+    assert response["subscriptionId"] == created
+    assert response["conditionId"] == leaf["id"]
+    assert response["route"]["destinations"] == ["dst0"]
 
 
 def test_search_by_metadata(grpcurl):
     """4.4.2: the first example is found by its description; the second one is not."""
     created = grpcurl("Create", CREATE)["id"]
     grpcurl("Create", CREATE_ANOTHER)
-    (found,) = grpcurl("SearchByMetadata", SEARCH_BY_METADATA)["page"]
+    (response,) = grpcurl("SearchByMetadata", SEARCH_BY_METADATA)["page"]
 
-    assert found["id"] == created
-    assert found["data"]["metadata"] == {"description": "my subscription"}
+    assert response["id"] == created
+    assert response["data"]["metadata"] == {"description": "my subscription"}
 
 
 def test_pages(grpcurl):
     """5.2.2: limit and the last id of a page give the next one, in the order of ids."""
     ids = sorted(grpcurl("Create", CREATE)["id"] for _ in range(5))
-    found, cursor = [], ""
+    pages, cursor = [], ""
     for _ in range(3):
         query = {**json.loads(SEARCH_BY_CONDITION), "limit": 2, "cursor": cursor}
         page = grpcurl("SearchByCondition", json.dumps(query))["page"]
-        found += [match["subscriptionId"] for match in page]
-        cursor = found[-1]
+        pages += [match["subscriptionId"] for match in page]
+        cursor = pages[-1]
 
-    assert found == ids
+    assert pages == ids
 
 
 def tree(pattern: str, **more) -> dict:
@@ -225,9 +225,9 @@ def test_refused(grpcurl, route, words):
 def test_accepted(grpcurl, condition):
     """What is unusual but makes sense is taken and read back as it was."""
     created = grpcurl("Create", json.dumps({"route": {"destinations": ["d"], "condition": condition}}))["id"]
-    found = grpcurl("Read", json.dumps({"id": created}))["route"]["condition"]
+    response = grpcurl("Read", json.dumps({"id": created}))["route"]["condition"]
 
-    assert without_ids(found) == without_ids(condition)
+    assert without_ids(response) == without_ids(condition)
 
 
 def without_ids(value):

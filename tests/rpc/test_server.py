@@ -17,7 +17,7 @@ from tests.contracts.store import subscription
 from turnout.errors import ConfigError, StoreUnavailableError, SubscriptionError
 from turnout.rpc.client import Channel, RemoteStore
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.tokens import Token
+from turnout.rpc.tokens import AcceptedToken
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.subscriptions import open_store
 
@@ -81,7 +81,9 @@ def test_reflection(server):
 
 def test_tokens(backing, settings):
     """With tokens, a call needs one of them; health does not."""
-    with subscriptions_server(backing, replace(settings, tokens=(Token.plain("alpha"), Token.plain("beta")))) as server:
+    with subscriptions_server(
+        backing, replace(settings, tokens=(AcceptedToken.plain("alpha"), AcceptedToken.plain("beta")))
+    ) as server:
         address = f"127.0.0.1:{server.port}"
         for token, welcome in [("alpha", True), ("beta", True), ("gamma", False), ("", False), (None, False)]:
             with RemoteStore(Channel(address, token=token, timeout=5)) as store:
@@ -108,7 +110,7 @@ def test_tls(backing, settings, certificates):
         settings,
         tls_certificate=certificates / "server.pem",
         tls_key=certificates / "server.key",
-        tokens=(Token.plain("t"),),
+        tokens=(AcceptedToken.plain("t"),),
     )
     with subscriptions_server(backing, secured) as server:
         address = f"localhost:{server.port}"

@@ -6,7 +6,7 @@ import pytest
 
 from turnout.errors import ConfigError
 from turnout.rpc.settings import OPTIONS, ServerSettings
-from turnout.rpc.tokens import Token
+from turnout.rpc.tokens import AcceptedToken
 from turnout.subscriptions.address import store_url
 
 
@@ -25,7 +25,7 @@ def test_settings_from_the_environment(tmp_path):
     read = ServerSettings.from_environment(environment, port=9001, workers=None)
 
     assert (read.port, read.workers, read.grace_seconds) == (9001, 4, 1.5)
-    assert read.tokens == (Token.plain("s3cret"), Token.plain("other"))
+    assert read.tokens == (AcceptedToken.plain("s3cret"), AcceptedToken.plain("other"))
     assert (read.log_level, read.host) == ("warning", "127.0.0.1")
     assert "s3cret" not in repr(read)
 

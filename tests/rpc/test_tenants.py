@@ -14,14 +14,14 @@ from turnout.rpc.caller import NEEDS, OPEN, Caller, Right
 from turnout.rpc.client import Channel, MatchingClient, RemoteStore
 from turnout.rpc.digests import Sha256
 from turnout.rpc.server import subscriptions_server
-from turnout.rpc.tokens import Token
+from turnout.rpc.tokens import AcceptedToken
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 
 MESSAGE = {"subject": "orders 17", "location": "Oulu"}
 
 
-def token(text: str, tenant: str | None, *rights: Right, allow: tuple[str, ...] | None = None) -> Token:
-    return Token(Sha256.of(text), Caller(tenant, frozenset(rights or Right), allow))
+def token(text: str, tenant: str | None, *rights: Right, allow: tuple[str, ...] | None = None) -> AcceptedToken:
+    return AcceptedToken(Sha256.of(text), Caller(tenant, frozenset(rights or Right), allow))
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def test_the_past_is_of_ones_own(as_):
     acme.delete("x")
     bolt.delete("y")
 
-    assert [one.id for one in acme.as_of(before)] == ["x"]
-    assert [one.id for one in as_("reader")[0].as_of(before)] == ["x"]
-    assert [one.id for one in as_("root", "bolt")[0].as_of(before)] == ["y"]
-    assert [one.id for one in root.as_of(before)] == ["@acme/x", "@bolt/y"]
+    assert [subscription.id for subscription in acme.as_of(before)] == ["x"]
+    assert [subscription.id for subscription in as_("reader")[0].as_of(before)] == ["x"]
+    assert [subscription.id for subscription in as_("root", "bolt")[0].as_of(before)] == ["y"]
+    assert [subscription.id for subscription in root.as_of(before)] == ["@acme/x", "@bolt/y"]
     with pytest.raises(SubscriptionNotFoundError):
         acme.as_of(before).read("y")
     with pytest.raises(SubscriptionNotFoundError):
@@ -116,7 +116,9 @@ def test_matching_is_of_ones_own(as_):
     assert ids(bolt_matching) == ["x", "y"]
     assert ids(as_("root")[1]) == ["@acme/x", "@bolt/x", "@bolt/y"]
     assert ids(as_("root", "acme")[1]) == ["x"]
-    assert [[match.subscription_id for match in found] for found in acme_matching.match_stream([MESSAGE])] == [["x"]]
+    assert [[match.subscription_id for match in matches] for matches in acme_matching.match_stream([MESSAGE])] == [
+        ["x"]
+    ]
     bolt.delete("x")
     assert ids(bolt_matching) == ["y"]
     assert ids(acme_matching) == ["x"]
@@ -130,7 +132,7 @@ def test_watching_is_of_ones_own(as_):
     acme.create(subscription(id="before"))
     watching = matching.watch()
 
-    assert [one.id for one in next(watching).created] == ["before"]
+    assert [subscription.id for subscription in next(watching).created] == ["before"]
     bolt.delete("theirs")
     bolt.create(subscription(id="others"))
     acme.delete("before")
@@ -144,12 +146,12 @@ def test_ids_of_others_are_not_there(as_, tenanted):
     theirs = as_("bolt")[0].create(subscription())
     acme, matching = as_("acme")
     for id_ in (theirs, f"@bolt/{theirs}", "nobody"):
-        said = set()
+        details = set()
         for attempt in (acme.read, acme.delete, lambda id_: matching.explain(id_, MESSAGE)):
             with pytest.raises(SubscriptionNotFoundError) as refused:
                 attempt(id_)
-            said.add(str(refused.value))
-        assert said == {f"no subscription has the id {id_!r}"}
+            details.add(str(refused.value))
+        assert details == {f"no subscription has the id {id_!r}"}
     assert acme.create(subscription(id=theirs)) == theirs
 
 
@@ -198,10 +200,10 @@ def test_explanations_of_matches_need_the_right_to_read(as_, tenanted):
     from turnout.rpc.v1.matching_pb2_grpc import MatchingStub
 
     with grpc.insecure_channel(f"127.0.0.1:{tenanted.port}") as channel:
-        asked = matching_pb2.MatchRequest(metadata=MESSAGE, explain=True)
+        request = matching_pb2.MatchRequest(metadata=MESSAGE, explain=True)
         for name, code in (("matcher", grpc.StatusCode.PERMISSION_DENIED), ("acme", None)):
             metadata = [("authorization", f"Bearer {name}")]
-            call = MatchingStub(channel).Match.future(asked, timeout=10, metadata=metadata)
+            call = MatchingStub(channel).Match.future(request, timeout=10, metadata=metadata)
             assert (call.exception() and call.code()) == code
 
 
@@ -213,7 +215,7 @@ def test_destinations_of_a_token(as_):
         with pytest.raises(SubscriptionError, match=r"PERMISSION_DENIED: .*is not allowed: only acme\.> is"):
             writer.create_many([subscription(destinations=["acme.a"]), subscription(destinations=destinations)])
 
-    assert [one.id for one in acme.snapshot()] == ["good"]
+    assert [subscription.id for subscription in acme.snapshot()] == ["good"]
     create = grpc.insecure_channel(as_("writer")[0]._options.address)
     body = pb.SubscriptionDataInput(route=pb.RouteInput(destinations=["bolt.a"]))
     body.route.condition.existsCondition.key = "k"

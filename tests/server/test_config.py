@@ -68,9 +68,9 @@ def test_others_are_let_in_only_with_tls_and_tokens_or_knowingly(tmp_path: Path)
     tokens.write_text("t0ken\n")
     certificates = make_certificates(tmp_path)
     tls = {"API_TLS_CERT": f"{certificates}/server.pem", "API_TLS_KEY": f"{certificates}/server.key"}
-    for environment, given in (({}, {}), (tls, {}), ({}, {"tokens": tokens})):
+    for environment, flags in (({}, {}), (tls, {}), ({}, {"tokens": tokens})):
         with pytest.raises(ConfigError, match="can be reached by others"):
-            ServerConfig.load(None, environment, listen="0.0.0.0:0", **given)
+            ServerConfig.load(None, environment, listen="0.0.0.0:0", **flags)
 
     assert ServerConfig.load(None, tls, listen="0.0.0.0:0", tokens=tokens).tls is not None
     assert ServerConfig.load(None, {}, listen="0.0.0.0:0", insecure=True).insecure

@@ -43,7 +43,7 @@ def test_the_running_version_goes_on_and_the_file_is_told(bench: Bench, client: 
     )
     assert [one["change"] for one in answer["pending"] if one["verdict"] != "safe"] == ["source.stream"]
     assert "another" not in answer["reason"]
-    assert "source.stream" in json.dumps(next(one.detail for one in events if one.kind == "route.pending"))
+    assert "source.stream" in json.dumps(next(event.detail for event in events if event.kind == "route.pending"))
     assert len(bench.runner.runs["a"]) == 1
 
 

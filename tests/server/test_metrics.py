@@ -20,7 +20,7 @@ from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
 from turnout.server.config import ServerConfig
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.server.survey import Lag
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -29,7 +29,11 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 def samples(client: TestClient) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every sample by name and labels."""
     families = text_string_to_metric_families(client.get("/metrics").text)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def value(scraped: dict[Any, float], name: str, **labels: str) -> float:
@@ -159,10 +163,10 @@ def test_dashboard_and_alerts_ask_for_metrics_that_there_are(bench: Bench, clien
     bench.run_of("a").deliver(1)
     text = client.get("/metrics").text
     known = {name for name, _ in samples(client)} | set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-    asked = [(expression, names_in(expression)) for expression in (*alerts(), *queries())]
+    expressions = [(expression, names_in(expression)) for expression in (*alerts(), *queries())]
 
-    assert all(names for _, names in asked)
-    assert {name for _, names in asked for name in names} <= known
+    assert all(names for _, names in expressions)
+    assert {name for _, names in expressions for name in names} <= known
     assert names_in("sum by (route) (rate(nothing_total[5m])) > 1") == {"nothing_total"}
 
 
@@ -185,13 +189,13 @@ def test_a_live_server_tells_just_the_metrics_of_the_reference(tmp_path: Path) -
         {"listen": "127.0.0.1:0", "store": "memory://", "grpc": {"listen": "127.0.0.1:0"}, "interval": "20ms"}
     )
     runner = FakeRunner()
-    with Server(config, [tmp_path], runner_of=lambda *_: runner) as server:
+    with RouteServer(config, [tmp_path], runner_of=lambda *_: runner) as server:
         wait_for(lambda: runner.runs["a"])
         runner.runs["a"][0].deliver(3)
         with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
             text = response.read().decode()
-    told = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.endswith("_created")}
+    families = {name for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE) if not name.endswith("_created")}
     page = (DEPLOY.parent / "docs/reference/metrics.md").read_text(encoding="utf-8")
 
-    assert told == NAMES
+    assert families == NAMES
     assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == NAMES

@@ -21,7 +21,7 @@ from turnout.errors import ConfigError, MissingExtraError
 from turnout.histogram import Histogram
 from turnout.server.config import ServerConfig
 from turnout.server.otlp import endpoint_of
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -77,7 +77,7 @@ class Collector:
             data = getattr(metric, kind)
             assert kind == "gauge" or data.aggregation_temporality == 2, "cumulative"
             for point in data.data_points:
-                labels = frozenset((one.key, one.value.string_value) for one in point.attributes)
+                labels = frozenset((attribute.key, attribute.value.string_value) for attribute in point.attributes)
                 if kind != "histogram":
                     assert kind == "gauge" or (data.is_monotonic and point.start_time_unix_nano)
                     samples[metric.name, labels] = point.as_double
@@ -99,18 +99,18 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-def serving(folder: Path, runner: FakeRunner, **environment: str) -> Server:
+def serving(folder: Path, runner: FakeRunner, **environment: str) -> RouteServer:
     (folder / "a.yaml").write_text(route_text("a"))
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms"})
-    return Server(config, [folder], environment=environment, runner_of=lambda *_: runner)
+    return RouteServer(config, [folder], environment=environment, runner_of=lambda *_: runner)
 
 
-def scraped(server: Server) -> Samples:
+def scraped(server: RouteServer) -> Samples:
     """What Prometheus is told by the server."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
         families = list(text_string_to_metric_families(response.read().decode()))
-    samples = [one for family in families for one in family.samples if not one.name.endswith("_created")]
-    return {(one.name, frozenset(_bounds_as_numbers(one.labels).items())): one.value for one in samples}
+    samples = [sample for family in families for sample in family.samples if not sample.name.endswith("_created")]
+    return {(sample.name, frozenset(_bounds_as_numbers(sample.labels).items())): sample.value for sample in samples}
 
 
 def _bounds_as_numbers(labels: dict[str, str]) -> dict[str, str]:
@@ -173,7 +173,7 @@ def test_a_collector_that_is_away_holds_nothing_up(
 def test_what_has_not_been_observed_is_not_pushed(tmp_path: Path, collector: Collector) -> None:
     """Without a route there is nothing to distribute: a metric of OTLP without data is none, and is left out."""
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0"})
-    with Server(config, [tmp_path], environment={ENDPOINT: collector.url}, runner_of=lambda *_: FakeRunner()):
+    with RouteServer(config, [tmp_path], environment={ENDPOINT: collector.url}, runner_of=lambda *_: FakeRunner()):
         pass
 
     (scope,) = collector.requests[-1].resource_metrics[0].scope_metrics

@@ -60,7 +60,7 @@ def test_a_put_creates_changes_and_refuses(bench: Bench, client: TestClient) -> 
 
     assert wrong.status_code == 422
     assert wrong.headers["content-type"] == "application/problem+json"
-    assert {"source.servers", "source.stream", "snik"} <= {one["path"] for one in wrong.json()["mistakes"]}
+    assert {"source.servers", "source.stream", "snik"} <= {mistake["path"] for mistake in wrong.json()["mistakes"]}
     assert stale.status_code == 412
     assert unsafe.status_code == 409
     assert [one["change"] for one in unsafe.json()["changes"] if one["verdict"] != "safe"] == ["source.stream"]
@@ -212,22 +212,25 @@ def test_subscriptions_are_made_found_matched_and_deleted(client: TestClient) ->
             "condition": {"kiwiCondition": {"key": "subject", "pattern": "orders*"}},
         },
     ).json()
-    made = by_text.json()
+    document = by_text.json()
     match = lambda **message: client.post("/v1/subscriptions/match", json={"message": message}).json()  # noqa: E731
 
-    assert by_text.headers["location"] == f"/v1/subscriptions/{made['id']}"
-    assert made["condition_text"] == "subject:orders* AND NOT location:Oulu"
+    assert by_text.headers["location"] == f"/v1/subscriptions/{document['id']}"
+    assert document["condition_text"] == "subject:orders* AND NOT location:Oulu"
     assert by_json["condition_text"] == "subject:orders*"
     assert client.get("/v1/subscriptions/mine").json() == by_json
     assert [one["subscription_id"] for one in match(subject="orders 1", location="Oulu")["matches"]] == ["mine"]
-    assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {"mine", made["id"]}
-    search = lambda **query: [one["id"] for one in client.get("/v1/subscriptions", params=query).json()["items"]]  # noqa: E731
-    assert search(metadata="of=ann") == [made["id"]]
-    assert set(search(key="subject", pattern="orders*")) == {"mine", made["id"]}
+    assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {"mine", document["id"]}
+
+    def search(**query: str) -> list[str]:
+        return [item["id"] for item in client.get("/v1/subscriptions", params=query).json()["items"]]
+
+    assert search(metadata="of=ann") == [document["id"]]
+    assert set(search(key="subject", pattern="orders*")) == {"mine", document["id"]}
     assert len(search(limit=1)) == 1
     assert client.delete("/v1/subscriptions/mine").status_code == 204
     assert client.get("/v1/subscriptions/mine").status_code == 404
-    assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {made["id"]}
+    assert {one["subscription_id"] for one in match(subject="orders 1")["matches"]} == {document["id"]}
 
 
 @pytest.mark.parametrize(

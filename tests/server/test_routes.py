@@ -280,7 +280,7 @@ def test_a_put_writes_what_can_be_used_and_nothing_else(bench: Bench) -> None:
     assert bench.routes.put("new", route_text("new"), who="ann")
 
     assert (bench.folder / "new.yaml").stat().st_mode & 0o077 == 0
-    assert [one.who for one in bench.state.revisions("a")] == ["ann", "file"]
+    assert [revision.who for revision in bench.state.revisions("a")] == ["ann", "file"]
     bench.run_of("new")
     bench.routes.look()
     assert len(bench.runner.runs["new"]) == 1

@@ -24,18 +24,18 @@ from turnout.errors import ConfigError, RunError
 from turnout.rpc.client import RemoteStore
 from turnout.server.config import ServerConfig
 from turnout.server.logs import JsonLines
-from turnout.server.serving import Server
+from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription
 
 
 @contextmanager
-def serving(folder: Path, runner: FakeRunner | None = None, **given: Any) -> Iterator[Server]:
+def serving(folder: Path, runner: FakeRunner | None = None, **given: Any) -> Iterator[RouteServer]:
     config = ServerConfig.model_validate({"listen": "127.0.0.1:0", "interval": "20ms", **given})
-    with Server(config, [folder], runner_of=lambda *_: runner or FakeRunner()) as server:
+    with RouteServer(config, [folder], runner_of=lambda *_: runner or FakeRunner()) as server:
         yield server
 
 
-def get(server: Server, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, Any]:
+def get(server: RouteServer, path: str, context: ssl.SSLContext | None = None, **headers: str) -> tuple[int, Any]:
     request = urllib.request.Request(server.url + path, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
@@ -82,9 +82,14 @@ def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path)
     (tmp_path / "tokens").write_text("sesame\n")
     tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/server.key"}
-    given = {"tls": tls, "tokens": str(tmp_path / "tokens"), "store": "memory://tls", "grpc": {"listen": "127.0.0.1:0"}}
+    config = {
+        "tls": tls,
+        "tokens": str(tmp_path / "tokens"),
+        "store": "memory://tls",
+        "grpc": {"listen": "127.0.0.1:0"},
+    }
     (tmp_path / "routes").mkdir()
-    with serving(tmp_path / "routes", **given) as server:
+    with serving(tmp_path / "routes", **config) as server:
         trusting = ssl.create_default_context(cafile=f"{certificates}/ca.pem")
         assert server.url.startswith("https://")
         with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -105,7 +110,10 @@ def test_an_address_that_is_taken_is_told_before_anything_starts(tmp_path: Path)
     with serving(tmp_path) as server:
         config = ServerConfig.model_validate({"listen": f"127.0.0.1:{server.port}", "state": str(tmp_path / "other")})
         runner = FakeRunner()
-        with pytest.raises(ConfigError, match="cannot listen"), Server(config, [tmp_path], runner_of=lambda *_: runner):
+        with (
+            pytest.raises(ConfigError, match="cannot listen"),
+            RouteServer(config, [tmp_path], runner_of=lambda *_: runner),
+        ):
             pass
         assert not (tmp_path / "other").exists()
 

@@ -29,13 +29,13 @@ def test_everything_is_there_again_and_readable_by_its_owner_only(tmp_path: Path
         assert {file.stat().st_mode & 0o077 for file in (folder, *folder.iterdir())} == {0}
 
     with opened(folder) as state:
-        assert [(one.digest, one.who) for one in state.revisions("r")] == [("d2", "ann"), ("d1", "file")]
+        assert [(revision.digest, revision.who) for revision in state.revisions("r")] == [("d2", "ann"), ("d1", "file")]
         pause = state.paused("r")
         assert pause is not None
         assert (pause.who, pause.at) == ("ann", 1e9)
         assert state.reset_of("r") == Reset({"S": 5}, True)
-        assert [one.counts.read for one in state.counts("r")] == [2]
-        assert [one.detail for one in state.events()] == [{"state": "running"}]
+        assert [count.counts.read for count in state.counts("r")] == [2]
+        assert [event.detail for event in state.events()] == [{"state": "running"}]
 
 
 def test_one_server_has_a_folder_at_a_time(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_counts_add_up_by_minute_and_are_kept_for_so_long(tmp_path: Path) -> Non
             state.add_counts("r", Counts(read=read), at)
         state.add_counts("other", Counts(read=9), 3000)
 
-        assert [(one.at, one.counts.read) for one in state.counts("r")] == [(3000, 5), (3060, 4)]
-        assert [one.at for one in state.counts("r", since=3001)] == [3060]
+        assert [(count.at, count.counts.read) for count in state.counts("r")] == [(3000, 5), (3060, 4)]
+        assert [count.at for count in state.counts("r", since=3001)] == [3060]
 
 
 def test_versions_and_events_are_bounded(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_versions_and_events_are_bounded(tmp_path: Path) -> None:
             state.add_revision("r", digest=f"d{number}", text="", file="f", who="file")
         for number in range(450):
             state.add_event("kind", "r", {"n": number})
-        ids = [one.id for one in state.events()]
+        ids = [event.id for event in state.events()]
 
-        assert [one.digest for one in state.revisions("r")] == ["d3", "d2"]
+        assert [revision.digest for revision in state.revisions("r")] == ["d3", "d2"]
         assert ids[-1] == 450
         assert len(ids) <= 350
-        assert [one.detail["n"] for one in state.events(after=448)] == [448, 449]
+        assert [event.detail["n"] for event in state.events(after=448)] == [448, 449]
 
 
 def test_a_route_that_is_gone_leaves_no_pause_and_no_reset(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_what_is_old_is_found_without_looking_through_everything(tmp_path: Path)
         state.add_history({}, {("r", 3000): MinutePace(3000, 1, 0.5)})
         letters = state.set_aside(2400)
         state._db.set_trace_callback(None)
-        asked = [text for text in plans if text.startswith(("SELECT", "DELETE"))]
-        steps = [row[3] for text in asked for row in state._rows(f"EXPLAIN QUERY PLAN {text}")]
+        queries = [text for text in plans if text.startswith(("SELECT", "DELETE"))]
+        steps = [row[3] for text in queries for row in state._rows(f"EXPLAIN QUERY PLAN {text}")]
 
         assert letters == {"r": 7}
         assert [one.batches for one in state.pace("r")] == [2]
-        assert len(asked) == 5
+        assert len(queries) == 5
         assert [step for step in steps if step.startswith("SCAN")] == []
 
 

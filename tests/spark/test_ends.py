@@ -59,9 +59,9 @@ def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> Non
     with Connection.open(nats_server.url) as connection:
         create_stream(connection, {"name": "ENDS", "subjects": ["ends.>"], "storage": "memory"})
         try:
-            for wanted in (None, None, "none"):
-                given = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": wanted}
-                write(rows, NatsSink.model_validate(given), "_message_id")
+            for format_ in (None, None, "none"):
+                options = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": format_}
+                write(rows, NatsSink.model_validate(options), "_message_id")
                 stored.append(stream_info(connection, "ENDS")["state"]["messages"])
         finally:
             delete_stream(connection, "ENDS")

@@ -27,12 +27,14 @@ def record(
     return (topic, offset, key, value, pairs, ("Oulu",))
 
 
-def snapshot(*wanted: Condition) -> Snapshot:
-    return Snapshot(tuple(Subscription((f"d{n}",), condition, id=f"s{n}") for n, condition in enumerate(wanted)))
+def snapshot(*stored_conditions: Condition) -> Snapshot:
+    return Snapshot(
+        tuple(Subscription((f"d{n}",), condition, id=f"s{n}") for n, condition in enumerate(stored_conditions))
+    )
 
 
-def named(wanted: dict[str, Condition]) -> Snapshot:
-    return Snapshot(tuple(Subscription(("d",), condition, id=name) for name, condition in wanted.items()))
+def named(stored_conditions: dict[str, Condition]) -> Snapshot:
+    return Snapshot(tuple(Subscription(("d",), condition, id=name) for name, condition in stored_conditions.items()))
 
 
 def ids(frame: DataFrame) -> set[str]:
@@ -41,25 +43,27 @@ def ids(frame: DataFrame) -> set[str]:
 
 @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.lists(conditions, min_size=80, max_size=120), st.lists(messages, min_size=40, max_size=80))
-def test_is_the_interpreter(spark: SparkSession, wanted: list[Condition], given_messages: list[dict[str, str]]) -> None:
+def test_is_the_interpreter(
+    spark: SparkSession, stored_conditions: list[Condition], given_messages: list[dict[str, str]]
+) -> None:
     """Hundreds of random conditions on dozens of messages: exactly the pairs that the interpreter finds."""
-    rows = [(n, [(key, value.encode()) for key, value in one.items()]) for n, one in enumerate(given_messages)]
+    rows = [(n, [(key, value.encode()) for key, value in message.items()]) for n, message in enumerate(given_messages)]
     records = spark.createDataFrame(rows, "n int, headers array<struct<key:string,value:binary>>")
     expected = [
         (n, f"s{m}", f"d{m}")
         for n, message in enumerate(given_messages)
-        for m, condition in enumerate(wanted)
+        for m, condition in enumerate(stored_conditions)
         if evaluate(condition, message)
     ]
 
-    found = match(records, snapshot(*wanted)).select("n", "subscription_id", "destination").collect()
+    matched = match(records, snapshot(*stored_conditions)).select("n", "subscription_id", "destination").collect()
 
-    assert sorted(expected) == sorted(map(tuple, found))
+    assert sorted(expected) == sorted(map(tuple, matched))
 
 
 def test_what_conditions_see(spark: SparkSession) -> None:
     """The topic under both names, the key, headers and listed paths; a path wins over a header of its name."""
-    wanted = {
+    conditions = {
         "topic": kiwi("topic", "a.b"),
         "subject": kiwi("subject", "a.*"),
         "key": kiwi("key", "k1"),
@@ -78,9 +82,9 @@ def test_what_conditions_see(spark: SparkSession) -> None:
     twice = [("twice", b"first"), ("twice", b"second")]
     records = spark.createDataFrame([(*row[:4], row[4] + twice, row[5])], SCHEMA)
 
-    found = match(records, named(wanted), {"a": "value.a", "n": "value.n", "city": "place.city", "at": "offset"})
+    matched = match(records, named(conditions), {"a": "value.a", "n": "value.n", "city": "place.city", "at": "offset"})
 
-    assert set(wanted) - {"header hidden", "first"} == ids(found)
+    assert set(conditions) - {"header hidden", "first"} == ids(matched)
 
 
 def test_each_destination_has_a_row(spark: SparkSession) -> None:
@@ -89,10 +93,10 @@ def test_each_destination_has_a_row(spark: SparkSession) -> None:
     everything = Subscription(("z",), not_(kiwi("topic", "t3")), id="z")
     records = spark.createDataFrame([record(n, f"t{n}") for n in range(1, 4)], SCHEMA)
 
-    found = match(records, Snapshot((*subscriptions, everything)))
-    rows = found.collect()
+    matched = match(records, Snapshot((*subscriptions, everything)))
+    rows = matched.collect()
 
-    assert [*records.columns, "subscription_id", "destination"] == found.columns
+    assert [*records.columns, "subscription_id", "destination"] == matched.columns
     assert sorted((row["offset"], row["subscription_id"], row["destination"]) for row in rows) == [
         (1, "s1", "x"), (1, "s1", "y"), (1, "z", "z"), (2, "s2", "x"), (2, "s2", "y"), (2, "z", "z"),
     ]  # fmt: skip
@@ -122,7 +126,7 @@ def test_variants_and_binary_keys(spark: SparkSession) -> None:
     """Paths lead into variants and maps; a key of bytes is its text."""
     records = spark.sql("""SELECT 't' topic, cast('k' as binary) key, map('x.y', 5) counts,
         parse_json('{"a": {"b c": 7}, "t": true, "n": null, "o": {"x": [1, "two"]}, "f": 1.50}') value""")
-    wanted = {
+    conditions = {
         "deep": kiwi("deep", "7"),
         "true": kiwi("t", "true"),
         "null": not_(kiwi("n", "*")),
@@ -140,15 +144,15 @@ def test_variants_and_binary_keys(spark: SparkSession) -> None:
         "xy": "counts.`x.y`",
     }
 
-    assert set(wanted) == ids(match(records, named(wanted), paths))
+    assert set(conditions) == ids(match(records, named(conditions), paths))
 
 
 def test_streaming_frames_are_matched(spark: SparkSession) -> None:
     """A stream of records is one of deliveries."""
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 4).load()
     records = ticks.selectExpr("concat('t', value) topic", "timestamp", "value n")
-    found = match(records, snapshot(kiwi("topic", "t1"), kiwi("topic", "t?")))
-    query = found.writeStream.format("memory").queryName("matched").trigger(once=True).start()
+    matched = match(records, snapshot(kiwi("topic", "t1"), kiwi("topic", "t?")))
+    query = matched.writeStream.format("memory").queryName("matched").trigger(once=True).start()
     query.awaitTermination()
 
     rows = spark.table("matched").collect()
@@ -171,8 +175,8 @@ def test_refuses_paths_that_lead_nowhere(spark: SparkSession) -> None:
 
 def test_no_row_changes_its_partition(spark: SparkSession) -> None:
     """Records go to the index and not the other way round."""
-    wanted = snapshot(all_of(kiwi("h", "a*"), kiwi("topic", "t", partial=True)))
-    plan = match(spark.createDataFrame([record(1, h="abc")], SCHEMA), wanted)._jdf.queryExecution()
+    subscriptions = snapshot(all_of(kiwi("h", "a*"), kiwi("topic", "t", partial=True)))
+    plan = match(spark.createDataFrame([record(1, h="abc")], SCHEMA), subscriptions)._jdf.queryExecution()
 
     text = plan.executedPlan().toString()
 

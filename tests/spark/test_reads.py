@@ -37,13 +37,13 @@ def reads(source: str, sinks: str, **more: Any) -> dict[str, tuple[str, ...]]:
 def test_on_the_same_server(nats_server: NatsServer, streams: str) -> None:
     """By whatever address; sinks on other servers are not concerned."""
     with NatsServer() as other:
-        found = reads(
+        plan = reads(
             f'servers: "{nats_server.url}", stream: {streams}',
             f'sinks: {{here: {{format: nats, servers: "nats://localhost:{nats_server.port}"}}, '
             f'there: {{format: nats, servers: "{other.url}"}}, files: {{format: json, path: /tmp/x}}}}',
         )
 
-    assert found == {"here": (f"{streams}.clean.>", f"{streams}.raw.*")}
+    assert plan == {"here": (f"{streams}.clean.>", f"{streams}.raw.*")}
 
 
 def test_two_streams_in_one_text(nats_server: NatsServer, streams: str) -> None:
@@ -67,23 +67,23 @@ def test_two_streams_in_one_text(nats_server: NatsServer, streams: str) -> None:
 )
 def test_with_a_filter(nats_server: NatsServer, streams: str, filters: list[str], expected: list[str]) -> None:
     """Only what the filter lets through: a route may write other subjects into the stream that it reads."""
-    found = reads(
+    plan = reads(
         f'servers: "{nats_server.url}", stream: {streams}',
         f'sink: {{format: nats, servers: "{nats_server.url}"}}',
-        filterSubject=[one.format(streams) for one in filters],
+        filterSubject=[filter_.format(streams) for filter_ in filters],
     )
 
-    assert found == {"": tuple(one.format(streams) for one in expected)}
+    assert plan == {"": tuple(one.format(streams) for one in expected)}
 
 
 def test_a_stream_that_gathers_from_others(nats_server: NatsServer, streams: str) -> None:
     """What is published to its origins comes to it."""
-    found = reads(
+    plan = reads(
         f'servers: "{nats_server.url}", stream: {streams}_ALL',
         f'sink: {{format: nats, servers: "{nats_server.url}"}}',
     )
 
-    assert found == {"": (f"{streams}.clean.>", f"{streams}.raw.*")}
+    assert plan == {"": (f"{streams}.clean.>", f"{streams}.raw.*")}
 
 
 def test_a_stream_that_does_not_exist(nats_server: NatsServer, streams: str) -> None:

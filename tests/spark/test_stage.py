@@ -31,7 +31,7 @@ from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import SinkOptions
-from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 from turnout.wire import Connection, Publisher, PullReader, Range, stream_info
@@ -93,16 +93,16 @@ def out(connection: Connection) -> Iterator[str]:
         yield name
 
 
-def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, splits: bool = False, sink: str = "") -> Stage:
+def a_stage(url: str, monkeypatch: Any, program: FakeProgram, *, splits: bool = False, sink: str = "") -> SparkStage:
     """The stage of a route to one NATS sink, a fake in the place of its program."""
     text = f"""
 name: stage
 source: {{format: nats, servers: "{url}", stream: S}}
 sink: {{format: nats, servers: "{url}"{sink}}}
 """
-    made = Stage.of(Route.parse(text, {}), splits=splits)
-    monkeypatch.setattr(module, "_programs", {made.key: program})
-    return made
+    stage = SparkStage.of(Route.parse(text, {}), splits=splits)
+    monkeypatch.setattr(module, "_programs", {stage.key: program})
+    return stage
 
 
 def stored(url: str, stream: str) -> list[dict[str, Any]]:
@@ -115,9 +115,9 @@ def stored(url: str, stream: str) -> list[dict[str, Any]]:
 def test_what_is_published_is_acknowledged_and_counted(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """One row of counts for a task, whatever it was fed; ids and headers are those of the messages."""
     headers = [{"key": "Kind", "value": b"x"}, {"key": "Nats-Msg-Id", "value": b"the source's"}]
-    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
+    stage = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
 
-    (counted,) = list(made.publish([batch_of(1, 2, headers), batch_of(4, 2)]))
+    (counted,) = list(stage.publish([batch_of(1, 2, headers), batch_of(4, 2)]))
 
     numbers = {name: counted.column(name)[0].as_py() for name in ("read", "delivered", "messages", "failures")}
     assert numbers == {"read": 4, "delivered": 4, "messages": 8, "failures": 0}
@@ -135,9 +135,9 @@ def test_what_is_published_is_acknowledged_and_counted(nats_server: NatsServer, 
 def test_a_task_done_again_stores_nothing_twice(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """By its ids; with messageId none every message is stored."""
     rows = [batch_of(1, 2)]
-    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
+    stage = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
     for _ in range(2):
-        list(made.publish(rows))
+        list(stage.publish(rows))
     assert len(stored(nats_server.url, out)) == 4
 
     without = a_stage(nats_server.url, monkeypatch, FakeProgram(out), sink=", messageId: none")
@@ -148,9 +148,9 @@ def test_a_task_done_again_stores_nothing_twice(nats_server: NatsServer, out: st
 
 def test_a_task_without_records(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """Its counts are zero, and it opens no connection."""
-    made = replace(a_stage(nats_server.url, monkeypatch, FakeProgram(out)), sinks=(None,))
+    stage = replace(a_stage(nats_server.url, monkeypatch, FakeProgram(out)), sinks=(None,))
 
-    (counted,) = list(made.publish([]))
+    (counted,) = list(stage.publish([]))
 
     assert counted.num_rows == 1
     assert counted.column("read").to_pylist() == [0]
@@ -158,9 +158,9 @@ def test_a_task_without_records(nats_server: NatsServer, out: str, monkeypatch: 
 
 def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """The first twenty of a task; the others are counted."""
-    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
+    stage = a_stage(nats_server.url, monkeypatch, FakeProgram(out))
 
-    (counted,) = list(made.publish([batch_of(1, 90), batch_of(91, 9)]))
+    (counted,) = list(stage.publish([batch_of(1, 90), batch_of(91, 9)]))
 
     assert counted.num_rows == 20
     assert sum(counted.column("failures").to_pylist()) == 33
@@ -170,9 +170,9 @@ def test_failures_are_rows_beside_the_counts(nats_server: NatsServer, out: str, 
 
 def test_messages_as_rows(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """For other sinks: messages with null counts, and the counts in a row that is no message."""
-    made = a_stage(nats_server.url, monkeypatch, FakeProgram(out, sinks=2))
+    stage = a_stage(nats_server.url, monkeypatch, FakeProgram(out, sinks=2))
 
-    rows = pa.Table.from_batches(list(made.rows([batch_of(1, 2), batch_of(1, 0)]))).to_pylist()
+    rows = pa.Table.from_batches(list(stage.rows([batch_of(1, 2), batch_of(1, 0)]))).to_pylist()
 
     names = [part.split(" ")[0] for part in MESSAGES.replace("struct<key:string,value:binary>", "").split(", ")]
     assert list(rows[0])[:8] == names[:8]
@@ -190,28 +190,28 @@ def test_records_are_matched_with_their_own_revision(nats_server: NatsServer, ou
     """That of their split; records without one are matched with the stage's."""
     program = FakeProgram(out)
     place: Any = SimpleNamespace(open=lambda revision: f"index {revision}")
-    made = a_stage(nats_server.url, monkeypatch, program, splits=True).with_index(place)
+    stage = a_stage(nats_server.url, monkeypatch, program, splits=True).with_index(place)
     publish_some(nats_server.url, out, 3)
     splits = [Split(out, 1, 2, revision=7), Split(out, 2, 3, revision=8), Split(out, 3, 4)]
 
-    list(made.at(5).publish(split_rows(nats_server.url, *splits)))
+    list(stage.at(5).publish(split_rows(nats_server.url, *splits)))
 
     assert program.indexes == ["index 7", "index 8", "index 5"]
     with pytest.raises(StreamError, match="without the revision"):
-        list(made.publish(split_rows(nats_server.url, splits[2])))
+        list(stage.publish(split_rows(nats_server.url, splits[2])))
     with pytest.raises(StreamError, match="without the revision"):
-        list(replace(made, splits=False).publish([batch_of(4, 1)]))
+        list(replace(stage, splits=False).publish([batch_of(4, 1)]))
 
 
 def test_splits_are_read_by_the_stage(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """Their records go through the program with their stream; what is not read of them is counted beside."""
     program = FakeProgram(f"{out}.to")
-    made = a_stage(nats_server.url, monkeypatch, program, splits=True)
+    stage = a_stage(nats_server.url, monkeypatch, program, splits=True)
     publish_some(nats_server.url, out, 12)
     narrowed = Split(out, 1, 9, filters=(f"{out}.0",), counted=8)
     nothing = Split(out, 9, 13, filters=(), counted=4)
 
-    (row,) = list(made.publish(split_rows(nats_server.url, narrowed, nothing)))
+    (row,) = list(stage.publish(split_rows(nats_server.url, narrowed, nothing)))
 
     assert [row.column(name)[0].as_py() for name in ("read", "not_read")] == [3, 9]
     assert program.streams == [out]
@@ -233,9 +233,9 @@ def split_rows(url: str, *splits: Split) -> list[Any]:
 def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """And afterwards it is as before."""
     program = FakeProgram(out)
-    made = a_stage(nats_server.url, monkeypatch, program)
+    stage = a_stage(nats_server.url, monkeypatch, program)
 
-    list(made.publish([batch_of(1, 1)]))
+    list(stage.publish([batch_of(1, 1)]))
 
     assert program.collecting == [False]
     assert gc.isenabled()
@@ -244,7 +244,7 @@ def test_no_garbage_is_looked_for_while_a_task_runs(nats_server: NatsServer, out
 # What a server refuses
 
 
-def real_stage(url: str, out: str, *destinations: str, more: str = "") -> Stage:
+def real_stage(url: str, out: str, *destinations: str, more: str = "") -> SparkStage:
     """The stage of a route with its own program, for records that one subscription wants."""
     text = f"""
 name: refused
@@ -256,7 +256,7 @@ errors: {{tolerance: all, log: true}}
 """
     index = Index.of([Subscription(destinations, exists("subject"), id="mine")])
     place: Any = SimpleNamespace(open=lambda revision: index)
-    return Stage.of(Route.parse(text, {}), splits=False).with_index(place).at(1)
+    return SparkStage.of(Route.parse(text, {}), splits=False).with_index(place).at(1)
 
 
 def counted(rows: Any) -> dict[str, int]:
@@ -276,15 +276,15 @@ def flow(rows: Any) -> Flow:
 
 def test_a_task_tells_how_its_records_went(nats_server: NatsServer, out: str) -> None:
     """Beside its counts, once for all of its batches: what each stage took in, and how long messages waited."""
-    made = real_stage(nats_server.url, out, f"{out}.good", "a b")
+    stage = real_stage(nats_server.url, out, f"{out}.good", "a b")
 
-    (published,) = list(made.publish([batch_of(1, 3), batch_of(4, 2)]))
-    *_, rows = list(made.rows([batch_of(1, 3), batch_of(4, 2)]))
+    (published,) = list(stage.publish([batch_of(1, 3), batch_of(4, 2)]))
+    *_, rows = list(stage.rows([batch_of(1, 3), batch_of(4, 2)]))
 
-    told = flow(published)
+    counted = flow(published)
     stages = {"source": 5, "key": 5, "value": 5, "match": 5, "sink": 5, "deadLetter": 0}
-    assert (dict(told.taken), dict(told.failed), told.delivery.count) == (stages, {}, 10)
-    assert told.delivery.seconds > 0
+    assert (dict(counted.taken), dict(counted.failed), counted.delivery.count) == (stages, {}, 10)
+    assert counted.delivery.seconds > 0
     # Rows are published by nobody yet.
     assert flow(rows) == Flow(stages)
 
@@ -292,15 +292,17 @@ def test_a_task_tells_how_its_records_went(nats_server: NatsServer, out: str) ->
 def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str) -> None:
     """The good ones are stored; a task that is done again stores nothing twice, dead letters included."""
     nowhere = f"nowhere-{secrets.token_hex(4)}.x"
-    made = real_stage(nats_server.url, out, f"{out}.good", nowhere, "a b")
+    stage = real_stage(nats_server.url, out, f"{out}.good", nowhere, "a b")
 
     for _ in range(2):
-        (numbers,) = [counted(made.publish([batch_of(1, 3), batch_of(4, 2)]))]
+        (numbers,) = [counted(stage.publish([batch_of(1, 3), batch_of(4, 2)]))]
         assert numbers == {"read": 5, "delivered": 5, "messages": 5, "undeliverable": 10}
 
     rows = stored(nats_server.url, out)
     dead = [
-        {one["key"]: one["value"].decode() for one in row["headers"]} for row in rows if row["topic"] == f"{out}.dead"
+        {header["key"]: header["value"].decode() for header in row["headers"]}
+        for row in rows
+        if row["topic"] == f"{out}.dead"
     ]
     assert Counter(row["topic"] for row in rows) == {f"{out}.good": 5, f"{out}.dead": 10}
     assert Counter((one["__turnout.subscription"], one["__turnout.destination"]) for one in dead) == {
@@ -313,9 +315,9 @@ def test_refused_messages_become_dead_letters(nats_server: NatsServer, out: str)
 
 def test_refused_messages_without_a_dead_letter_topic(nats_server: NatsServer, out: str) -> None:
     """They are discarded, counted and logged; a record that reached nobody is discarded itself."""
-    made = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x", more="unmatched: drop")
+    stage = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x", more="unmatched: drop")
 
-    (rows,) = list(made.publish([batch_of(1, 2)]))
+    (rows,) = list(stage.publish([batch_of(1, 2)]))
 
     assert counted([rows]) == {"read": 2, "discarded": 2, "undeliverable": 2}
     assert "subscription 'mine': destination 'nowhere-" in rows.column("failure").to_pylist()[0]["message"]
@@ -324,9 +326,9 @@ def test_refused_messages_without_a_dead_letter_topic(nats_server: NatsServer, o
 def test_dead_letters_are_not_all_kept_in_memory(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """After some batches with refused messages their dead letters are published."""
     monkeypatch.setattr("turnout.spark.publishing._KEPT_BACK", 2)
-    made = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x")
+    stage = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x")
 
-    numbers = counted(made.publish([batch_of(n, 1) for n in range(1, 8)]))
+    numbers = counted(stage.publish([batch_of(n, 1) for n in range(1, 8)]))
 
     assert numbers == {"read": 7, "dead_lettered": 7, "undeliverable": 7}
     assert len(stored(nats_server.url, out)) == 7
@@ -334,10 +336,10 @@ def test_dead_letters_are_not_all_kept_in_memory(nats_server: NatsServer, out: s
 
 def test_a_dead_letter_that_cannot_be_written_stops_the_run(nats_server: NatsServer, out: str) -> None:
     """It has nowhere else to go, and nothing is lost in silence."""
-    made = real_stage(nats_server.url, out, "a b", more=f"deadLetter: {{topic: nowhere-{secrets.token_hex(4)}.dead}}")
+    stage = real_stage(nats_server.url, out, "a b", more=f"deadLetter: {{topic: nowhere-{secrets.token_hex(4)}.dead}}")
 
     with pytest.raises(RunError, match=r"a dead letter cannot be written to 'nowhere-.*no stream listens"):
-        list(made.publish([batch_of(1, 1)]))
+        list(stage.publish([batch_of(1, 1)]))
 
 
 def test_a_message_that_is_too_large(nats_server: NatsServer, out: str) -> None:
@@ -346,41 +348,41 @@ def test_a_message_that_is_too_large(nats_server: NatsServer, out: str) -> None:
     records = batch_of(1, 3)
     values = pa.array([b"x", b"x" * (limit - 20), b"x" * (limit + 1)], pa.binary())
     records = records.set_column(records.schema.get_field_index("value"), "value", values)
-    made = real_stage(nats_server.url, out, f"{out}.good")
+    stage = real_stage(nats_server.url, out, f"{out}.good")
 
-    numbers = counted(made.publish([records]))
+    numbers = counted(stage.publish([records]))
 
     assert numbers == {"read": 3, "delivered": 1, "dead_lettered": 2, "messages": 1, "undeliverable": 2}
     good, *dead = stored(nats_server.url, out)
-    headers = [{one["key"]: one["value"].decode() for one in row["headers"]} for row in dead]
+    headers = [{header["key"]: header["value"].decode() for header in row["headers"]} for row in dead]
     assert good["value"] == b"x"
     assert [row["value"] for row in dead] == [b"", b""]
-    assert sorted(one["__turnout.value.left.out"] for one in headers) == sorted([str(limit - 20), str(limit + 1)])
-    assert {one["__connect.errors.offset"] for one in headers} == {"2", "3"}
+    assert sorted(header["__turnout.value.left.out"] for header in headers) == sorted([str(limit - 20), str(limit + 1)])
+    assert {header["__connect.errors.offset"] for header in headers} == {"2", "3"}
 
 
 def test_headers_for_the_server_are_not_forwarded(nats_server: NatsServer, out: str) -> None:
     """They would change what becomes of the message; a sink may ask for some by name."""
-    told = [
+    reports = [
         "Nats-Rollup", "Nats-TTL", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Scheduler", "Nats-Batch-Id",
         "Nats-Required-Api-Level", "Nats-Incr", "Nats-Counter-Sources", "Nats-Marker-Reason", "Nats-Trace-Dest",
         "Nats-Expected-Last-Sequence", "nats-ttl", "NATS-EXPECTED-STREAM", "Nats-Trace-Only",
     ]  # fmt: skip
-    headers = [{"key": name, "value": b"1"} for name in [*told, "Nats-Stream", "traceparent", "X-Nats-TTL"]]
+    headers = [{"key": name, "value": b"1"} for name in [*reports, "Nats-Stream", "traceparent", "X-Nats-TTL"]]
 
     numbers = counted(real_stage(nats_server.url, out, f"{out}.good").publish([batch_of(1, 1, headers)]))
 
     (row,) = stored(nats_server.url, out)
     assert numbers["delivered"] == 1
-    assert [one["key"] for one in row["headers"]] == ["Nats-Msg-Id", "Nats-Stream", "traceparent", "X-Nats-TTL"]
+    assert [header["key"] for header in row["headers"]] == ["Nats-Msg-Id", "Nats-Stream", "traceparent", "X-Nats-TTL"]
 
 
 def test_a_sink_may_ask_for_headers_for_the_server(nats_server: NatsServer) -> None:
     """By name, and for those alone."""
     options = {"servers": nats_server.url, "forwardHeaders": "Nats-TTL, nats-incr"}
-    made = SinkOptions.from_mapping(options)
+    sink = SinkOptions.from_mapping(options)
 
-    assert [name for name in ("Nats-TTL", "NATS-INCR", "Nats-Rollup", "Kind") if made.withholds(name)] == [
+    assert [name for name in ("Nats-TTL", "NATS-INCR", "Nats-Rollup", "Kind") if sink.withholds(name)] == [
         "Nats-Rollup"
     ]
 
@@ -391,7 +393,7 @@ def test_a_worker_keeps_one_program_of_a_route(nats_server: NatsServer, monkeypa
         'name: x\nsource: {format: nats, servers: "nats://u:hunter2@h", stream: S}\nsink: {format: nats, servers: "n"}'
     )
     monkeypatch.setattr(module, "_programs", {})
-    first, second = (pickle.loads(pickle.dumps(Stage.of(Route.parse(text, {}), splits=True))) for _ in range(2))
+    first, second = (pickle.loads(pickle.dumps(SparkStage.of(Route.parse(text, {}), splits=True))) for _ in range(2))
 
     assert first._program() is second._program()
     assert "hunter2" not in repr(first)

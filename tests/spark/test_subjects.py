@@ -102,9 +102,9 @@ def _different_transforms(spark: SparkSession, transforms: list[SubjectTransform
 
     frame = _frame(spark, subjects)
     draws = _draws(frame)
-    found = _texts(frame, [transform_subject(t, "s", seed=["id"]) for t in transforms])
+    texts = _texts(frame, [transform_subject(t, "s", seed=["id"]) for t in transforms])
     differences = []
-    for subject, draw, values in zip(subjects, draws, found, strict=True):
+    for subject, draw, values in zip(subjects, draws, texts, strict=True):
         for transform, value in zip(transforms, values, strict=True):
             try:
                 expected: str | None = transform.apply(subject, draw)
@@ -148,9 +148,9 @@ def _different_mappings(spark: SparkSession, table: MappingTable, subjects: list
     clusters = (None, "west", "west")
     mapped = map_subjects(frame, table, "s", "m0", None, ["id"])
     mapped = map_subjects(mapped, table, "s", "m1", "west", ["id"])
-    found = _texts(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
+    texts = _texts(mapped, [mapped["m0"], mapped["m1"], map_subject(table, mapped["s"], "west", ["id"])])
     differences = []
-    for subject, draw, values in zip(subjects, draws, found, strict=True):
+    for subject, draw, values in zip(subjects, draws, texts, strict=True):
         for cluster, value in zip(clusters, values, strict=True):
             expected = table.apply(subject, cluster, draw)
             if value != expected:
@@ -201,9 +201,9 @@ def test_partition_hashes_keys_of_every_length(spark: SparkSession, keys: list[b
 
     keys = [*keys, *[b"abcdefghijklmnopqrstuvwxyz"[:length] for length in range(27)], *[b"\xff" * n for n in range(40)]]
     frame = _frame(spark, [decode(key) for key in keys])
-    found = [row[0] for row in _values(frame, [fnv1a(frame["s"])])]
+    hashes = [row[0] for row in _values(frame, [fnv1a(frame["s"])])]
 
-    assert found == [fnv1a_of_bytes(key) for key in keys]
+    assert hashes == [fnv1a_of_bytes(key) for key in keys]
 
 
 @MANY
@@ -217,13 +217,13 @@ def test_matching_agrees_on_filters_and_subjects(spark: SparkSession, cases: lis
     with interpreted(spark):
         frame = _frame(spark, subjects)
         rows = _values(frame, [subject_matches(filter_, "s") for filter_ in filters])
-        found = {
+        rendered = {
             (filter_, subject): value
             for subject, row in zip(subjects, rows, strict=True)
             for filter_, value in zip(filters, row, strict=True)
         }
 
-    assert found == {(f, s): matches(f, s) for f in filters for s in subjects}
+    assert rendered == {(f, s): matches(f, s) for f in filters for s in subjects}
 
 
 def test_weighted_shares_pass_a_chi_square_test(spark: SparkSession) -> None:
@@ -236,11 +236,11 @@ def test_weighted_shares_pass_a_chi_square_test(spark: SparkSession) -> None:
     count = 200_000
     frame = spark.range(count).selectExpr("'foo' topic", "cast(id % 7 as int) partition", "id offset")
     mapped = frame.select(map_subject(table, "topic", seed=["topic", "partition", "offset"]).alias("m"))
-    found = {row["m"]: row["count"] for row in mapped.groupBy("m").count().collect()}
+    rows = {row["m"]: row["count"] for row in mapped.groupBy("m").count().collect()}
     expected = {"a": 0.01, "b": 0.09, "c": 0.20, "d": 0.30, "foo": 0.40}
-    chi_square = sum((found[k] - count * share) ** 2 / (count * share) for k, share in expected.items())
+    chi_square = sum((rows[k] - count * share) ** 2 / (count * share) for k, share in expected.items())
 
-    assert set(found) == set(expected)
+    assert set(rows) == set(expected)
     # The 99.99 % quantile for four degrees of freedom; the seed is fixed, so this never changes by chance.
     assert chi_square < 23.5
 
@@ -251,10 +251,10 @@ def test_weight_and_random_do_not_follow_one_another(spark: SparkSession) -> Non
 
     table = MappingTable.from_config({"foo": {"dest": "a.{{random(4)}}.{{random(4)}}", "weight": 50}})
     mapped = spark.range(160_000).selectExpr("'foo' s", "id").select(map_subject(table, "s", seed=["id"]).alias("m"))
-    found = {row["m"]: row["count"] for row in mapped.groupBy("m").count().collect() if row["m"] != "foo"}
-    chi_square = sum((number - 5_000) ** 2 / 5_000 for number in found.values())
+    rows = {row["m"]: row["count"] for row in mapped.groupBy("m").count().collect() if row["m"] != "foo"}
+    chi_square = sum((number - 5_000) ** 2 / 5_000 for number in rows.values())
 
-    assert len(found) == 16
+    assert len(rows) == 16
     # The 99.99 % quantile for 16 degrees of freedom.
     assert chi_square < 45.9
 
@@ -331,9 +331,9 @@ def test_thousands_of_mappings_stay_one_small_method(spark: SparkSession) -> Non
     frame = spark.range(0, 5, 1, 1).selectExpr("concat('a.', id) s", "id")
 
     def size(query: DataFrame) -> int:
-        with contextlib.redirect_stdout(io.StringIO()) as told:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             query.explain("codegen")
-        return max(int(found) for found in re.findall(r"maxMethodCodeSize:(\d+)", told.getvalue()))
+        return max(int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", output.getvalue()))
 
     def table(count: int) -> MappingTable:
         literals = {f"orders.{n}": f"eu.{n % 7}.orders" for n in range(count)}

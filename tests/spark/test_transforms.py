@@ -76,20 +76,20 @@ class TestTypes:
         kept = records(FLIGHT, topic="my-prefix-1", ddl=DDL)
         taken = records(FLIGHT, topic="other", ddl=DDL)
 
-        found = apply_chain(self.TAKEN, kept.union(taken)).records
+        applied = apply_chain(self.TAKEN, kept.union(taken)).records
 
-        assert isinstance(found.schema["value"].dataType, T.VariantType)
-        assert {json.dumps("AA"), json.dumps(FLIGHT)} == {json.dumps(value) for value in values(found)}
+        assert isinstance(applied.schema["value"].dataType, T.VariantType)
+        assert {json.dumps("AA"), json.dumps(FLIGHT)} == {json.dumps(value) for value in values(applied)}
 
     def test_a_transform_that_keeps_the_type_keeps_the_struct(self, records: Records) -> None:
         """Masking under a predicate does not give up the schema."""
         long = {"when": {"key": "value.distance", ">": 1000}}
         chain = Chain.from_route([{"type": "MaskField$Value", "fields": "tail", "predicate": long}])
 
-        found = apply_chain(chain, records(FLIGHT, {**FLIGHT, "distance": 7}, None, ddl=DDL)).records
+        applied = apply_chain(chain, records(FLIGHT, {**FLIGHT, "distance": 7}, None, ddl=DDL)).records
 
-        assert found.schema["value"].dataType == T.StructType.fromDDL(DDL)
-        assert values(found) == [{**FLIGHT, "tail": ""}, {**FLIGHT, "distance": 7}, None]
+        assert applied.schema["value"].dataType == T.StructType.fromDDL(DDL)
+        assert values(applied) == [{**FLIGHT, "tail": ""}, {**FLIGHT, "distance": 7}, None]
 
     def test_a_schemas_attributes_are_carried_in_the_columns_metadata(self, records: Records) -> None:
         """Name and version set by a transform are there for whoever writes the value; inserted fields have theirs."""
@@ -124,8 +124,8 @@ class TestTypes:
         )
         frame = both.union(both.limit(1).selectExpr("null", "null", "more")).withColumn("topic", F.lit("t"))
 
-        found = apply_chain(Chain.from_route([{"type": "InsertField$Value", "topic.field": "from"}]), frame).records
-        first, second, third = found.select("key", "value", "more").collect()
+        applied = apply_chain(Chain.from_route([{"type": "InsertField$Value", "topic.field": "from"}]), frame).records
+        first, second, third = applied.select("key", "value", "more").collect()
 
         value = first["value"].asDict(recursive=True)
         assert value["any"].toPython() == {"k": [1, None]}
@@ -138,7 +138,7 @@ class TestTypes:
         assert set(second["value"].asDict().values()) == {None, "t"}
         assert (third["value"], third["key"], third["more"]) == (None, None, first["more"])
         assert first["key"] == Decimal("1.50")
-        types = {field.name: field.dataType for field in found.schema["value"].dataType}
+        types = {field.name: field.dataType for field in applied.schema["value"].dataType}
         assert {name: types[name] for name in ("i8", "f32", "any")} == {
             "i8": T.ByteType(), "f32": T.FloatType(), "any": T.VariantType(),
         }  # fmt: skip
@@ -167,13 +167,13 @@ class TestErrors:
 
     def test_dead_letters_are_the_consumed_records(self, records: Records) -> None:
         """Neighbours pass; the failed record is as it was consumed, with stage, class, exception and message."""
-        given = records({**FLIGHT, "carrier": "5"}, FLIGHT, {**FLIGHT, "carrier": "6"}, headers=[("h", b"1")], ddl=DDL)
-        given = given.withColumn("other", F.col("offset") * 2)
+        frame = records({**FLIGHT, "carrier": "5"}, FLIGHT, {**FLIGHT, "carrier": "6"}, headers=[("h", b"1")], ddl=DDL)
+        frame = frame.withColumn("other", F.col("offset") * 2)
 
-        applied = apply_chain(self.CHAIN, given, "all")
+        applied = apply_chain(self.CHAIN, frame, "all")
         good = applied.records.select("topic", "offset", "other", F.size("headers").alias("n")).orderBy("offset")
         (dead,) = applied.dead_letters.collect()
-        (consumed,) = given.where("offset = 1").collect()
+        (consumed,) = frame.where("offset = 1").collect()
 
         assert good.collect() == [
             Row(topic="moved", offset=0, other=0, n=2),
@@ -202,9 +202,9 @@ class TestErrors:
         """A time beyond Spark's years is one record's failure, not the job's."""
         options = {"field": "distance", "target.type": "Timestamp", "unix.precision": "seconds"}
         chain = Chain.from_route([{"type": "TimestampConverter$Value", **options}])
-        given = records({"distance": 1}, {"distance": 10**15}, ddl="distance bigint")
+        frame = records({"distance": 1}, {"distance": 10**15}, ddl="distance bigint")
 
-        applied = apply_chain(chain, given, "all")
+        applied = apply_chain(chain, frame, "all")
 
         assert offsets(applied.records) == [0]
         (dead,) = applied.dead_letters.collect()
@@ -264,7 +264,7 @@ class TestConditions:
 
     def test_of_typed_and_schemaless_values(self, records: Records) -> None:
         """A condition says the same of a struct and of a variant; filtered records are in neither frame."""
-        wanted: list[tuple[Any, bool]] = [
+        expected: list[tuple[Any, bool]] = [
             ({"key": "value.distance", ">": 1000}, True),
             ({"key": "value.missing", "exists": True}, False),
             ({"not": {"key": "value.missing", ">": 0}}, True),
@@ -275,14 +275,14 @@ class TestConditions:
         for ddl in (DDL, None):
             given = records(FLIGHT, headers=[("Tail", b"N1")], ddl=ddl)
             left = None
-            for n, (when, _) in enumerate(wanted):
+            for n, (when, _) in enumerate(expected):
                 chain = Chain.from_route([{"type": "Filter", "predicate": {"when": when}}])
-                one = apply_chain(chain, given.withColumn("n", F.lit(n))).records.select("n")
-                left = one if left is None else left.union(one)
+                applied = apply_chain(chain, given.withColumn("n", F.lit(n))).records.select("n")
+                left = applied if left is None else left.union(applied)
             assert left is not None
             rest = {row["n"] for row in left.collect()}
 
-            assert [n not in rest for n in range(len(wanted))] == [dropped for _, dropped in wanted]
+            assert [n not in rest for n in range(len(expected))] == [dropped for _, dropped in expected]
 
     def test_several_predicates_must_all_hold(self, records: Records) -> None:
         """The stage's negate turns the common answer around, a predicate's own only its own."""
@@ -321,9 +321,9 @@ def test_a_stream_of_records(spark: SparkSession) -> None:
     good = apply_chain(chain, frame).records
     good.writeStream.format("memory").queryName("routed").trigger(once=True).start().awaitTermination()
 
-    found = spark.table("routed").select("topic", "value.n").collect()
+    rows = spark.table("routed").select("topic", "value.n").collect()
 
-    assert sorted(map(tuple, found)) == [("u.0", 0), ("u.1", 1), ("u.3", 3)]
+    assert sorted(map(tuple, rows)) == [("u.0", 0), ("u.1", 1), ("u.3", 3)]
 
 
 def test_rows_of_one_batch_may_have_different_fields(records: Records) -> None:
@@ -331,18 +331,18 @@ def test_rows_of_one_batch_may_have_different_fields(records: Records) -> None:
     odd = 'it\'s "it"'
     chain = Chain.from_route([{"type": "ReplaceField$Value", "renames": f"a:b,{odd}:plain", "exclude": "gone"}])
 
-    found = values(
+    applied = values(
         apply_chain(chain, records({"a": 1}, {"a": {"ü": [1, None]}, "neu": "x"}, {"gone": 1}, None, {odd: 1})).records
     )
 
-    assert found == [{"b": 1}, {"b": {"ü": [1, None]}, "neu": "x"}, {}, None, {"plain": 1}]
+    assert applied == [{"b": 1}, {"b": {"ü": [1, None]}, "neu": "x"}, {}, None, {"plain": 1}]
 
 
 def test_what_no_stage_has_changed_keeps_its_microseconds(spark: SparkSession) -> None:
     """Connect's time of a record is in milliseconds, Spark's in microseconds."""
     frame = spark.sql("SELECT 't' topic, 'v' value, TIMESTAMP'1969-12-31 23:59:59.123456' timestamp")
 
-    found = apply_chain(Chain.from_route([{"type": "HoistField$Value", "field": "v"}]), frame).records
+    applied = apply_chain(Chain.from_route([{"type": "HoistField$Value", "field": "v"}]), frame).records
 
-    assert found.select("timestamp").collect() == frame.select("timestamp").collect()
-    assert values(found.withColumn("offset", F.lit(0))) == [{"v": "v"}]
+    assert applied.select("timestamp").collect() == frame.select("timestamp").collect()
+    assert values(applied.withColumn("offset", F.lit(0))) == [{"v": "v"}]

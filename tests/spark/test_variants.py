@@ -69,10 +69,10 @@ def test_spark_reads_what_is_written(spark: SparkSession) -> None:
         [(n, VariantVal(*encode(value))) for n, value in enumerate(VALUES)], "n int, v variant"
     )
 
-    found = rows.selectExpr("n", "to_json(v) text", "v:k299 field").orderBy("n").collect()
+    collected = rows.selectExpr("n", "to_json(v) text", "v:k299 field").orderBy("n").collect()
 
-    assert [json.loads(row["text"]) for row in found] == VALUES
-    assert [row["field"].toPython() for row in found if row["field"] is not None] == [299]
+    assert [json.loads(row["text"]) for row in collected] == VALUES
+    assert [row["field"].toPython() for row in collected if row["field"] is not None] == [299]
 
 
 def test_what_spark_writes_is_read(spark: SparkSession) -> None:
@@ -85,11 +85,11 @@ def test_what_spark_writes_is_read(spark: SparkSession) -> None:
         'many', parse_json('12345678901234567890'), 'none', parse_json('null'))) v"""
     )
 
-    found = [decode(bytes(row["v"].value), bytes(row["v"].metadata)) for row in parsed.collect()]
+    rows = [decode(bytes(row["v"].value), bytes(row["v"].metadata)) for row in parsed.collect()]
     (row,) = typed.collect()
     object_ = decode(bytes(row["v"].value), bytes(row["v"].metadata))
 
-    assert found == VALUES
+    assert rows == VALUES
     assert object_ == {
         "i": 7, "f": 0.5, "d": 1.25, "m": 1.5, "b": b"\x00\xff", "day": -86_400_000, "t": -1, "n": 1_000,
         "many": 12345678901234567890, "none": None,
@@ -122,12 +122,12 @@ def test_values_with_schemas_have_sparks_types(spark: SparkSession) -> None:
     )
 
     for row in rows.selectExpr("v", "schema_of_variant(v) type").collect():
-        found = row["v"].toPython()
+        read_value = row["v"].toPython()
 
-        assert found["day"] == date(1970, 1, 2)
-        assert found["at"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
-        assert (found["clock"], found["price"], found["ratio"]) == (5, Decimal("1.50"), 0.5)
-        assert (found["counts"], found["inner"]) == ([[1, 2]], {"x": None})
+        assert read_value["day"] == date(1970, 1, 2)
+        assert read_value["at"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
+        assert (read_value["clock"], read_value["price"], read_value["ratio"]) == (5, Decimal("1.50"), 0.5)
+        assert (read_value["counts"], read_value["inner"]) == ([[1, 2]], {"x": None})
         assert "price: DECIMAL" in row["type"]
         assert "ratio: FLOAT" in row["type"]
 

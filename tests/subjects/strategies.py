@@ -62,7 +62,9 @@ def destinations_of(source: str, *, chance: bool = True) -> st.SearchStrategy[st
         kinds.append(_call("random({})", BUCKETS))
     if wildcards:
         index = st.integers(1, wildcards)
-        named = st.lists(st.integers(0, wildcards), min_size=1, max_size=3).map(lambda found: ",".join(map(str, found)))
+        named = st.lists(st.integers(0, wildcards), min_size=1, max_size=3).map(
+            lambda numbers: ",".join(map(str, numbers))
+        )
         kinds += [
             st.builds("{{{{ Partition( {} , {}) }}}}".format, st.sampled_from(BUCKETS), named),
             st.builds("{{{{split({},{})}}}}".format, index, st.sampled_from(DELIMITERS)),
@@ -70,7 +72,7 @@ def destinations_of(source: str, *, chance: bool = True) -> st.SearchStrategy[st
             *[st.builds("{{{{{}({},{})}}}}".format, st.sampled_from(CUTS), index, st.sampled_from(NUMBERS))] * 2,
         ]
     tail = [">"] if source.split(".")[-1] == ">" else []
-    return st.lists(st.one_of(kinds), min_size=1, max_size=5).map(lambda found: ".".join(found + tail))
+    return st.lists(st.one_of(kinds), min_size=1, max_size=5).map(lambda tokens: ".".join(tokens + tail))
 
 
 def _call(form: str, numbers: tuple[int, ...]) -> st.SearchStrategy[str]:
@@ -111,8 +113,8 @@ _MAPPING_SOURCES = st.one_of(
 @st.composite
 def tables(draw: st.DrawFn, *, min_size: int = 1, max_size: int = 12) -> dict[str, Any]:
     """A ``mappings`` block that is accepted: overlapping sources, weights, clusters and losses."""
-    wanted = draw(st.lists(_MAPPING_SOURCES, min_size=min_size, max_size=max_size, unique=True))
-    return {source: draw(_entries(source)) for source in wanted}
+    sources = draw(st.lists(_MAPPING_SOURCES, min_size=min_size, max_size=max_size, unique=True))
+    return {source: draw(_entries(source)) for source in sources}
 
 
 @st.composite

@@ -21,9 +21,9 @@ def test_each_line_of_the_first_example_gives_what_stands_behind_it() -> None:
     names: dict[str, Any] = {}
     checked = 0
     for line in block[1].splitlines():
-        code, _, told = line.partition("  # ")
-        if told:
-            assert eval(code, names) == ast.literal_eval(told.strip())
+        code, _, printed = line.partition("  # ")
+        if printed:
+            assert eval(code, names) == ast.literal_eval(printed.strip())
             checked += 1
         else:
             exec(line, names)

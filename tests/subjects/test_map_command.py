@@ -25,12 +25,12 @@ def test_a_transform_is_tried_on_subjects() -> None:
     """One line each; exit code 1 when one of them could not be mapped."""
     done = _run("foo.*", "bar.{{partition(10,1)}}", "foo.1", "foo.2")
     failed = _run("foo.*", "bar.$1", "foo.1", "x", "--json")
-    told = json.loads(failed.stdout)
+    output = json.loads(failed.stdout)
 
     assert (done.exit_code, done.stdout) == (0, "foo.1 -> bar.4\nfoo.2 -> bar.1\n")
     assert failed.exit_code == 1
-    assert [result.get("reason") for result in told["results"]] == [None, "no_match"]
-    assert told["reverse"] == {"source": "bar.*", "destination": "foo.$1"}
+    assert [result.get("reason") for result in output["results"]] == [None, "no_match"]
+    assert output["reverse"] == {"source": "bar.*", "destination": "foo.$1"}
 
 
 def test_a_wrong_request_is_refused() -> None:
@@ -49,7 +49,7 @@ def test_a_files_mappings_are_explained(tmp_path: Path) -> None:
     file = tmp_path / "server.conf"
     file.write_text(CONFIG)
     west = _run("--config", str(file), "--cluster", "west", "foo")
-    told = json.loads(_run("--config", str(file), "--json", "--stdin", given="foo\nzzz\n").stdout)
+    output = json.loads(_run("--config", str(file), "--json", "--stdin", given="foo\nzzz\n").stdout)
     account = _run("--config", str(file), "--account", "A", "x")
 
     assert west.stdout.splitlines() == [
@@ -58,9 +58,9 @@ def test_a_files_mappings_are_explained(tmp_path: Path) -> None:
         "    0%  foo.else: it is for clusters that have no destinations of their own",
         "  not 'o.*': token 1 is 'foo', not 'o'",
     ]
-    assert [(d["subject"], d["share"]) for d in told["results"][0]["destinations"]] == [("foo", 40), ("foo.else", 60)]
-    assert told["results"][0]["not_chosen"] == [{"destination": "foo.west", "why": "it is for the cluster 'west'"}]
-    assert told["results"][1]["source"] is None
+    assert [(d["subject"], d["share"]) for d in output["results"][0]["destinations"]] == [("foo", 40), ("foo.else", 60)]
+    assert output["results"][0]["not_chosen"] == [{"destination": "foo.west", "why": "it is for the cluster 'west'"}]
+    assert output["results"][1]["source"] is None
     assert "100%  y" in account.stdout
 
 
@@ -83,10 +83,10 @@ def test_programs_are_told_what_is_wrong(tmp_path: Path) -> None:
 
 def test_standard_input_is_a_filter_of_bytes() -> None:
     """A line each, in and out as they are, UTF-8 or not, and with the line ends of either world."""
-    told = CliRunner().invoke(build_app(), ["map", "foo.*", "bar.$1", "--stdin"], input=b"foo.\xff\r\nfoo.1\n\n")
+    result = CliRunner().invoke(build_app(), ["map", "foo.*", "bar.$1", "--stdin"], input=b"foo.\xff\r\nfoo.1\n\n")
 
-    assert told.exit_code == 1
-    assert told.stdout_bytes == (
+    assert result.exit_code == 1
+    assert result.stdout_bytes == (
         b"foo.\xff -> bar.\xff\nfoo.1 -> bar.1\n: invalid subject '': an empty token at position 0\n"
     )
 

@@ -106,10 +106,10 @@ def test_the_index_finds_what_trying_one_by_one_finds(case: tuple[dict[str, Any]
 def test_shares_without_a_draw_follow_the_weights() -> None:
     """Each call draws anew; 10,000 of them stay within five standard deviations."""
     table = MappingTable.from_config({"foo": {"dest": "foo", "weight": 30}})
-    found = Counter(table.apply("foo") for _ in range(10_000))
+    counts = Counter(table.apply("foo") for _ in range(10_000))
 
-    assert set(found) == {"foo", None}
-    assert abs(found["foo"] - 3_000) < 5 * (10_000 * 0.3 * 0.7) ** 0.5
+    assert set(counts) == {"foo", None}
+    assert abs(counts["foo"] - 3_000) < 5 * (10_000 * 0.3 * 0.7) ** 0.5
 
 
 def test_explain_shows_the_mapping_taken_its_shares_and_what_kept_the_others_out() -> None:
@@ -121,14 +121,17 @@ def test_explain_shows_the_mapping_taken_its_shares_and_what_kept_the_others_out
             "x": "y",
         }
     )
-    found = explain(table, "foo.1")
+    explanation = explain(table, "foo.1")
     west = explain(table, "foo.1", "west")
     nothing = explain(table, "bar")
 
-    assert [(o.subject, o.share, o.completed) for o in found.outcomes] == [("foo.1", 40, True), ("a.1", 60, False)]
-    assert found.group == ""
+    assert [(o.subject, o.share, o.completed) for o in explanation.outcomes] == [
+        ("foo.1", 40, True),
+        ("a.1", 60, False),
+    ]
+    assert explanation.group == ""
     assert (west.group, [o.subject for o in west.outcomes]) == ("west", ["w"])
-    assert dict(found.others) == {
+    assert dict(explanation.others) == {
         "foo.>": "it matches too, but stands later",
         "x": "token 1 is 'foo', not 'x'",
     }
@@ -151,7 +154,7 @@ def test_an_account_claim_gives_its_mappings() -> None:
 
 def test_a_stream_gives_its_transforms() -> None:
     """From the JSON of a stream's configuration, with every wrong part told at once."""
-    found = stream_transforms(
+    transforms = stream_transforms(
         {
             "config": {
                 "name": "S",
@@ -165,12 +168,12 @@ def test_a_stream_gives_its_transforms() -> None:
         }
     )
 
-    assert found.subject_transform is not None
-    assert found.subject_transform.apply("a.1") == "b.1"
-    assert found.republish is not None
-    assert found.republish.apply("x.y") == "re.x.y"
-    assert [t.apply("m") for t in found.mirror] == ["n"]
-    table = MappingTable.from_transforms(found.sources["O"])
+    assert transforms.subject_transform is not None
+    assert transforms.subject_transform.apply("a.1") == "b.1"
+    assert transforms.republish is not None
+    assert transforms.republish.apply("x.y") == "re.x.y"
+    assert [t.apply("m") for t in transforms.mirror] == ["n"]
+    table = MappingTable.from_transforms(transforms.sources["O"])
     assert [table.apply(s) for s in ("o.1", "p", "r")] == ["o.1", "q", "r"]
     with pytest.raises(MappingTableError) as failure:
         stream_transforms({"subject_transform": {"src": "a b", "dest": "c"}, "republish": {"src": "a", "dest": "b c"}})
@@ -180,7 +183,7 @@ def test_a_stream_gives_its_transforms() -> None:
 
 def test_a_source_stream_may_be_filtered_and_named_twice() -> None:
     """filter_subject is the older spelling of a transform without a destination; filters of one stream add up."""
-    found = stream_transforms(
+    transforms = stream_transforms(
         {
             "sources": [
                 {"name": "O", "filter_subject": "o.*"},
@@ -189,10 +192,10 @@ def test_a_source_stream_may_be_filtered_and_named_twice() -> None:
             ]
         }
     )
-    table = MappingTable.from_transforms(found.sources["O"])
+    table = MappingTable.from_transforms(transforms.sources["O"])
 
     assert [table.apply(s) for s in ("o.1", "p.1")] == ["o.1", "q.1"]
-    assert found.sources["P"] == ()
+    assert transforms.sources["P"] == ()
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,12 @@ def test_a_subject_that_does_not_match_is_told_from_one_that_is_not_valid() -> N
 def test_generated_transforms_do_not_fail_on_subjects_that_match(case: strategies.Case, draw: float) -> None:
     """Whatever is accepted works, for the same draw in the same way, and keeps its number of literal dots."""
     transform = SubjectTransform.parse(case.source, case.destination)
-    found = transform.apply(case.subject, draw)
+    outcome = transform.apply(case.subject, draw)
 
-    assert transform.apply(case.subject, draw) == found
-    assert transform.apply_tokens(case.subject.split("."), draw) == found
-    assert decode(encode(found)) == found
-    assert found.count(".") >= transform.destination.count(".") - case.subject.count(".")
+    assert transform.apply(case.subject, draw) == outcome
+    assert transform.apply_tokens(case.subject.split("."), draw) == outcome
+    assert decode(encode(outcome)) == outcome
+    assert outcome.count(".") >= transform.destination.count(".") - case.subject.count(".")
 
 
 @given(st.permutations([1, 2, 3, 4]), st.lists(st.text("abü-", min_size=1), min_size=4, max_size=4))
@@ -154,9 +154,9 @@ def test_cuts_lose_no_byte(data: bytes, number: int) -> None:
     """The server cuts between any two bytes; what it cuts is still all there."""
     subject = decode(b"a." + data)
     for name in ("splitfromleft", "splitfromright", "slicefromleft", "slicefromright"):
-        found = SubjectTransform.parse("a.*", f"{{{{{name}(1,{number})}}}}").apply(subject)
+        outcome = SubjectTransform.parse("a.*", f"{{{{{name}(1,{number})}}}}").apply(subject)
 
-        assert encode(found).replace(b".", b"") == data
+        assert encode(outcome).replace(b".", b"") == data
 
 
 def test_a_lone_surrogate_is_refused_where_bytes_are_needed() -> None:

@@ -32,13 +32,13 @@ def test_session():
     shown = [part.partition("\n") for part in example.text.split("$ ")[1:]]
     id_on_page = shown[0][2].strip()
     id_here = id_on_page
-    for command, _, told in shown:
+    for command, _, printed in shown:
         words = shlex.split(command.replace(id_on_page, id_here))
         done = CliRunner().invoke(build_app(), words[1:])
         if words[2] == "create":
             id_here = done.stdout.strip()
 
-        assert done.stdout.strip() == told.strip().replace(id_on_page, id_here)
+        assert done.stdout.strip() == printed.strip().replace(id_on_page, id_here)
     assert len(shown) == 3
 
 
@@ -47,6 +47,6 @@ def test_analysis(tmp_path):
     (lines,) = blocks(PAGE, "jsonl")
     (tmp_path / "airport.jsonl").write_text(lines.text, encoding="utf-8")
     for part in blocks(PAGE, "console")[1].text.split("$ ")[1:]:
-        command, _, told = part.partition("\n")
+        command, _, printed = part.partition("\n")
 
-        assert CliRunner().invoke(build_app(), shlex.split(command)[1:]).output == told
+        assert CliRunner().invoke(build_app(), shlex.split(command)[1:]).output == printed

@@ -11,7 +11,7 @@ from turnout.subscriptions import Matcher, Subscription
 from turnout.subscriptions.stores.memory import MemoryStore
 
 
-def found(matcher, message):
+def matching_ids(matcher, message):
     return sorted(match.subscription_id for match in matcher.match(message))
 
 
@@ -25,44 +25,44 @@ def test_seed_example():
 
     assert (created, ("dst0",)) == (match.subscription_id, match.destinations)
     assert tuple(leaf.id for leaf in leaves(store.read(created).condition)) == match.leaf_ids
-    assert found(matcher, {"subject": "orders 17", "location": "Helsinki"}) == []
-    assert found(matcher, {"subject": "orders 17"}) == [created]
+    assert matching_ids(matcher, {"subject": "orders 17", "location": "Helsinki"}) == []
+    assert matching_ids(matcher, {"subject": "orders 17"}) == [created]
 
 
 @given(st.lists(conditions, min_size=1, max_size=12), st.lists(messages, min_size=1, max_size=8))
-def test_is_the_interpreter(wanted, given_messages):
+def test_is_the_interpreter(stored_conditions, given_messages):
     """Whatever the conditions and messages, exactly those match that the interpreter says, none twice."""
-    matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(wanted))
+    matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(stored_conditions))
     for message in given_messages:
-        expected = sorted(str(n) for n, condition in enumerate(wanted) if evaluate(condition, message))
+        expected = sorted(str(n) for n, condition in enumerate(stored_conditions) if evaluate(condition, message))
 
-        assert expected == found(matcher, message)
+        assert expected == matching_ids(matcher, message)
 
 
 @given(st.lists(conditions, min_size=1, max_size=8), st.lists(messages, min_size=1, max_size=4), st.lists(messages))
-def test_a_sample_changes_nothing_but_speed(wanted, given_messages, sample):
+def test_a_sample_changes_nothing_but_speed(stored_conditions, given_messages, sample):
     """Anchors chosen by a sample of messages find the same."""
-    subscriptions = [Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(wanted)]
+    subscriptions = [Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(stored_conditions)]
     matcher, sampled = Matcher(subscriptions), Matcher(subscriptions, sample=sample)
     for message in given_messages:
-        assert found(matcher, message) == found(sampled, message)
+        assert matching_ids(matcher, message) == matching_ids(sampled, message)
 
 
 @given(st.lists(conditions, min_size=2, max_size=8), messages, st.data())
-def test_follows_its_store(wanted, message, data):
+def test_follows_its_store(stored_conditions, message, data):
     """After any changes, a matcher that refreshes finds what a new one finds."""
     store = MemoryStore()
-    half = len(wanted) // 2
-    ids = store.create_many(Subscription(["d"], condition) for condition in wanted[:half])
+    half = len(stored_conditions) // 2
+    ids = store.create_many(Subscription(["d"], condition) for condition in stored_conditions[:half])
     matcher = Matcher.from_store(store)
     for gone in data.draw(st.lists(st.sampled_from(ids), unique=True)) if ids else ():
         store.delete(gone)
-    store.create_many(Subscription(["d"], condition) for condition in wanted[half:])
+    store.create_many(Subscription(["d"], condition) for condition in stored_conditions[half:])
 
     assert matcher.refresh(store)
     assert not matcher.refresh(store)
     assert store.revision() == matcher.revision
-    assert found(Matcher.from_store(store), message) == found(matcher, message)
+    assert matching_ids(Matcher.from_store(store), message) == matching_ids(matcher, message)
 
 
 def test_removing_everything_leaves_nothing():
@@ -79,9 +79,9 @@ def test_many_leaves():
     names = [f"n{n}" for n in range(100)]
     matcher = Matcher([Subscription(["d"], any_of(*(kiwi("k", name) for name in names)), id="x")])
 
-    assert found(matcher, {"k": "n99"}) == ["x"]
+    assert matching_ids(matcher, {"k": "n99"}) == ["x"]
     assert matcher.stats().terms == 100
-    assert found(matcher, {"k": "other"}) == []
+    assert matching_ids(matcher, {"k": "other"}) == []
 
 
 def test_beyond_the_bound():
@@ -89,32 +89,32 @@ def test_beyond_the_bound():
     matcher = Matcher([Subscription(["d"], any_of(*(kiwi(f"k{n}", "a*") for n in range(200))), id="x")])
 
     assert (matcher.stats().terms, matcher.stats().always) == (1, 1)
-    assert found(matcher, {"k199": "abc"}) == ["x"]
-    assert found(matcher, {"k199": "b", "other": "abc"}) == []
+    assert matching_ids(matcher, {"k199": "abc"}) == ["x"]
+    assert matching_ids(matcher, {"k199": "b", "other": "abc"}) == []
 
 
 def test_exactly_one():
     """Xor is true for exactly one true child, not for an odd number."""
     matcher = Matcher([Subscription(["d"], one_of(kiwi("a", "1"), kiwi("b", "1"), kiwi("c", "1")), id="x")])
 
-    assert found(matcher, {"a": "1"}) == ["x"]
-    assert found(matcher, {"a": "1", "b": "1"}) == []
-    assert found(matcher, {"a": "1", "b": "1", "c": "1"}) == []
-    assert found(matcher, {}) == []
+    assert matching_ids(matcher, {"a": "1"}) == ["x"]
+    assert matching_ids(matcher, {"a": "1", "b": "1"}) == []
+    assert matching_ids(matcher, {"a": "1", "b": "1", "c": "1"}) == []
+    assert matching_ids(matcher, {}) == []
 
 
 def test_rarest_anchor():
     """A conjunction is looked up by its rarer leaf, so that a popular value has few subscriptions to verify."""
-    wanted = [all_of(kiwi("topic", "popular"), kiwi("user", f"u{n}")) for n in range(50)]
-    matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(wanted))
+    conditions = [all_of(kiwi("topic", "popular"), kiwi("user", f"u{n}")) for n in range(50)]
+    matcher = Matcher(Subscription(["d"], condition, id=str(n)) for n, condition in enumerate(conditions))
 
     assert all(anchor.key == "user" for anchor, _ in matcher.stats(100).hottest)
 
 
 def test_sample_decides():
     """What messages rarely have is preferred, however many subscriptions want it."""
-    wanted = [all_of(kiwi("kind", "rare"), kiwi("user", f"u{n}")) for n in range(50)]
+    conditions = [all_of(kiwi("kind", "rare"), kiwi("user", f"u{n}")) for n in range(50)]
     sample = [{"kind": "usual", "user": f"u{n}"} for n in range(50)]
-    matcher = Matcher((Subscription(["d"], one, id=str(n)) for n, one in enumerate(wanted)), sample=sample)
+    matcher = Matcher((Subscription(["d"], one, id=str(n)) for n, one in enumerate(conditions)), sample=sample)
 
     assert [(anchor.key, count) for anchor, count in matcher.stats().hottest] == [("kind", 50)]

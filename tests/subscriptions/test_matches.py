@@ -16,28 +16,31 @@ _LAYERS = 17
 """So many subscriptions that come later get a layer of their own; the next ones are in none yet."""
 
 
-def _grown(wanted):
+def _grown(stored_conditions):
     """A matcher of subscriptions in two layers, some of which are gone, and a few in none."""
-    subscriptions = [Subscription(["d", "e"][: n % 3], one, id=str(n)) for n, one in enumerate(wanted)]
+    subscriptions = [Subscription(["d", "e"][: n % 3], one, id=str(n)) for n, one in enumerate(stored_conditions)]
     matcher = Matcher([*subscriptions[::3], Subscription(["x"], kiwi("k", "?*"), id="gone")])
-    for one in subscriptions[1::3]:
-        matcher.add(one)
+    for subscription in subscriptions[1::3]:
+        matcher.add(subscription)
     for n in range(_LAYERS):
         matcher.add(Subscription(["x"], kiwi("none", "such"), id=f"unlike{n}"))
-    for one in subscriptions[2::3]:
-        matcher.add(one)
+    for subscription in subscriptions[2::3]:
+        matcher.add(subscription)
     matcher.remove("gone")
     return matcher, subscriptions
 
 
 @given(st.lists(conditions, min_size=1, max_size=12), st.lists(messages, min_size=1, max_size=6))
-def test_is_the_interpreter(wanted, given_messages):
+def test_is_the_interpreter(stored_conditions, given_messages):
     """Ids, destinations and objects say of every message what the interpreter says, in one order."""
-    matcher, subscriptions = _grown(wanted)
-    true = [[one for one in subscriptions if evaluate(one.condition, message)] for message in given_messages]
+    matcher, subscriptions = _grown(stored_conditions)
+    true = [
+        [subscription for subscription in subscriptions if evaluate(subscription.condition, message)]
+        for message in given_messages
+    ]
     batch = matcher.match_many(given_messages)
 
-    assert [sorted(one.id for one in own) for own in true] == [sorted(own) for own in batch.ids()]
+    assert [sorted(filter_.id for filter_ in own) for own in true] == [sorted(own) for own in batch.ids()]
     assert [own.ids for own in batch] == batch.ids()
     assert [own.destinations for own in batch] == batch.destinations()
     assert [[match.subscription_id for match in own] for own in batch] == batch.ids()
@@ -81,7 +84,7 @@ def test_many_messages():
     matcher = Matcher(Subscription([], any_of(kiwi("k", str(n)), kiwi("k", "all")), id=str(n)) for n in range(7))
     given_messages = [{"k": "all" if n % 5 == 0 else str(n % 9)} for n in range(2 * _AT_ONCE + 1)]
 
-    assert [[match.subscription_id for match in matcher.match(one)] for one in given_messages] == [
+    assert [[match.subscription_id for match in matcher.match(message)] for message in given_messages] == [
         sorted(own) for own in matcher.match_many(given_messages).ids()
     ]
 

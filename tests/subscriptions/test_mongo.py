@@ -87,10 +87,10 @@ def test_document(store, url):
 def test_indexes_are_made(store, url):
     """Searches and changes have an index each, made when the store is opened."""
     client = pymongo.MongoClient(url.partition("?")[0])
-    made = {tuple(index["key"]) for index in client.get_default_database()["wanted"].list_indexes()}
+    indexes = {tuple(index["key"]) for index in client.get_default_database()["wanted"].list_indexes()}
     client.close()
 
-    assert {("_id",), ("leaves", "_id"), ("pairs", "_id"), ("revision",)} <= made
+    assert {("_id",), ("leaves", "_id"), ("pairs", "_id"), ("revision",)} <= indexes
 
 
 def test_bulk_of_many_chunks(store):
@@ -168,12 +168,12 @@ def test_a_writer_that_died(url, monkeypatch):
     assert killed.returncode == -9
 
     with open_store(url) as store:
-        assert [one.id for one in store.snapshot()] == ["acknowledged"]
+        assert [subscription.id for subscription in store.snapshot()] == ["acknowledged"]
         # Its lease is over when the clock says so.
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + 60)
         store.create(subscription(id="next"))
-        assert [one.id for one in store.snapshot()] == ["acknowledged", "next"]
+        assert [subscription.id for subscription in store.snapshot()] == ["acknowledged", "next"]
         assert store._subscriptions.count_documents({}) == 2
 
 
@@ -195,7 +195,7 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
         changes = other.changes(1)
 
         assert changes.deleted_ids == ("a",)
-        assert [one.id for one in changes.created] == ["c"]
+        assert [subscription.id for subscription in changes.created] == ["c"]
 
 
 def test_a_writer_that_was_too_slow(url, store, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_writer_that_was_too_slow(url, store, monkeypatch):
 
     with pytest.raises(StoreUnavailableError, match="another one took its turn"):
         store.create_many(many())
-    assert [one.id for one in store.snapshot()] == ["other"]
+    assert [subscription.id for subscription in store.snapshot()] == ["other"]
 
 
 def test_forgets_old_deletions(url, store, monkeypatch):
@@ -239,15 +239,15 @@ def test_survives_a_restart(ferretdb, url, store):
     finally:
         ferretdb.start()
     deadline = time.monotonic() + 20
-    found = None
-    while found is None and time.monotonic() < deadline:
+    answer = None
+    while answer is None and time.monotonic() < deadline:
         try:
-            found = impatient.read("x")
+            answer = impatient.read("x")
         except StoreUnavailableError:
             time.sleep(0.1)
     impatient.close()
 
-    assert found.id == "x"
+    assert answer.id == "x"
 
 
 def test_nobody_there():
@@ -295,11 +295,11 @@ def test_every_error_of_the_driver_is_translated():
         failure = kind.__new__(kind)
         Exception.__init__(failure, "the words")
         failure._message = "the words"
-        found = error_of(failure)
+        error = error_of(failure)
 
-        assert isinstance(found, SubscriptionError), kind
+        assert isinstance(error, SubscriptionError), kind
         retry = issubclass(kind, (errors.ConnectionFailure, errors.ExecutionTimeout, errors.WTimeoutError))
-        assert not retry or isinstance(found, StoreUnavailableError), kind
+        assert not retry or isinstance(error, StoreUnavailableError), kind
 
 
 def test_tls(tmp_path):

@@ -27,10 +27,10 @@ def store():
 
 @pytest.fixture
 def trees():
-    found = KiwiTrees(KiwiTree(), KiwiTree())
-    yield found
-    found.complete.close()
-    found.partial.close()
+    trees = KiwiTrees(KiwiTree(), KiwiTree())
+    yield trees
+    trees.complete.close()
+    trees.partial.close()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def service(store, trees):
     return SubscriptionService(store, kiwi_trees=trees)
 
 
-def wanted(*leaves):
+def subscribed(*leaves):
     return Subscription(["d"], all_of(*leaves) if len(leaves) > 1 else leaves[0])
 
 
@@ -58,9 +58,9 @@ def test_every_broken_rule_is_named():
 def test_equal_children_are_equal_whatever_their_ids():
     """Ids do not make two children different; another logic, flag or negation does."""
     first, second = kiwi("a", "1"), kiwi("b", "2")
-    check(wanted(any_of(first, second), all_of(first, second)))
-    check(wanted(kiwi("a", "1"), kiwi("a", "1", partial=True), not_(kiwi("a", "1"))))
-    alike = wanted(kiwi("a", "1").__class__("a", "1", id="x"), kiwi("a", "1").__class__("a", "1", id="y"))
+    check(subscribed(any_of(first, second), all_of(first, second)))
+    check(subscribed(kiwi("a", "1"), kiwi("a", "1", partial=True), not_(kiwi("a", "1"))))
+    alike = subscribed(kiwi("a", "1").__class__("a", "1", id="x"), kiwi("a", "1").__class__("a", "1", id="y"))
 
     with pytest.raises(SubscriptionInvalidError, match="the same as"):
         check(alike)
@@ -68,9 +68,9 @@ def test_equal_children_are_equal_whatever_their_ids():
 
 def test_bounds():
     """Conditions of the largest size are taken, larger ones refused."""
-    check(wanted(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES))))
+    check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES))))
     with pytest.raises(SubscriptionInvalidError, match=f"{MAX_LEAVES + 1} leaves"):
-        check(wanted(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES + 1))))
+        check(subscribed(*(kiwi("k", f"v{n}") for n in range(MAX_LEAVES + 1))))
     deep = kiwi("k", "v")
     for number in range(MAX_NESTING):
         deep = all_of(deep, kiwi("k", f"v{number}"))
@@ -93,7 +93,9 @@ def test_limits(service):
 
 def test_patterns_are_registered(service, trees):
     """Kiwi tree leaves are registered where they belong, other kinds nowhere."""
-    service.create(wanted(kiwi("a", "x*", tree=True), kiwi("b", "y", partial=True, tree=True), not_(kiwi("c", "*z*"))))
+    service.create(
+        subscribed(kiwi("a", "x*", tree=True), kiwi("b", "y", partial=True, tree=True), not_(kiwi("c", "*z*")))
+    )
 
     assert trees.complete.pairs() == [("a", "x*")]
     assert trees.partial.pairs() == [("b", "y")]
@@ -101,29 +103,29 @@ def test_patterns_are_registered(service, trees):
 
 def test_patterns_go_with_their_last_user(service, trees):
     """A pair stays while another subscription uses it."""
-    ids = [service.create(wanted(kiwi("a", "x", tree=True))) for _ in range(2)]
+    ids = [service.create(subscribed(kiwi("a", "x", tree=True))) for _ in range(2)]
     service.delete(ids[0])
     assert trees.complete.pairs() == [("a", "x")]
 
     service.delete(ids[1])
     assert trees.complete.pairs() == []
-    service.create(wanted(kiwi("a", "x", tree=True)))
+    service.create(subscribed(kiwi("a", "x", tree=True)))
 
 
 def test_a_locked_pair(service, trees, store):
     """While a pair is locked, creating with it says to try again, and stores nothing."""
     trees.complete.lock_create("a", "x")
     with pytest.raises(StoreUnavailableError, match="try again"):
-        service.create(wanted(kiwi("a", "x", tree=True)))
+        service.create(subscribed(kiwi("a", "x", tree=True)))
     assert len(store.snapshot()) == 0
 
     trees.complete.unlock_create("a", "x")
-    service.create(wanted(kiwi("a", "x", tree=True)))
+    service.create(subscribed(kiwi("a", "x", tree=True)))
 
 
 def test_delete_goes_on_where_a_pair_is_locked(service, trees, store):
     """A delete does not fail for a pair that another delete holds; the pair stays."""
-    created = service.create(wanted(kiwi("a", "x", tree=True)))
+    created = service.create(subscribed(kiwi("a", "x", tree=True)))
     trees.complete.lock_create("a", "x")
     service.delete(created)
 
@@ -142,7 +144,7 @@ def test_a_pair_that_is_removed_while_it_is_needed(service, trees, store, monkey
         return create_many(new)
 
     monkeypatch.setattr(store, "create_many", interrupted)
-    service.create(wanted(kiwi("a", "x", tree=True)))
+    service.create(subscribed(kiwi("a", "x", tree=True)))
 
     assert trees.complete.pairs() == [("a", "x")]
 
@@ -157,7 +159,7 @@ def test_a_registry_that_goes_away_in_between(service, trees, store, monkeypatch
 
     monkeypatch.setattr(store, "create_many", interrupted)
     with pytest.raises(StoreUnavailableError):
-        service.create(wanted(kiwi("a", "x", tree=True)))
+        service.create(subscribed(kiwi("a", "x", tree=True)))
     assert len(store.snapshot()) == 0
 
 
@@ -167,14 +169,14 @@ def test_create_and_delete_at_once(service, trees, store):
     def work():
         for _ in range(60):
             try:
-                service.delete(service.create(wanted(kiwi("a", "x", tree=True))))
+                service.delete(service.create(subscribed(kiwi("a", "x", tree=True))))
             except StoreUnavailableError:
                 continue
 
     def keep():
         for _ in range(400):
             try:
-                service.create(wanted(kiwi("a", "x", tree=True)))
+                service.create(subscribed(kiwi("a", "x", tree=True)))
             except StoreUnavailableError:
                 time.sleep(0.001)
             else:

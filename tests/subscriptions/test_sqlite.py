@@ -49,7 +49,7 @@ def test_stays_in_the_file(path):
         store.create(subscription(id="x"))
         store.delete(store.create(subscription()))
     with opened(path) as store:
-        assert [one.id for one in store.snapshot()] == ["x"]
+        assert [subscription.id for subscription in store.snapshot()] == ["x"]
         assert store.revision() == 3
 
 
@@ -179,7 +179,7 @@ def test_disk_full(path):
         with pytest.raises(StoreUnavailableError, match="no space left"):
             store.create_many(subscription() for _ in range(1_000))
 
-        assert [one.id for one in store.snapshot()] == ["x"]
+        assert [subscription.id for subscription in store.snapshot()] == ["x"]
 
 
 def test_closed(path):
@@ -230,7 +230,7 @@ def test_forgets_old_deletions(path, monkeypatch):
         now = store.revision()
 
         assert store.changes(1).reset
-        assert [one.id for one in store.changes(1).created] == ["stays"]
+        assert [subscription.id for subscription in store.changes(1).created] == ["stays"]
         assert not store.changes(now - 2).reset
 
 
@@ -238,12 +238,12 @@ def test_rarest_pair_first(path):
     """A search by a common and a rare pair walks the rare one: it does not read thousands of rows."""
     with opened(path) as store:
         store.create_many(subscription(metadata={"all": "same", "own": str(n)}) for n in range(3_000))
-        wanted = {"all": "same", "own": "2999"}
+        metadata = {"all": "same", "own": "2999"}
         with store._file.reading() as connection:
-            assert sqlite._rarest_first(connection, wanted)[0] == ("own", "2999")
-        (found,) = store.search_by_metadata(wanted).items
+            assert sqlite._rarest_first(connection, metadata)[0] == ("own", "2999")
+        (item,) = store.search_by_metadata(metadata).items
 
-        assert found.metadata == wanted
+        assert item.metadata == metadata
 
 
 def test_searches_use_the_indexes(path):
@@ -314,7 +314,7 @@ def test_kill_during_import(path, moment):
         importing.kill()
         acknowledged += [int(line) for line in importing.stdout if line.endswith("\n")]
     with opened(path) as store:
-        ids = [one.id for one in store.snapshot()]
+        ids = [subscription.id for subscription in store.snapshot()]
 
         assert len(ids) in (acknowledged[-1], acknowledged[-1] + 500)
         assert ids == [f"{number:09}" for number in range(len(ids))]
@@ -343,16 +343,16 @@ for name in "abc":
 """
     working = subprocess.Popen([sys.executable, "-c", program, f"sqlite:///{path}"], stdout=subprocess.PIPE, text=True)
     with working:
-        told = [working.stdout.readline()]
+        lines = [working.stdout.readline()]
         time.sleep(0.4)
         working.kill()
-        told += [line for line in working.stdout if line.endswith("\n") and len(line.split()) == 2]
-    kept = {id_ for line in told for id_ in line.split() if len(id_) == 36}
+        lines += [line for line in working.stdout if line.endswith("\n") and len(line.split()) == 2]
+    kept = {id_ for line in lines for id_ in line.split() if len(id_) == 36}
     with opened(path) as store:
-        snapshot = {one.id for one in store.snapshot()}
+        snapshot = {subscription.id for subscription in store.snapshot()}
         by_leaf = {m.subscription_id for m in every_page(lambda **p: store.search_by_condition("k", "v", **p), 500)}
         pages = [every_page(partial(store.search_by_metadata, {"by": name}), 500) for name in "abc"]
-        by_name = {one.id for page in pages for one in page}
+        by_name = {item.id for page in pages for item in page}
 
     assert kept
     assert kept <= snapshot
@@ -374,7 +374,7 @@ def test_after_a_fork(path):
                 os._exit(0)
         os.waitpid(child, 0)
 
-        assert [one.id for one in store.snapshot()] == ["child", "parent"]
+        assert [subscription.id for subscription in store.snapshot()] == ["child", "parent"]
 
 
 _FIRST_LAYOUT = """
@@ -411,15 +411,15 @@ def test_a_store_from_before_tenants(path):
     before.close()
     with opened(path) as store:
         acme = store.for_tenant("acme")
-        assert [one.id for one in store.snapshot()] == ["old"]
-        assert [one.id for one in store.search_by_metadata({"n": "x"}).items] == ["old"]
+        assert [subscription.id for subscription in store.snapshot()] == ["old"]
+        assert [item.id for item in store.search_by_metadata({"n": "x"}).items] == ["old"]
         assert len(acme.snapshot()) == len(acme.search_by_condition("subject", "orders*").items) == 0
         acme.create(subscription(id="old"))
         acme.delete("old")
         acme.create(subscription(id="new"))
     with opened(path) as store:
-        assert [one.id for one in store.for_tenant("acme").snapshot()] == ["new"]
-        assert [one.id for one in store.snapshot()] == ["@acme/new", "old"]
+        assert [subscription.id for subscription in store.for_tenant("acme").snapshot()] == ["new"]
+        assert [subscription.id for subscription in store.snapshot()] == ["@acme/new", "old"]
         assert store.read("old").destinations == ("d",)
 
 
@@ -427,16 +427,16 @@ def test_tenants_are_a_range_of_an_index(path):
     """What is asked for a tenant is found through an index on ids, and is not picked out of everybody's."""
     with opened(path) as store:
         acme = store.for_tenant("acme")
-        seen: list[str] = []
+        statements: list[str] = []
         with store._file.reading() as connection:
-            connection.set_trace_callback(seen.append)
+            connection.set_trace_callback(statements.append)
         acme.search_by_condition("subject", "orders*")
         acme.search_by_metadata({"a": "b"})
         acme.search_by_metadata({})
         acme.snapshot()
         with store._file.reading() as connection:
             connection.set_trace_callback(None)
-            queries = [query for query in seen if "id >" in query]
+            queries = [query for query in statements if "id >" in query]
             plans = [connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall() for query in queries]
 
     assert len(plans) == 4
@@ -471,7 +471,7 @@ def test_forgets_beyond_the_retention(path, monkeypatch):
         time.sleep(1.1)
         store.delete("b")
 
-        assert [one.id for one in store.as_of(3)] == ["b"]
+        assert [subscription.id for subscription in store.as_of(3)] == ["b"]
         with pytest.raises(HistoryForgottenError, match="revision 1: it remembers revisions 3"):
             store.as_of(1)
     with sqlite3.connect(path) as connection:
@@ -495,8 +495,8 @@ def test_a_file_of_the_version_before(path):
     with opened(path) as store:
         store.delete("a")
 
-        assert [one.id for one in store.as_of(3)] == ["a"]
-        assert [one.id for one in store.as_of(4)] == []
+        assert [subscription.id for subscription in store.as_of(3)] == ["a"]
+        assert [subscription.id for subscription in store.as_of(4)] == []
         with pytest.raises(HistoryForgottenError, match="it remembers revisions 3"):
             store.as_of(2)
 

@@ -308,11 +308,14 @@ WHOLE: dict[str, Any] = {
 }
 CONFIGS: dict[str, st.SearchStrategy[dict[str, str]]] = {
     **{
-        f"{name}${side}": options.map(lambda given, n=name, s=side: {"type": f"{T}{n}${s}", **given})
+        f"{name}${side}": options.map(lambda drawn_options, n=name, s=side: {"type": f"{T}{n}${s}", **drawn_options})
         for name, options in SIDED.items()
         for side in ("Key", "Value")
     },
-    **{name: options.map(lambda given, n=name: {"type": T + n, **given}) for name, options in WHOLE.items()},
+    **{
+        name: options.map(lambda drawn_options, n=name: {"type": T + n, **drawn_options})
+        for name, options in WHOLE.items()
+    },
 }
 predicates = st.one_of(
     st.none(),

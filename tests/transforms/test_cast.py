@@ -52,9 +52,9 @@ def cast(schema: Schema | None, value: Any, target: str) -> Any:
 )
 def test_numbers_and_texts_are_cast_as_in_java(type_: str, value: Any, target: str, result: Any) -> None:
     """Integers wrap, floats saturate, text is strict."""
-    found = cast(Schema(type_), value, target)
+    converted = cast(Schema(type_), value, target)
 
-    assert (type(result), result) == (type(found), found)
+    assert (type(result), result) == (type(converted), converted)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,11 @@ def test_what_cannot_be_cast_is_an_error(schema: Schema | None, value: Any, targ
 
 def test_schemaless_values_tell_their_width() -> None:
     """As no schema does."""
-    found = [cast(None, value, target) for value, target in ((300, "int8"), ("0.1", "float32"), (Int32(5), "int64"))]
+    converted = [
+        cast(None, value, target) for value, target in ((300, "int8"), ("0.1", "float32"), (Int32(5), "int64"))
+    ]
 
-    assert [(Int8, 44), (Float32, 0.10000000149011612), (int, 5)] == [(type(one), one) for one in found]
+    assert [(Int8, 44), (Float32, 0.10000000149011612), (int, 5)] == [(type(outcome), outcome) for outcome in converted]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +145,11 @@ def test_a_bad_record_leaves_the_others_alone() -> None:
          "transforms.t.spec": "a:int8"}
     )  # fmt: skip
 
-    found = chain.apply([Record("t", {"a": text}, offset=at) for at, text in enumerate(["1", "x", None, "3"])])
+    outcomes = chain.apply([Record("t", {"a": text}, offset=at) for at, text in enumerate(["1", "x", None, "3"])])
 
-    assert [one.value if isinstance(one, Record) else None for one in found] == [{"a": 1}, None, {"a": None}, {"a": 3}]
+    assert [outcome.value if isinstance(outcome, Record) else None for outcome in outcomes] == [
+        {"a": 1},
+        None,
+        {"a": None},
+        {"a": 3},
+    ]

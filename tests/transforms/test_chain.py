@@ -21,12 +21,12 @@ KAFKA = "org.apache.kafka.connect.transforms."
 
 
 def config_vectors() -> list[Any]:
-    found = []
+    mistakes = []
     for file in sorted(VECTORS.glob("*.json")):
         for vector in json.loads(file.read_text(encoding="utf-8")):
             if "config_error" in vector["expect"] or "config_ok" in vector["expect"]:
-                found.append(pytest.param(vector, id=f"{file.stem}: {vector['name']}"))
-    return found
+                mistakes.append(pytest.param(vector, id=f"{file.stem}: {vector['name']}"))
+    return mistakes
 
 
 @pytest.mark.parametrize("vector", config_vectors())
@@ -40,8 +40,8 @@ def test_configurations_are_refused_where_a_worker_refuses_them(vector: dict[str
     with pytest.raises(ConfigError) as refused:
         Chain.from_config(properties(vector), strict=True, sink=sink)
 
-    wanted = vector["expect"].get("phase")
-    assert wanted is None or {mistake.phase for mistake in refused.value.mistakes} == {wanted}
+    phase = vector["expect"].get("phase")
+    assert phase is None or {mistake.phase for mistake in refused.value.mistakes} == {phase}
 
 
 RELEASED = Chain.from_config(
@@ -125,7 +125,7 @@ def test_the_drafts_filter_drops_where_its_condition_holds() -> None:
 
 def test_an_if_with_several_transforms_guards_each() -> None:
     """Every transform of ``then`` becomes a stage of its own with the same predicate."""
-    given = {
+    properties = {
         **IF_NOT,
         "transforms.c.then": "a,b",
         "transforms.c.then.a.type": "Filter",
@@ -133,7 +133,7 @@ def test_an_if_with_several_transforms_guards_each() -> None:
         "transforms.c.then.b.headers": "x",
     }
 
-    chain = Chain.from_config(given)
+    chain = Chain.from_config(properties)
 
     assert [stage.name for stage in chain.stages] == ["c.a", "c.b"]
     assert all(stage.guards[0].negate for stage in chain.stages)

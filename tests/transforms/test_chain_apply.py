@@ -46,8 +46,8 @@ def test_one_record_that_fails_raises() -> None:
 def test_several_records_give_a_list_in_their_order() -> None:
     """A failure stands in the place of a record that failed, None in that of one that was filtered."""
     stages = [ROUTE[0], {"name": "x", "type": "ExtractField$Value", "field": "a"}]
-    given = (Record("t", {"a": n}) for n in range(2))
-    first, second = Chain.from_route(stages).apply(given)
+    records = (Record("t", {"a": n}) for n in range(2))
+    first, second = Chain.from_route(stages).apply(records)
     failed, filtered, third = Chain.from_route(stages).apply([Record("t", 5), Record("t"), Record("t", {"a": 3})])
 
     assert (first, second, filtered) == (Record("t", 0, headers=[]), Record("t", 1, headers=[]), None)
@@ -76,10 +76,10 @@ def test_a_chain_that_has_run_is_still_a_value() -> None:
 
 
 def throwing(kind: str, **stage: Any) -> Chain:
-    given = {"transforms": "t", "transforms.t.type": kind, "predicates": "p", "predicates.p.type": "$throwing"}
-    given |= {"transforms.t.predicate": "p"} | {f"transforms.t.{name}": value for name, value in stage.items()}
+    properties = {"transforms": "t", "transforms.t.type": kind, "predicates": "p", "predicates.p.type": "$throwing"}
+    properties |= {"transforms.t.predicate": "p"} | {f"transforms.t.{name}": value for name, value in stage.items()}
     with patch.object(registry, "_plugins", lambda: {"$throwing": Throwing}):
-        return Chain.from_config({**given, "errors.predicates": "not-matched"})
+        return Chain.from_config({**properties, "errors.predicates": "not-matched"})
 
 
 @pytest.mark.parametrize("negate", ["true", "false"])
@@ -153,7 +153,7 @@ def test_keys_of_several_types_stay_apart() -> None:
     chain = Chain.from_route([{"type": "HoistField$Value", "field": "v"}])
     outcomes = chain.apply([Record("t", {7: 1}), Record("t", {Int32(7): 1})])
 
-    kinds = [type(next(iter(one.value["v"]))) for one in outcomes if isinstance(one, Record)]
+    kinds = [type(next(iter(outcome.value["v"]))) for outcome in outcomes if isinstance(outcome, Record)]
     assert kinds == [int, Int32]
 
 

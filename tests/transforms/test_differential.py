@@ -54,16 +54,16 @@ def ours(staged: list[dict[str, Any]], records: list[Record]) -> ConfigError | l
 
 def compare(kafka: KafkaHost, staged: list[dict[str, Any]], records: list[Record]) -> None:
     negating = [{**stage, "negate": stage["negate"] and stage["predicate"] is not None} for stage in staged]
-    theirs, found = kafka.run(negating, records), ours(negating, records)
+    theirs, own = kafka.run(negating, records), ours(negating, records)
 
-    if isinstance(theirs, Thrown) or isinstance(found, ConfigError):
-        assert isinstance(theirs, Thrown) == isinstance(found, ConfigError), (theirs, found)
+    if isinstance(theirs, Thrown) or isinstance(own, ConfigError):
+        assert isinstance(theirs, Thrown) == isinstance(own, ConfigError), (theirs, own)
         return
-    for record, wanted, got in zip(records, theirs, found, strict=True):
-        if isinstance(wanted, Thrown):
-            assert isinstance(got, Failure), (record, wanted, got)
+    for record, actual, ours_ in zip(records, theirs, own, strict=True):
+        if isinstance(actual, Thrown):
+            assert isinstance(ours_, Failure), (record, actual, ours_)
         else:
-            assert same_outcome(wanted, got), (record, wanted, got)
+            assert same_outcome(actual, ours_), (record, actual, ours_)
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))

@@ -21,16 +21,16 @@ NOW = datetime.fromisoformat(JAVA["now"])
 
 def test_times_print_as_in_java() -> None:
     """Every letter, before and after the calendars changed, and at the ends of 64 bits."""
-    found = [[pattern, millis, time_printer(pattern)(millis)] for pattern, millis, _ in JAVA["printed"]]
+    printed = [[pattern, millis, time_printer(pattern)(millis)] for pattern, millis, _ in JAVA["printed"]]
 
-    assert JAVA["printed"] == found
+    assert JAVA["printed"] == printed
 
 
 def test_texts_are_read_as_in_java() -> None:
     """Leniently: fields roll over, what follows is ignored, and what does not fit is told."""
-    found = [[pattern, text, time_parser(pattern, NOW)(text)] for pattern, text, _ in JAVA["parsed"]]
+    parsed = [[pattern, text, time_parser(pattern, NOW)(text)] for pattern, text, _ in JAVA["parsed"]]
 
-    assert JAVA["parsed"] == found
+    assert JAVA["parsed"] == parsed
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_names_of_zones_are_read_as_in_java(letter: str) -> None:
 
 def test_every_name_is_compared() -> None:
     """No name of a zone is read that Java was not asked about."""
-    assert {one.name for one in NAMES} <= {name for name, *_ in ZONES["read"]}
+    assert {name.name for name in NAMES} <= {name for name, *_ in ZONES["read"]}
 
 
 @pytest.mark.parametrize("year", ["0001", "1582", "1899", "9999", "10000", "292278994"])

@@ -28,10 +28,10 @@ from turnout.transforms.literal import Literal, parse_literal
 )
 def test_the_text_tells_the_type(text: str, type_: str, value: object) -> None:
     """The narrowest type that holds a number, and words for everything else."""
-    found = parse_literal(text)
+    literal = parse_literal(text)
 
-    assert found.schema is not None
-    assert (type_, value) == (found.schema.type, found.value)
+    assert literal.schema is not None
+    assert (type_, value) == (literal.schema.type, literal.value)
 
 
 def test_null_has_no_schema() -> None:
@@ -78,24 +78,24 @@ def test_what_kafka_takes_for_text(text: str) -> None:
 )
 def test_elements_are_brought_under_their_common_schema(text: str, element: str, value: object) -> None:
     """Numbers are widened, and a number beside a date is one."""
-    found = parse_literal(text)
+    literal = parse_literal(text)
 
-    assert found.schema is not None
-    assert found.schema.values is not None
-    assert (element, repr(value)) == (found.schema.values.type, repr(found.value))
+    assert literal.schema is not None
+    assert literal.schema.values is not None
+    assert (element, repr(value)) == (literal.schema.values.type, repr(literal.value))
 
 
 def test_elements_without_a_common_schema_tell_their_width() -> None:
     """As there is no schema that does."""
-    found = parse_literal('[1, "x", 0.5]')
+    literal = parse_literal('[1, "x", 0.5]')
 
-    assert Literal(Schema("array"), [Int8(1), "x", Float32(0.5)]) == found
-    assert [Int8, str, Float32] == [type(item) for item in found.value]
+    assert Literal(Schema("array"), [Int8(1), "x", Float32(0.5)]) == literal
+    assert [Int8, str, Float32] == [type(item) for item in literal.value]
 
 
 def test_what_is_too_large_for_a_float_is_a_decimal() -> None:
     """Never infinite."""
-    found = parse_literal("1e400")
+    literal = parse_literal("1e400")
 
-    assert Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", "-400"),)) == found.schema
-    assert str(found.value) == "1E+400"
+    assert Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", "-400"),)) == literal.schema
+    assert str(literal.value) == "1E+400"

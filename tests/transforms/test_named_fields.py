@@ -15,20 +15,20 @@ SCHEMA = parse_ddl("amount INT, card STRING, at STRUCT<town: STRING>, tags MAP<S
 
 def problems(*stages: dict[str, Any], metadata: dict[str, str] | None = None) -> dict[str, str]:
     chain = Chain.from_route(list(stages))
-    return {one.path: one.problem for one in unknown_fields(chain, None, SCHEMA, metadata or {})}
+    return {field.path: field.problem for field in unknown_fields(chain, None, SCHEMA, metadata or {})}
 
 
 def refused(config: dict[str, Any] | list[dict[str, Any]]) -> dict[str, str]:
     with pytest.raises(ConfigError) as raised:
         Chain.from_route(config) if isinstance(config, list) else Chain.from_config(config)
-    return {one.path: one.problem for one in raised.value.mistakes}
+    return {mistake.path: mistake.problem for mistake in raised.value.mistakes}
 
 
 def test_an_unknown_option_of_a_transform() -> None:
     """A mistyped ``exclude`` would let the field through."""
-    found = refused([{"type": "ReplaceField$Value", "exlude": "card"}])
+    problems = refused([{"type": "ReplaceField$Value", "exlude": "card"}])
 
-    assert found == {
+    assert problems == {
         "transforms[0].exlude": 'unknown option; did you mean "exclude"? '
         "(known here: exclude, include, renames, replace.null.with.default)"
     }
@@ -65,9 +65,11 @@ def test_a_connect_worker_leaves_unknown_options_alone() -> None:
 @pytest.mark.parametrize("replacement", ["$9", "${name}", "$", "\\"])
 def test_a_group_that_is_not_there(replacement: str) -> None:
     """Connect finds it with the first topic that matches."""
-    found = refused([{"type": "RegexRouter", "regex": "(a).*", "replacement": replacement}])
+    problems = refused([{"type": "RegexRouter", "regex": "(a).*", "replacement": replacement}])
 
-    assert found["transforms[0].replacement"].startswith(f"expected a replacement for '(a).*', found {replacement!r}")
+    assert problems["transforms[0].replacement"].startswith(
+        f"expected a replacement for '(a).*', found {replacement!r}"
+    )
 
 
 def test_a_subject_filter_that_is_none() -> None:
@@ -94,10 +96,10 @@ def test_a_subject_filter_that_is_none() -> None:
 )
 def test_a_field_that_is_in_no_schema(stage: dict[str, Any], option: str) -> None:
     """Every option that names fields is looked up in the declared schema."""
-    found = problems(stage)
+    mistakes = problems(stage)
 
-    assert found == {
-        f"transforms[0].{option}": "no value has a field 'crad' by then; there are amount, any, at, card, tags; "
+    assert mistakes == {
+        f"transforms[0].{option}": "no value has a field 'crad' at that point; there are amount, any, at, card, tags; "
         'did you mean "card"?'
     }
 
@@ -110,9 +112,9 @@ def test_the_schema_is_that_which_the_chain_has_made_by_then() -> None:
 
     assert problems(renamed, added, masked, metadata={"a": "value.kard", "b": "value.at.town"}) == {}
     assert list(problems(masked, renamed, added)) == ["transforms[0].fields"]
-    found = problems(renamed, metadata={"a": "value.card", "b": "value.at.twon", "t": "topic"})
-    assert set(found) == {"a", "b"}
-    assert 'did you mean "town"?' in found["b"]
+    mistakes = problems(renamed, metadata={"a": "value.card", "b": "value.at.twon", "t": "topic"})
+    assert set(mistakes) == {"a", "b"}
+    assert 'did you mean "town"?' in mistakes["b"]
 
 
 def test_a_stage_under_a_predicate_leaves_both() -> None:

@@ -94,10 +94,10 @@ def test_a_topic_that_cannot_be_tested_fails_its_own_records_only() -> None:
 
 def test_a_topic_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records have it, and however many batches come."""
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(all_predicates, "matches", lambda pattern, topic: not asked.append((pattern, topic)))
+    requested: list[tuple[str, str]] = []
+    monkeypatch.setattr(all_predicates, "matches", lambda pattern, topic: not requested.append((pattern, topic)))
     predicate = SubjectMatches("*")
     for _ in range(2):
         predicate.test(Batch.of_records([Record("a"), Record("b"), Record("a")]), {})
 
-    assert sorted(asked) == [("*", "a"), ("*", "b")]
+    assert sorted(requested) == [("*", "a"), ("*", "b")]

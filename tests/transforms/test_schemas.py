@@ -51,12 +51,12 @@ def test_a_stage_says_its_schema() -> None:
 
 def test_under_a_predicate_both_are_possible() -> None:
     """What a stage makes and what it leaves alone, and what later stages make of either."""
-    found = after({"type": "ExtractField$Value", "field": "carrier", **SOMETIMES})
+    schema = after({"type": "ExtractField$Value", "field": "carrier", **SOMETIMES})
     both = after(
         {"type": "ExtractField$Value", "field": "carrier", **SOMETIMES}, {"type": "HoistField$Value", "field": "in"}
     )
 
-    assert {FLIGHT, TEXT} == found.values
+    assert {FLIGHT, TEXT} == schema.values
     assert {Schema("struct", fields=(Field("in", one),)) for one in (FLIGHT, TEXT)} == both.values
 
 
@@ -118,12 +118,15 @@ def test_what_kafkas_vectors_give_was_foreseen(path: Path) -> None:
                 continue
             chain = Chain.from_config(properties(vector), strict=True)
             record = record_of(vector["record"])
-            (found,) = chain.apply([record])
-            if isinstance(found, Record):
+            (outcome,) = chain.apply([record])
+            if isinstance(outcome, Record):
                 possible = schemas_after(chain, record.key_schema, record.value_schema)
-                sides = (found.key, found.key_schema, possible.keys), (found.value, found.value_schema, possible.values)
+                sides = (
+                    (outcome.key, outcome.key_schema, possible.keys),
+                    (outcome.value, outcome.value_schema, possible.values),
+                )
                 # A schemaless column is a VARIANT and takes anything.
                 if any(side is not None and schema not in of and None not in of for side, schema, of in sides):
-                    surprises.append((vector["name"], found, possible))
+                    surprises.append((vector["name"], outcome, possible))
 
     assert surprises == []

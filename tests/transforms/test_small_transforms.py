@@ -25,8 +25,8 @@ def chain(type_: str, *, predicate: dict[str, str] | None = None, **options: str
     return Chain.from_config({"transforms": "t", "transforms.t.type": T + type_, **config})
 
 
-def values(found: list[Any]) -> list[Any]:
-    return [one.value if isinstance(one, Record) else None for one in found]
+def values(outcomes: list[Any]) -> list[Any]:
+    return [outcome.value if isinstance(outcome, Record) else None for outcome in outcomes]
 
 
 # --- MaskField --------------------------------------------------------------------------------------------------------
@@ -50,9 +50,9 @@ def test_a_mask_that_fails_fails_only_where_it_applies() -> None:
     """What the predicate leaves out cannot fail."""
     records = [Record(topic, {"a": b"x"}) for topic in ("foo", "bar")]
 
-    found = chain("MaskField$Value", fields="a", predicate=FOO).apply(records)
+    outcomes = chain("MaskField$Value", fields="a", predicate=FOO).apply(records)
 
-    assert [isinstance(one, Failure) for one in found] == [True, False]
+    assert [isinstance(outcome, Failure) for outcome in outcomes] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_a_mask_that_fails_fails_only_where_it_applies() -> None:
 )
 def test_a_mask_has_the_type_of_what_it_hides(value: Any, replacement: str | None, masked: Any) -> None:
     """The zero, or the replacement."""
-    (found,) = FieldMask(replacement).of_any([value], {})
+    (actual,) = FieldMask(replacement).of_any([value], {})
 
-    assert (type(masked), str(masked)) == (type(found), str(found))
+    assert (type(masked), str(masked)) == (type(actual), str(actual))
 
 
 # --- InsertField ------------------------------------------------------------------------------------------------------
@@ -85,10 +85,10 @@ def test_a_null_partition_leaves_schemaless_objects_as_they_are() -> None:
     records = [Record("t", {"a": at}, partition=part, timestamp=time) for at, (part, time) in
                enumerate([(1, 5), (None, 5), (2, None), (3, 6)])]  # fmt: skip
 
-    found = values(chain("InsertField$Value", partition_field="p", timestamp_field="ts").apply(records))
+    outcomes = values(chain("InsertField$Value", partition_field="p", timestamp_field="ts").apply(records))
 
-    assert found == [{"a": 0, "p": 1, "ts": 5}, {"a": 1, "ts": 5}, {"a": 2, "p": 2}, {"a": 3, "p": 3, "ts": 6}]
-    assert Int32 is type(found[0]["p"])
+    assert outcomes == [{"a": 0, "p": 1, "ts": 5}, {"a": 1, "ts": 5}, {"a": 2, "p": 2}, {"a": 3, "p": 3, "ts": 6}]
+    assert Int32 is type(outcomes[0]["p"])
 
 
 def test_numpy_columns_are_inserted_as_numbers() -> None:
@@ -118,35 +118,35 @@ def test_headers_under_a_predicate_go_to_the_right_records() -> None:
     """A copy leaves the values in their block."""
     records = [Record(topic, {"a": topic}) for topic in ("foo", "bar", "foo")]
 
-    found = chain("HeaderFrom$Value", fields="a", headers="h", operation="copy", predicate=FOO).apply(records)
+    outcomes = chain("HeaderFrom$Value", fields="a", headers="h", operation="copy", predicate=FOO).apply(records)
 
-    assert [[header.value for header in one.headers] for one in found] == [["foo"], [], ["foo"]]  # type: ignore[union-attr]
+    assert [[header.value for header in outcome.headers] for outcome in outcomes] == [["foo"], [], ["foo"]]  # type: ignore[union-attr]
 
 
 def test_a_null_needs_an_optional_schema_in_a_header() -> None:
     """What was never stored cannot become a header."""
     records = [Record("t", {"a": "x", "n": n}, value_schema=STRUCT) for n in (1, None)]
 
-    found = chain("HeaderFrom$Value", fields="n", headers="h", operation="copy").apply(records)
+    outcomes = chain("HeaderFrom$Value", fields="n", headers="h", operation="copy").apply(records)
 
-    assert [isinstance(one, Failure) for one in found] == [False, True]
+    assert [isinstance(outcome, Failure) for outcome in outcomes] == [False, True]
 
 
 def test_every_record_gets_the_header() -> None:
     """The literal is read once."""
-    found = chain("InsertHeader", header="h", value_literal="5").apply([Record("t", 1), Record("t", None)])
+    outcomes = chain("InsertHeader", header="h", value_literal="5").apply([Record("t", 1), Record("t", None)])
 
-    assert [[header.value for header in one.headers] for one in found] == [[5], [5]]  # type: ignore[union-attr]
+    assert [[header.value for header in outcome.headers] for outcome in outcomes] == [[5], [5]]  # type: ignore[union-attr]
 
 
 def test_the_topic_gets_the_time() -> None:
     """In UTC; a record without a time fails."""
-    found = chain("TimestampRouter", topic_format="${timestamp}.${topic}").apply(
+    outcomes = chain("TimestampRouter", topic_format="${timestamp}.${topic}").apply(
         [Record("t", timestamp=1_356_998_400_123), Record("t"), Record(None, timestamp=0)]
     )
 
-    assert found[0].topic == "20130101.t"  # type: ignore[union-attr]
-    assert [one.exception if isinstance(one, Failure) else None for one in found] == [
+    assert outcomes[0].topic == "20130101.t"  # type: ignore[union-attr]
+    assert [outcome.exception if isinstance(outcome, Failure) else None for outcome in outcomes] == [
         None,
         "org.apache.kafka.connect.errors.DataException",
         "java.lang.NullPointerException",
@@ -159,7 +159,7 @@ def test_a_bad_pattern_fails_every_record() -> None:
     with pytest.raises(ConfigError, match=r"transforms\.t\.timestamp\.format: expected a pattern"):
         Chain.from_config(config)
 
-    (found,) = Chain.from_config(config, strict=True).apply([Record("t", timestamp=0)])
+    (outcome,) = Chain.from_config(config, strict=True).apply([Record("t", timestamp=0)])
 
-    assert isinstance(found, Failure)
-    assert found.exception == "java.lang.IllegalArgumentException"
+    assert isinstance(outcome, Failure)
+    assert outcome.exception == "java.lang.IllegalArgumentException"

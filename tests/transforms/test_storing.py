@@ -39,9 +39,9 @@ def test_a_column_without_nulls_is_not_copied() -> None:
 
 def test_defaults_of_dates_are_moments() -> None:
     """A default is milliseconds in a schema, and a date object where it is read."""
-    found = default_value(Schema("int32", name=DATE, default=86_400_000))
+    default = default_value(Schema("int32", name=DATE, default=86_400_000))
 
-    assert (Moment, 86_400_000) == (type(found), found)
+    assert (Moment, 86_400_000) == (type(default), default)
 
 
 def test_a_null_in_a_required_field_is_told_by_its_place() -> None:
@@ -105,9 +105,9 @@ def failing(value: Any) -> Any:
 def test_what_cannot_be_converted_is_told_by_its_place(function: Any) -> None:
     """All others are converted, and nulls stay."""
     errors: Errors = {}
-    found = convert(["x", None, "bad", "x", "bad"], function, errors)
+    converted = convert(["x", None, "bad", "x", "bad"], function, errors)
 
-    assert (found, list(errors)) == (["str x", None, None, "str x", None], [2, 4])
+    assert (converted, list(errors)) == (["str x", None, None, "str x", None], [2, 4])
 
 
 def test_a_memo_keeps_types_apart() -> None:
@@ -115,18 +115,18 @@ def test_a_memo_keeps_types_apart() -> None:
     memo = Memo(failing)
     columns: list[list[Any]] = [[1, 1], [1.0], [True], [Moment(1)], [0.0, -0.0, 0.0], [1, 1.0, True]]
 
-    found = [convert(column, memo, {}) for column in columns]
+    converted = [convert(column, memo, {}) for column in columns]
 
-    assert [[failing(value) for value in column] for column in columns] == found
+    assert [[failing(value) for value in column] for column in columns] == converted
 
 
 def test_a_memo_computes_what_repeats_once() -> None:
     """Across the columns that it is asked for."""
-    asked: list[str] = []
-    memo = Memo(lambda value: asked.append(value) or value.upper())
+    requested: list[str] = []
+    memo = Memo(lambda value: requested.append(value) or value.upper())
 
     assert [convert(column, memo, {}) for column in (["a", "b", "a"], ["b"])] == [["A", "B", "A"], ["B"]]
-    assert asked == ["a", "b"]
+    assert requested == ["a", "b"]
 
 
 def test_a_memo_stays_small_and_gives_up() -> None:

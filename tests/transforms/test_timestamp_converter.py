@@ -15,12 +15,12 @@ LONG = (1 << 63) - 1
 
 
 def chain(**options: str) -> Chain:
-    given = {f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()}
+    properties = {f"transforms.t.{name.replace('_', '.')}": value for name, value in options.items()}
     return Chain.from_config(
         {
             "transforms": "t",
             "transforms.t.type": "org.apache.kafka.connect.transforms.TimestampConverter$Value",
-            **given,
+            **properties,
         }
     )
 
@@ -41,35 +41,35 @@ def chain(**options: str) -> Chain:
 )
 def test_every_form_becomes_every_other(source: str, value: Any, target: str, precision: str, result: Any) -> None:
     """Through milliseconds, cut toward zero, and stopped at the ends of 64 bits."""
-    found = Conversion(target, "yyyy-MM-dd", precision).of(source)(value)
+    converted = Conversion(target, "yyyy-MM-dd", precision).of(source)(value)
 
-    assert (type(result), result) == (type(found), found)
+    assert (type(result), result) == (type(converted), converted)
 
 
 def test_a_field_is_converted_and_loses_its_default() -> None:
     """The other fields stay as they are."""
     schema = Schema("struct", fields=(Field("at", Schema("string", default="1970-01-02")), Field("n", Schema("int32"))))
 
-    (found,) = chain(field="at", target_type="Timestamp", format="yyyy-MM-dd").apply(
+    (outcome,) = chain(field="at", target_type="Timestamp", format="yyyy-MM-dd").apply(
         [Record("t", {"at": None, "n": 1}, value_schema=schema)]
     )
 
-    assert isinstance(found, Record)
-    assert {"at": Moment(86_400_000), "n": 1} == found.value
-    assert found.value_schema is not None
-    assert Schema("int64", name=TIMESTAMP, version=1) == found.value_schema.field("at")
+    assert isinstance(outcome, Record)
+    assert {"at": Moment(86_400_000), "n": 1} == outcome.value
+    assert outcome.value_schema is not None
+    assert Schema("int64", name=TIMESTAMP, version=1) == outcome.value_schema.field("at")
 
 
 def test_the_default_of_a_struct_is_converted_with_it() -> None:
     """Its field is of the new type, too."""
     schema = Schema("struct", default={"at": 86_400_000}, fields=(Field("at", Schema("int64")),))
 
-    (found,) = chain(field="at", target_type="Date").apply([Record("t", {"at": 1}, value_schema=schema)])
+    (outcome,) = chain(field="at", target_type="Date").apply([Record("t", {"at": 1}, value_schema=schema)])
 
-    assert isinstance(found, Record)
-    assert found.value_schema is not None
-    assert found.value_schema.default == {"at": 86_400_000}
-    assert Schema("int32", name=DATE, version=1) == found.value_schema.field("at")
+    assert isinstance(outcome, Record)
+    assert outcome.value_schema is not None
+    assert outcome.value_schema.default == {"at": 86_400_000}
+    assert Schema("int32", name=DATE, version=1) == outcome.value_schema.field("at")
 
 
 def test_what_cannot_be_read_fails_alone() -> None:
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_fails_alone() -> None:
 
 def test_a_text_without_a_format_is_a_null_pointer() -> None:
     """As in Connect, where nobody looked for one."""
-    (found,) = chain(target_type="unix").apply([Record("t", "1970-01-02")])
+    (outcome,) = chain(target_type="unix").apply([Record("t", "1970-01-02")])
 
-    assert isinstance(found, Failure)
-    assert found.exception == "java.lang.NullPointerException"
+    assert isinstance(outcome, Failure)
+    assert outcome.exception == "java.lang.NullPointerException"

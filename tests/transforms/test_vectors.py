@@ -27,9 +27,9 @@ VECTORS = vectors()
 @pytest.mark.parametrize("vector", VECTORS)
 def test_kafkas_answer_is_the_chains(vector: dict[str, Any]) -> None:
     """What Kafka's own classes answered is what the chain answers, for a record alone and for one among others."""
-    found = outcome(vector)
+    actual = outcome(vector)
 
-    assert (found.status, found.reason) == ("passed", "")
+    assert (actual.status, actual.reason) == ("passed", "")
 
 
 def test_none_is_left_out() -> None:

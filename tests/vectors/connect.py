@@ -86,29 +86,29 @@ def _problem(vector: dict[str, Any]) -> str | None:
     return _compare(expect, alone)
 
 
-def _compare(expect: dict[str, Any], found: Record | Failure | None) -> str | None:
+def _compare(expect: dict[str, Any], actual: Record | Failure | None) -> str | None:
     if "matches" in expect:
-        right = not isinstance(found, Failure) and (found is None) == expect["matches"]
+        right = not isinstance(actual, Failure) and (actual is None) == expect["matches"]
     elif "record_error" in expect:
-        right = isinstance(found, Failure)
+        right = isinstance(actual, Failure)
     elif expect.get("reported"):
-        right = isinstance(found, Failure) and (found.stage, found.class_name) == (expect["stage"], expect["class"])
+        right = isinstance(actual, Failure) and (actual.stage, actual.class_name) == (expect["stage"], expect["class"])
     elif expect.get("dropped"):
-        right = found is None
+        right = actual is None
     else:
-        return _difference(expect, found)
-    return None if right else f"expected {expect}, found {found}"
+        return _difference(expect, actual)
+    return None if right else f"expected {expect}, found {actual}"
 
 
-def _difference(expect: dict[str, Any], found: Record | Failure | None) -> str | None:
-    if not isinstance(found, Record):
-        return f"expected a record, found {found}"
+def _difference(expect: dict[str, Any], actual: Record | Failure | None) -> str | None:
+    if not isinstance(actual, Record):
+        return f"expected a record, found {actual}"
     record = record_of(expect)
     for name in ("topic", "partition", "offset", "timestamp"):
-        if getattr(record, name) != getattr(found, name):
-            return f"{name}: expected {getattr(record, name)!r}, found {getattr(found, name)!r}"
-    if not same_outcome(record, found):
-        return f"expected {record}, found {found}"
+        if getattr(record, name) != getattr(actual, name):
+            return f"{name}: expected {getattr(record, name)!r}, found {getattr(actual, name)!r}"
+    if not same_outcome(record, actual):
+        return f"expected {record}, found {actual}"
     return None
 
 

@@ -20,13 +20,13 @@ def run(path: Path) -> Iterable[Outcome]:
 
 
 def config_of(vector: dict[str, Any]) -> dict[str, Any]:
-    """The ``mappings`` block as a dict; of a source that is there twice the last one wins."""
+    """The ``mappings`` block as a dict; of a source that occurs twice the last one wins."""
     return {mapping["source"]: mapping["value"] for mapping in vector["mappings"]}
 
 
-def _outcome(name: str, implementation: str, found: Any, expect: Any) -> Outcome:
-    good = found == expect
-    reason = "" if good else f"expected {expect!r}, found {found!r}"
+def _outcome(name: str, implementation: str, actual: Any, expect: Any) -> Outcome:
+    good = actual == expect
+    reason = "" if good else f"expected {expect!r}, found {actual!r}"
     return Outcome(name, implementation, "passed" if good else "failed", reason)
 
 
@@ -44,12 +44,12 @@ def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
             f"configuration file: {v['name']}", "python", mappings_in(parse_config(v["config"])), config_of(v)
         )
     for v in vectors["validation"]:
-        found = _reason(config_of(v))
+        reason = _reason(config_of(v))
         if v.get("server_crash"):
-            good = found == "missing_destination"
+            good = reason == "missing_destination"
             yield Outcome(f"validation: {v['name']}", "python", "unsupported" if good else "failed", REFUSED)
         else:
-            yield _outcome(f"validation: {v['name']}", "python", found, v.get("reason"))
+            yield _outcome(f"validation: {v['name']}", "python", reason, v.get("reason"))
     for v in vectors["distribution"]:
         table = MappingTable.from_config(config_of(v))
         for cluster, shares in v["expected_percent"].items():
@@ -57,8 +57,8 @@ def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
             drawn = Counter(table.apply(v["publish"], cluster, (n + 0.5) / 100) or "" for n in range(100))
             yield _outcome(f"distribution: {v['name']} in {cluster!r}", "python", dict(drawn), shares)
     overlap = vectors["overlap"]
-    found = MappingTable.from_config(overlap["mappings"]).apply(overlap["publish"])
-    yield _outcome("overlap", "python", found in OVERLAP, True)
+    reason = MappingTable.from_config(overlap["mappings"]).apply(overlap["publish"])
+    yield _outcome("overlap", "python", reason in OVERLAP, True)
 
 
 # The server takes any of these, in an order that changes from start to start; ours is the order written.
@@ -79,9 +79,9 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     ]
     rows = frame.select(*columns).collect()
     for number, (v, cluster) in enumerate(cases):
-        found = Counter(row[number] or "" for row in rows)
+        counts = Counter(row[number] or "" for row in rows)
         yield Outcome(
-            f"distribution: {v['name']} in {cluster!r}", "spark", *_close(found, v["expected_percent"][cluster])
+            f"distribution: {v['name']} in {cluster!r}", "spark", *_close(counts, v["expected_percent"][cluster])
         )
     overlap = vectors["overlap"]
     table = MappingTable.from_config(overlap["mappings"])
@@ -89,12 +89,12 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     yield _outcome("overlap", "spark", row["m"] in OVERLAP, True)
 
 
-def _close(found: Counter[str], percents: dict[str, int]) -> tuple[Any, str]:
-    if set(found) - set(percents):
-        return "failed", f"expected {percents}, found {dict(found)}"
+def _close(actual: Counter[str], percents: dict[str, int]) -> tuple[Any, str]:
+    if set(actual) - set(percents):
+        return "failed", f"expected {percents}, found {dict(actual)}"
     for subject, percent in percents.items():
         share = percent / 100
         spread = 5 * (_MESSAGES * share * (1 - share)) ** 0.5
-        if abs(found[subject] - _MESSAGES * share) > spread:
-            return "failed", f"expected {percent}% on {subject!r}, found {found[subject]} of {_MESSAGES}"
+        if abs(actual[subject] - _MESSAGES * share) > spread:
+            return "failed", f"expected {percent}% on {subject!r}, found {actual[subject]} of {_MESSAGES}"
     return "passed", ""

@@ -30,11 +30,11 @@ def run(path: Path) -> Iterable[Outcome]:
     return in_python_and_spark(path, python_outcomes, spark_outcomes)
 
 
-def _judge(kind: str, vector: dict[str, Any], implementation: str, field: str, found: object) -> Outcome:
-    asked = {key: value for key, value in vector.items() if key not in ("note", "live", field)}
-    good = found == vector[field]
-    reason = "" if good else f"expected {vector[field]!r}, found {found!r}"
-    return Outcome(f"{kind} {asked}", implementation, "passed" if good else "failed", reason)
+def _judge(kind: str, vector: dict[str, Any], implementation: str, field: str, actual: object) -> Outcome:
+    question = {key: value for key, value in vector.items() if key not in ("note", "live", field)}
+    good = actual == vector[field]
+    reason = "" if good else f"expected {vector[field]!r}, found {actual!r}"
+    return Outcome(f"{kind} {question}", implementation, "passed" if good else "failed", reason)
 
 
 def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
@@ -56,7 +56,7 @@ def spark_outcomes(vectors: dict[str, Any], spark: Any) -> Iterator[Outcome]:
     rows = frame.select("s", subject_is_publishable(F.col("s")).alias("publish"), *columns).collect()
     by_subject = {row["s"]: row for row in rows}
     for vector in vectors["match"]:
-        found = by_subject[vector["subject"]][f"f{filters.index(vector['filter'])}"]
-        yield _judge("match", vector, "spark", "matches", found)
+        matched = by_subject[vector["subject"]][f"f{filters.index(vector['filter'])}"]
+        yield _judge("match", vector, "spark", "matches", matched)
     for vector in vectors["literal"]:
         yield _judge("literal", vector, "spark", "valid_publish", by_subject[vector["subject"]]["publish"])

@@ -26,23 +26,23 @@ def name_of(vector: dict[str, Any]) -> str:
     return f"{vector['source']!r} -> {vector['destination']!r}{strict} on {vector['subject']!r}"
 
 
-def judge(expect: Any, found: str | SubjectError | None) -> str:
+def judge(expect: Any, actual: str | SubjectError | None) -> str:
     """Why *found* is not what was expected; empty where it is. None is Spark's "no match"."""
     if isinstance(expect, dict) and "error" in expect:
-        wanted = expect.get("reason", expect["error"])
-        reason = wanted if found is None and expect["stage"] == "match" else getattr(found, "reason", None)
-        return "" if reason == wanted else f"expected {wanted}, found {found!r}"
-    if not isinstance(found, str):
-        return f"expected {expect!r}, found {found!r}"
+        expected_reason = expect.get("reason", expect["error"])
+        reason = expected_reason if actual is None and expect["stage"] == "match" else getattr(actual, "reason", None)
+        return "" if reason == expected_reason else f"expected {expected_reason}, found {actual!r}"
+    if not isinstance(actual, str):
+        return f"expected {expect!r}, found {actual!r}"
     if isinstance(expect, str):
-        good = found == expect
+        good = actual == expect
     elif "hex" in expect:
-        good = encode(found).hex() == expect["hex"]
+        good = encode(actual).hex() == expect["hex"]
     elif "one_of" in expect:
-        good = found in expect["one_of"]
+        good = actual in expect["one_of"]
     else:
-        good = bool(re.search(expect["regex"], found)) and int(found.rsplit(".", 1)[-1]) <= expect["max"]
-    return "" if good else f"expected {expect!r}, found {found!r}"
+        good = bool(re.search(expect["regex"], actual)) and int(actual.rsplit(".", 1)[-1]) <= expect["max"]
+    return "" if good else f"expected {expect!r}, found {actual!r}"
 
 
 def _outcome(name: str, implementation: str, problem: str) -> Outcome:
@@ -56,34 +56,34 @@ def _tried(work: Any) -> Any:
         return failure
 
 
-def _same(name: str, found: Any, expect: Any) -> Outcome:
-    return _outcome(name, "python", "" if found == expect else f"expected {expect!r}, found {found!r}")
+def _same(name: str, actual: Any, expect: Any) -> Outcome:
+    return _outcome(name, "python", "" if actual == expect else f"expected {expect!r}, found {actual!r}")
 
 
 def python_outcomes(vectors: dict[str, Any]) -> Iterator[Outcome]:
     for v in vectors["vectors"]:
-        found = _tried(lambda v=v: parsed(v).apply(v["subject"]))
-        yield _outcome(name_of(v), "python", judge(v["expect"], found))
+        outcome = _tried(lambda v=v: parsed(v).apply(v["subject"]))
+        yield _outcome(name_of(v), "python", judge(v["expect"], outcome))
     for v in vectors["reverse"]:
         forward = parsed({**v, "strict": False})
         back = forward.reverse()
-        told = None if back is None else {"source": back.source, "destination": back.destination}
-        yield _same(f"reverse of {forward}", told, v["server_reverse"])
+        reversed_ = None if back is None else {"source": back.source, "destination": back.destination}
+        yield _same(f"reverse of {forward}", reversed_, v["server_reverse"])
         yield _same(f"{forward} on {v['subject']!r}", forward.apply(v["subject"]), v["forward"])
         if back is not None:
-            found = back.apply(v["forward"])
-            yield _same(f"reverse of {forward} on {v['forward']!r}", found, v["server_reverse_of_forward"])
+            outcome = back.apply(v["forward"])
+            yield _same(f"reverse of {forward} on {v['forward']!r}", outcome, v["server_reverse_of_forward"])
     for v in vectors["placeholders"]:
         yield _same(f"placeholder {v['token']!r}", _placeholder(v["token"]), v["expect"])
     for v in vectors["tokenize"]:
         yield _same(f"tokenize {v['subject']!r}", with_placeholders(v["subject"]), v["expect"])
     for v in vectors["untokenize"]:
-        found = dict(zip(("filter", "placeholders"), placeholders(v["destination"]), strict=True))
-        yield _same(f"untokenize {v['destination']!r}", found, v["expect"])
+        outcome = dict(zip(("filter", "placeholders"), placeholders(v["destination"]), strict=True))
+        yield _same(f"untokenize {v['destination']!r}", outcome, v["expect"])
     for v in vectors["validate_mapping"]:
-        found = _tried(lambda v=v: check_mapping(v["source"], v["destination"]))
-        told = {"error": found.reason} if isinstance(found, SubjectError) else "ok"
-        yield _same(f"mapping {v['source']!r} -> {v['destination']!r}", told, v["expect"])
+        outcome = _tried(lambda v=v: check_mapping(v["source"], v["destination"]))
+        reversed_ = {"error": outcome.reason} if isinstance(outcome, SubjectError) else "ok"
+        yield _same(f"mapping {v['source']!r} -> {v['destination']!r}", reversed_, v["expect"])
     for v in vectors["transform_without_match"]:
         transform = SubjectTransform.parse(v["source"], v["destination"])
         yield _same(f"{transform} on the tokens {v['tokens']}", transform.apply_tokens(v["tokens"]), v["expect"])
@@ -95,8 +95,8 @@ def _placeholder(token: str) -> dict[str, Any]:
         return {"error": call.reason}
     if call is None:
         return {"function": None}
-    told = {"function": call.function, "wildcards": list(call.wildcards), "number": call.number}
-    return {key: value for key, value in {**told, "delimiter": call.delimiter}.items() if value is not None}
+    parsed_call = {"function": call.function, "wildcards": list(call.wildcards), "number": call.number}
+    return {key: value for key, value in {**parsed_call, "delimiter": call.delimiter}.items() if value is not None}
 
 
 def parsed(vector: dict[str, Any]) -> SubjectTransform:
@@ -124,7 +124,7 @@ def apply_all(
     rows = [(number, bytearray(encode(subject))) for number, subject in enumerate(subjects)]
     frame = spark.createDataFrame(rows, "id long, data binary").withColumn("s", F.col("data").cast("string"))
     distinct = list(dict.fromkeys(transforms))
-    found: dict[tuple[SubjectTransform, str], str | None] = {}
+    rendered: dict[tuple[SubjectTransform, str], str | None] = {}
     for start in range(0, len(distinct), _AT_ONCE):
         part = distinct[start : start + _AT_ONCE]
         # As bytes: what is not UTF-8 would not survive the way to Python.
@@ -133,5 +133,5 @@ def apply_all(
             for number, transform in enumerate(part):
                 data = row[f"t{number}"]
                 text = None if data is None else bytes(data).decode("utf-8", "surrogateescape")
-                found[transform, subjects[row["id"]]] = text
-    return found
+                rendered[transform, subjects[row["id"]]] = text
+    return rendered

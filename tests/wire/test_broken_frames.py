@@ -39,29 +39,29 @@ def opened(server: FalseServer) -> Connection:
 # -- what a real server would answer
 
 
-def stream(asked: Asked) -> bytes:
-    return asked.message(json.dumps({"config": {"name": "S"}, "state": STATE, "total": 2}).encode())
+def stream(request: Asked) -> bytes:
+    return request.message(json.dumps({"config": {"name": "S"}, "state": STATE, "total": 2}).encode())
 
 
-def consumer(asked: Asked) -> bytes:
-    name = asked.subject.rpartition(".")[2]
-    return asked.message(json.dumps({"name": name, "num_pending": 3, "ack_floor": {"stream_seq": 0}}).encode())
+def consumer(request: Asked) -> bytes:
+    name = request.subject.rpartition(".")[2]
+    return request.message(json.dumps({"name": name, "num_pending": 3, "ack_floor": {"stream_seq": 0}}).encode())
 
 
-def messages(asked: Asked) -> bytes:
+def messages(request: Asked) -> bytes:
     headers = b"NATS/1.0\r\nNats-Msg-Id: 7\r\nA: b\r\n\r\n"
     frames = [
-        asked.message(b"abc", f"$JS.ACK.S.C.1.{n}.{n}.1700000000000000000.{3 - n}", "a.b", headers if n % 2 else b"")
+        request.message(b"abc", f"$JS.ACK.S.C.1.{n}.{n}.1700000000000000000.{3 - n}", "a.b", headers if n % 2 else b"")
         for n in (1, 2, 3)
     ]
-    return b"".join([*frames, b"PING\r\n", asked.status("408 Request Timeout")])
+    return b"".join([*frames, b"PING\r\n", request.status("408 Request Timeout")])
 
 
-def stored(asked: Asked) -> bytes:
-    return asked.message(b'{"stream":"S", "seq":4}')
+def stored(request: Asked) -> bytes:
+    return request.message(b'{"stream":"S", "seq":4}')
 
 
-def one(asked: Asked) -> bytes:
+def one(request: Asked) -> bytes:
     message = {
         "subject": "a",
         "seq": 1,
@@ -69,13 +69,13 @@ def one(asked: Asked) -> bytes:
         "hdrs": "TkFUUy8xLjANCkE6Yg0KDQo=",
         "time": "2026-01-01T00:00:00.5Z",
     }
-    return asked.message(json.dumps({"message": message}).encode())
+    return request.message(json.dumps({"message": message}).encode())
 
 
-def direct(asked: Asked) -> bytes:
+def direct(request: Asked) -> bytes:
     place = "Nats-Stream: S\r\nNats-Subject: a\r\nNats-Sequence: 1\r\nNats-Time-Stamp: 2026-01-01T00:00:00.25Z"
-    message = asked.message(b"abc", headers=f"NATS/1.0\r\n{place}\r\nA: b\r\n\r\n".encode())
-    end = asked.message(b"", headers=b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n")
+    message = request.message(b"abc", headers=f"NATS/1.0\r\n{place}\r\nA: b\r\n\r\n".encode())
+    end = request.message(b"", headers=b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n")
     return message + end
 
 
@@ -195,8 +195,8 @@ def test_broken_answers(way: str, which: int, changes: list[tuple[str, int, byte
     work, answers = WAYS[way]
 
     def broken(answer: Answer) -> Answer:
-        def answered(asked: Asked) -> bytes:
-            frame = answer(asked)
+        def answered(request: Asked) -> bytes:
+            frame = answer(request)
             for change in changes:
                 frame = changed(frame, change)
             return frame
@@ -271,7 +271,7 @@ def test_broken_buffers(changes: list[tuple[str, int, bytes]], large: bool) -> N
 )
 def test_the_error_names_the_place_and_the_head(answer: bytes, place: str, head: bytes) -> None:
     """What kind of frame it was, how it begins, which server sent it; the connection is closed."""
-    with FalseServer([lambda asked: answer.replace(b"{reply}", asked.reply.encode())]) as server:
+    with FalseServer([lambda request: answer.replace(b"{reply}", request.reply.encode())]) as server:
         connection = opened(server)
         with pytest.raises(BrokenFrameError) as broken:
             connection._ask("q", b"", {}, 20.0)
@@ -285,6 +285,6 @@ def test_the_error_names_the_place_and_the_head(answer: bytes, place: str, head:
 
 def test_a_server_that_never_stops_talking() -> None:
     """Lines without end are no answer: the time limit holds although something comes all the time."""
-    chatter: Answer = lambda asked: b"PING\r\n+OK\r\n" * 400_000  # noqa: E731
+    chatter: Answer = lambda request: b"PING\r\n+OK\r\n" * 400_000  # noqa: E731
     with FalseServer([chatter]) as server, opened(server) as connection, pytest.raises(TurnoutError):
         connection.request("q")

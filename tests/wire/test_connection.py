@@ -244,9 +244,9 @@ def test_tls_with_both_certificates(pems: Path, first: bool) -> None:
             "tlsKey": f"{pems}/client.key",
             "tlsFirst": str(first).lower(),
         }
-        made = ConnectionOptions.from_mapping(options)
-        assert "PRIVATE KEY" not in repr(made)
-        with Connection.open(made) as connection:
+        parsed = ConnectionOptions.from_mapping(options)
+        assert "PRIVATE KEY" not in repr(parsed)
+        with Connection.open(parsed) as connection:
             create_stream(connection, {"name": "T", "subjects": ["t"], "storage": "memory"})
             for _ in range(100):
                 connection.request("t", b"x" * 50_000)
@@ -280,9 +280,9 @@ def test_no_password_crosses_in_the_clear(nats_server: NatsServer, options: dict
     """TLS that is asked for and not offered ends the attempt before anything is sent: no byte of ours crosses."""
     with CuttingProxy(nats_server.port) as proxy:
         place = f"127.0.0.1:{proxy.port}"
-        given = {name: value.format(place) for name, value in options.items()}
+        filled = {name: value.format(place) for name, value in options.items()}
         with pytest.raises(StreamError, match="offers no TLS, and TLS is asked for") as refusal:
-            Connection.open(ConnectionOptions.from_mapping(given))
+            Connection.open(ConnectionOptions.from_mapping(filled))
 
         assert bytes(proxy.sent) == b""
         assert "s3cr3t" not in str(refusal.value)

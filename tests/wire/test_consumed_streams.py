@@ -25,7 +25,7 @@ from turnout.wire import (
     delete_stream,
     stream_info,
 )
-from turnout.wire.apart import Reader, reader_of
+from turnout.wire.apart import RangeReader, reader_of
 from turnout.wire.places import resolve, state_of
 from turnout.wire.range_count import count_exactly
 from turnout.wire.ways import BESIDE
@@ -48,7 +48,7 @@ def fill(server: NatsServer, stream: str, count: int) -> None:
         publisher.flush()
 
 
-def rows(reader: Reader) -> list[dict[str, Any]]:
+def rows(reader: RangeReader) -> list[dict[str, Any]]:
     batches = list(reader.batches())
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
@@ -61,12 +61,12 @@ def test_both_readers_give_the_same_records(nats_server: NatsServer, connection:
     for sequence in (1, 7, 8, 12_000):
         connection.api(f"STREAM.MSG.DELETE.{name}", {"seq": sequence})
 
-    for wanted in (
+    for expected in (
         Range(name, 1, 12_001), Range(name, 5, 9), Range(name, 7, 9), Range(name, 11_990, 99_999),
         Range(name, 3, 9_001, (f"{name}.1",)),
     ):  # fmt: skip
         with Connection.open(nats_server.url) as one, Connection.open(nats_server.url) as two:
-            direct, pulled = rows(DirectReader(one, wanted)), rows(PullReader(two, wanted))
+            direct, pulled = rows(DirectReader(one, expected)), rows(PullReader(two, expected))
         assert [row["offset"] for row in direct] == [row["offset"] for row in pulled]
         assert direct == pulled
     delete_stream(connection, name)
@@ -102,9 +102,9 @@ def test_what_is_acknowledged_goes_and_nothing_else(
 def left(connection: Connection, queue: str, expected: int) -> int:
     """What the stream holds: the server confirms an acknowledgement of many before it has taken all of them off."""
     deadline = time.monotonic() + 10
-    while (found := stream_info(connection, queue)["state"]["messages"]) != expected and time.monotonic() < deadline:
+    while (left := stream_info(connection, queue)["state"]["messages"]) != expected and time.monotonic() < deadline:
         time.sleep(0.02)
-    return int(found)
+    return int(left)
 
 
 def test_a_work_queue_takes_no_second_consumer(nats_server: NatsServer, connection: Connection, queue: str) -> None:

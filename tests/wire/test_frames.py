@@ -57,9 +57,9 @@ def test_every_complete_frame_is_found_and_no_other(parts: list[tuple[str, bytes
         at += len(raw)
     memory = bytearray(whole[:filled]) + bytearray(b"\r\nMSG junk 1 2\r\n")
 
-    found = locate(memory, filled, usual)
+    located = locate(memory, filled, usual)
 
-    assert (found.start.tolist(), found.lines, found.consumed) == (starts, lines, at)
+    assert (located.start.tolist(), located.lines, located.consumed) == (starts, lines, at)
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))

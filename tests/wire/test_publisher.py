@@ -26,7 +26,7 @@ from turnout.wire import (
     stream_info,
     subject_counts,
 )
-from turnout.wire._chunks import Counted, Messages, Numbered
+from turnout.wire._chunks import Counted, Numbered, PublishedMessages
 from turnout.wire.packing import id_lines
 
 
@@ -357,7 +357,7 @@ def _create(url: str, name: str, subjects: str) -> None:
 
 def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, stream: str) -> None:
     """A chunk that is sent again is counted from nothing, under a number that late answers do not have."""
-    messages = Messages(
+    messages = PublishedMessages(
         pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
     )
     first, again = Counted(messages, b"_INBOX.x.", 7), Counted(messages, b"_INBOX.x.", 8)
@@ -373,7 +373,7 @@ def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, s
 
 def test_an_answer_that_comes_twice_counts_once() -> None:
     """Messages with numbers of their own: what is done is not sent again, nor counted again."""
-    messages = Messages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
+    messages = PublishedMessages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
     chunk = Numbered(messages, b"_INBOX.x.", 10)
     known = np.array([True, True, False, False])
 

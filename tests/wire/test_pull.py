@@ -28,8 +28,8 @@ def stored(connection: Connection, stream: str, count: int) -> None:
         time.sleep(0.01)
 
 
-def read(connection: Connection, wanted: Range) -> list[dict[str, Any]]:
-    batches = list(PullReader(connection, wanted).batches())
+def read(connection: Connection, part: Range) -> list[dict[str, Any]]:
+    batches = list(PullReader(connection, part).batches())
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
@@ -70,11 +70,11 @@ def test_a_range_ends_where_it_says(connection: Connection, stream: str) -> None
 def test_filters(connection: Connection, stream: str, filters: tuple[str, ...]) -> None:
     """Only the subjects asked for, up to the end of the range."""
     fill(connection, stream, [b"%d" % n for n in range(30)])
-    wanted = tuple(text.format(stream) for text in filters)
+    chosen = tuple(text.format(stream) for text in filters)
 
-    rows = read(connection, Range(stream, 4, 26, wanted))
+    rows = read(connection, Range(stream, 4, 26, chosen))
 
-    assert [row["offset"] for row in rows] == [n for n in range(4, 26) if f"{stream}.{(n - 1) % 3}" in wanted]
+    assert [row["offset"] for row in rows] == [n for n in range(4, 26) if f"{stream}.{(n - 1) % 3}" in chosen]
 
 
 def test_a_purged_stream_gives_what_is_left(connection: Connection, stream: str) -> None:

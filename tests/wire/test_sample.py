@@ -35,13 +35,13 @@ def stream(connection: Connection) -> Iterator[str]:
 
 def test_places_lie_evenly(connection: Connection, stream: str) -> None:
     """First and last included; a place in a gap gives what comes behind it, once."""
-    found = sample(connection, stream, 334)["offset"].to_pylist()
+    sampled = sample(connection, stream, 334)["offset"].to_pylist()
 
-    assert found == sorted(set(found))
-    assert (found[0], found[-1]) == (1, 1000)
-    assert [n for n in found if n <= 100] == [*range(1, 101, 3)]
-    assert [n for n in found if 100 < n <= 201] == [201]
-    assert len(found) == 334 - 33 + 1
+    assert sampled == sorted(set(sampled))
+    assert (sampled[0], sampled[-1]) == (1, 1000)
+    assert [n for n in sampled if n <= 100] == [*range(1, 101, 3)]
+    assert [n for n in sampled if 100 < n <= 201] == [201]
+    assert len(sampled) == 334 - 33 + 1
 
 
 def test_all_there_is_if_it_is_few(connection: Connection, stream: str) -> None:
@@ -51,10 +51,10 @@ def test_all_there_is_if_it_is_few(connection: Connection, stream: str) -> None:
 
 def test_on_one_subject(connection: Connection, stream: str) -> None:
     """The next on that subject stands for one that is not."""
-    found = sample(connection, stream, 1000, f"{stream}.tenth")
+    sampled = sample(connection, stream, 1000, f"{stream}.tenth")
 
-    assert found["offset"].to_pylist() == [*range(10, 101, 10), *range(210, 1001, 10)]
-    assert set(found["topic"].to_pylist()) == {f"{stream}.tenth"}
+    assert sampled["offset"].to_pylist() == [*range(10, 101, 10), *range(210, 1001, 10)]
+    assert set(sampled["topic"].to_pylist()) == {f"{stream}.tenth"}
 
 
 def test_the_columns_are_those_of_every_reader(connection: Connection, stream: str) -> None:

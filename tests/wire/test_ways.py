@@ -20,7 +20,7 @@ from turnout.wire.apart import reader_of
 from turnout.wire.connection import frame
 from turnout.wire.pull import hole
 from turnout.wire.sieve import Sieve
-from turnout.wire.ways import TOGETHER, WHOLE, Cost, Way, cover, way_of
+from turnout.wire.ways import TOGETHER, WHOLE, ReadCost, Way, cover, way_of
 
 TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(".".join)
@@ -46,17 +46,17 @@ def stream(connection: Connection) -> Iterator[str]:
     delete_stream(connection, name)
 
 
-def read(connection: Connection, wanted: Range, way: Way) -> list[dict[str, Any]]:
+def read(connection: Connection, part: Range, way: Way) -> list[dict[str, Any]]:
     """The rows; the holes that the reader tells are those of what it gives."""
-    reader = reader_of(connection, wanted, way)
-    batches, expected = [], wanted.start
+    reader = reader_of(connection, part, way)
+    batches, expected = [], part.start
     for batch in reader.batches():
         if way.kind != "sieved" and batch.num_rows:
             sequences = batch.column("offset").to_numpy()
             assert reader.hole == hole(sequences, expected)
             expected = reader.next
         batches.append(batch)
-    assert connection.api(f"STREAM.INFO.{wanted.stream}")["state"]["consumer_count"] == 0
+    assert connection.api(f"STREAM.INFO.{part.stream}")["state"]["consumer_count"] == 0
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
@@ -67,9 +67,9 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
     whole = list(PullReader(connection, Range(stream, *bounds)).batches())
     rows = pa.Table.from_batches(whole).to_pylist() if whole else []
     for tokens in (["a.1", "b.*"], ["a.*", "*.2", "*.3", "*.4"], ["c.7", "none.*", "end"], ["never", "no.>"]):
-        filters = tuple(f"{stream}.{one}" for one in tokens)
-        expected = [row for row in rows if any(matches(one, row["topic"]) for one in filters)]
-        wanted = Range(stream, *bounds, filters)
+        filters = tuple(f"{stream}.{token}" for token in tokens)
+        expected = [row for row in rows if any(matches(filter_, row["topic"]) for filter_ in filters)]
+        part = Range(stream, *bounds, filters)
         for way in (
             TOGETHER,
             WHOLE,
@@ -77,7 +77,7 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
             Way("apart", (), 10_000, 6002),
             Way("apart", (), 700, 6002),
         ):
-            assert read(connection, wanted, way) == expected, (filters, way)
+            assert read(connection, part, way) == expected, (filters, way)
 
 
 @pytest.mark.jetstream
@@ -126,7 +126,7 @@ def test_a_way_for_a_real_range(connection: Connection, stream: str) -> None:
 
 def test_what_costs_least() -> None:
     """The order of the ways that was measured, at 100,000 messages of 300 bytes."""
-    cost = Cost(100_000, 300)
+    cost = ReadCost(100_000, 300)
 
     # 30 filters, 112 messages: 0.02 s against 0.15 s and 0.6 s.
     assert cost.together(112) < min(cost.apart(112, 30), cost.whole())
@@ -141,7 +141,7 @@ def test_a_cover_is_wide_enough(filters: list[str]) -> None:
     """It is a superset of each filter, and one filter is its own."""
     wider = cover(filters)
 
-    assert all(is_subset(one, wider) for one in filters)
+    assert all(is_subset(filter_, wider) for filter_ in filters)
     assert cover(filters[:1]) == filters[0]
 
 
@@ -160,4 +160,4 @@ def test_the_sieve_matches_as_a_consumer_does(filters: list[str], subjects: list
 
     left = Sieve(filters).of(batch).column("topic").to_pylist()
 
-    assert left == [subject for subject in subjects if any(matches(one, subject) for one in filters)]
+    assert left == [subject for subject in subjects if any(matches(filter_, subject) for filter_ in filters)]

@@ -23,20 +23,24 @@ def analysis_lines(analysis: Analysis) -> Iterator[str]:
     yield from _part(
         "subsumed",
         (
-            f"{one.id} by {one.by}{', which has its destinations' if one.covered else ''}: "
-            f"{one.condition} is within {one.by_condition}"
-            for one in analysis.subsumed
+            f"{pair.id} by {pair.by}{', which has its destinations' if pair.covered else ''}: "
+            f"{pair.condition} is within {pair.by_condition}"
+            for pair in analysis.subsumed
         ),
         len(analysis.subsumed),
     )
     impossible = analysis.impossible
-    yield from _part("never true", (f"{_ids(one.ids)}: {one.clash}" for one in impossible), len(impossible))
+    yield from _part(
+        "never true",
+        (f"{_ids(subscription.ids)}: {subscription.clash}" for subscription in impossible),
+        len(impossible),
+    )
     yield from _part("always true", analysis.always_true, len(analysis.always_true))
     yield from _access(analysis.access)
     if analysis.traffic is not None:
         yield from _traffic(analysis.traffic)
     if analysis.unread is not None:
-        lines = (f"{one.destination}, of {_ids(one.ids)}" for one in analysis.unread)
+        lines = (f"{destination.destination}, of {_ids(destination.ids)}" for destination in analysis.unread)
         yield from _part("no stream takes", lines, len(analysis.unread))
     yield from _bounds(analysis)
 
@@ -63,16 +67,22 @@ def _equal(equal: Equal) -> str:
 
 def _access(access: Access) -> Iterator[str]:
     yield f"looked up by {_count(access.anchors, 'anchor')} for {_count(access.terms, 'term')}; the hottest:"
-    for one in access.hottest:
-        traffic = "" if one.messages is None else f"; {one.messages:,} records had it, {one.in_vain:,} verified in vain"
-        yield f"    {one.anchor}: {_count(one.terms, 'term')}{traffic}"
+    for anchor in access.hottest:
+        traffic = (
+            ""
+            if anchor.messages is None
+            else f"; {anchor.messages:,} records had it, {anchor.in_vain:,} verified in vain"
+        )
+        yield f"    {anchor.anchor}: {_count(anchor.terms, 'term')}{traffic}"
     yield from _part("verified for every record", access.always, len(access.always))
 
 
 def _traffic(traffic: Traffic) -> Iterator[str]:
     yield f"{_count(traffic.records, 'record')} made {traffic.matches:,} matches"
     yield from _part("never matched", traffic.never, len(traffic.never))
-    lines = (f"{one.destination} loses {one.only:,} of {one.deliveries:,} without {one.id}" for one in traffic.losses)
+    lines = (
+        f"{loss.destination} loses {loss.only:,} of {loss.deliveries:,} without {loss.id}" for loss in traffic.losses
+    )
     yield from _part("delivered by one alone", lines, len(traffic.losses))
 
 
@@ -88,5 +98,5 @@ def _bounds(analysis: Analysis) -> Iterator[str]:
         yield f"{_count(analysis.cut, 'subscription')} compared with some candidates only"
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnout.engine.explain import Asked, Explanation, LeafReport, SentMessage, Wanted
+    from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
     from turnout.engine.mapped import Mapped
     from turnout.engine.stages import StageReport
 
@@ -17,7 +17,7 @@ _SHOWN = 20
 """How many of the subscriptions that want the record are shown, and of its messages."""
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
+def explanation_lines(explanation: RecordExplanation) -> Iterator[str]:
     """The whole explanation, a line each."""
     record = explanation.record
     yield f"record  {record['topic']}, partition {record['partition']}, offset {record['offset']}"
@@ -25,21 +25,23 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from _stage(report)
     if explanation.mapped is not None:
         yield from _mapping(explanation.mapped)
-    yield from _shortened([list(_subscriber_lines(one)) for one in explanation.wanted], "subscriptions want it")
+    yield from _shortened(
+        [list(_subscriber_lines(subscriber)) for subscriber in explanation.wanted], "subscriptions want it"
+    )
     if explanation.asked is not None:
         yield from _answer_lines(explanation.asked)
     yield f"outcome  {explanation.outcome.replace('_', ' ')}"
     if explanation.failure is not None:
         failure = explanation.failure
         yield f"    {failure.stage}: {failure.class_name}: {failure.message}"
-    yield from _shortened([list(_message(one)) for one in explanation.messages], "messages")
+    yield from _shortened([list(_message(message)) for message in explanation.messages], "messages")
 
 
-def _shortened(blocks: list[list[str]], what: str) -> Iterator[str]:
+def _shortened(blocks: list[list[str]], heading: str) -> Iterator[str]:
     for block in blocks[:_SHOWN]:
         yield from block
     if len(blocks) > _SHOWN:
-        yield f"…       {len(blocks):,} {what}; --json has all of them"
+        yield f"…       {len(blocks):,} {heading}; --json has all of them"
 
 
 def _stage(report: StageReport) -> Iterator[str]:
@@ -81,7 +83,7 @@ def _mapping(mapped: Mapped) -> Iterator[str]:
         yield f"    {chosen}, {mapped.share} % of the records; this one's draw is {mapped.draw:.4f}"
 
 
-def _subscriber_lines(subscriber: Wanted) -> Iterator[str]:
+def _subscriber_lines(subscriber: Subscriber) -> Iterator[str]:
     yield f"wanted  {subscriber.subscription} → {', '.join(subscriber.destinations)}"
     yield from map(_leaf, subscriber.leaves)
 
@@ -102,8 +104,8 @@ def _answer_lines(answer: Asked) -> Iterator[str]:
     if answer.blame is None:
         yield "    no change of its leaves makes the condition true"
         return
-    what = "the leaves to blame" if len(answer.blame) > 1 else "the leaf to blame"
-    yield f"    {what}{'' if answer.exact else ', though there may be a smaller set'}:"
+    label = "the leaves to blame" if len(answer.blame) > 1 else "the leaf to blame"
+    yield f"    {label}{'' if answer.exact else ', though there may be a smaller set'}:"
     yield from (f"    {_leaf(leaf)}" for leaf in answer.blame)
 
 

@@ -28,7 +28,7 @@ from turnout.protocol.settings import option_of
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
 
-__all__ = ["SECRETS", "Access", "run", "show", "with_access"]
+__all__ = ["SECRETS", "JetStreamAccess", "run", "show", "with_access"]
 
 T = TypeVar("T")
 
@@ -58,11 +58,11 @@ SECRETS: Mapping[str, str] = {
 """Environment variables that hold secrets, and the option that each stands for."""
 
 _FLAGS = {"servers": "--server", "apiPrefix": "--prefix", **{option: variable for variable, option in SECRETS.items()}}
-"""Options that are given otherwise than by a flag of their own name."""
+"""Options that are not given by a flag of the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class JetStreamAccess:
     """Where the JetStream is, and how to get there: the options that its commands share."""
 
     servers: str
@@ -102,7 +102,7 @@ class Access:
         try:
             return ConnectionOptions.from_mapping({name: str(value) for name, value in settings.items() if value})
         except ConfigError as wrong:
-            mistakes = [Mistake(_flag(one.path), one.problem) for one in wrong.mistakes]
+            mistakes = [Mistake(_flag(mistake.path), mistake.problem) for mistake in wrong.mistakes]
             raise ConfigError(mistakes, what="NATS connection") from None
 
 
@@ -118,8 +118,8 @@ def _access_of(
     tls_cert: Cert = None,
     tls_key: KeyFile = None,
     timeout: Timeout = 5.0,
-) -> Access:
-    return Access(
+) -> JetStreamAccess:
+    return JetStreamAccess(
         servers=server,
         api_prefix=prefix,
         domain=domain,
@@ -140,9 +140,9 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
     shared = inspect.signature(_access_of, eval_str=True).parameters
 
     @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        access = _access_of(**{name: given.pop(name) for name in shared})
-        command(**given, access=access)
+    def with_options(**options: Any) -> None:
+        access = _access_of(**{name: options.pop(name) for name in shared})
+        command(**options, access=access)
 
     parameters = [
         option.replace(kind=inspect.Parameter.KEYWORD_ONLY)

@@ -62,7 +62,7 @@ def probe(route: Route, records: int) -> Iterator[Probed]:
 
     Args:
         route: what to check.
-        records: so many of the latest of each stream go through the route, and no further.
+        records: how many of the latest records of each stream go through the route; nothing is delivered.
     """
     yield from _Probing(route, records).checks()
 
@@ -168,7 +168,7 @@ class _Probing:
         assert isinstance(self.route.source, NatsSource)
         filters = SubjectFilters(self.route, self.route.source.filters)
         with closing(open_store(existing(self.route.subscriptions.store))) as store:
-            chosen = filters.of(filters.asked(one.condition) for one in store.snapshot())
+            chosen = filters.of(filters.asked(subscription.condition) for subscription in store.snapshot())
         if chosen is None:
             return "all is read: some subscription can want any subject, or they ask for too many"
         return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can want any subject"

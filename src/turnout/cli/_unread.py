@@ -56,9 +56,9 @@ def unread_of(route: Route, subscriptions: Iterable[Subscription]) -> Whose:
 
 def _whose(subscriptions: Iterable[Subscription]) -> Whose:
     whose: defaultdict[str, list[str]] = defaultdict(list)
-    for one in subscriptions:
-        for destination in dict.fromkeys(one.destinations):
-            whose[destination].append(one.id)
+    for subscription in subscriptions:
+        for destination in dict.fromkeys(subscription.destinations):
+            whose[destination].append(subscription.id)
     return whose
 
 

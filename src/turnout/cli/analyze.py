@@ -96,7 +96,9 @@ def _here(snapshot: Snapshot, route: Route, anchors: AnchorTraffic, *, begin: st
     from turnout.subscriptions.index import Index
 
     batches = records_between(route, begin, end)
-    return traffic_of(Program.of(route), batches, Index.of(snapshot), [one.id for one in snapshot], anchors)
+    return traffic_of(
+        Program.of(route), batches, Index.of(snapshot), [subscription.id for subscription in snapshot], anchors
+    )
 
 
 def _in_tasks(

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
         size: Annotated[int | None, typer.Option(help="Records or items; the benchmark's own if not given.")] = None,
         quick: Annotated[bool, typer.Option(help="A small run, to see that it works.")] = False,
-        case: Annotated[list[str] | None, typer.Option(help="Only cases whose name has this in it.")] = None,
+        case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this.")] = None,
     ) -> None:
         """Measure turnout on this machine, beside a baseline run in the same minutes."""
         root = bundled("benchmarks").parent

@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
         connect: Annotated[
             bool, typer.Option("--connect", help="Ask servers and store, and try the route on the latest records.")
         ] = False,
-        records: Annotated[int, typer.Option(min=0, help="With --connect: so many of each stream.")] = 100,
+        records: Annotated[
+            int, typer.Option(min=0, help="With --connect: how many records of each stream to look at.")
+        ] = 100,
         as_json: AsJson = False,
     ) -> None:
         """Read a route and say everything that is wrong with it, without running it."""

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("demo")
     def demo(
-        limit: Annotated[int | None, typer.Option(min=1, help="Use the first so many flights only.")] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N flights.")] = None,
         subscriptions: Annotated[int, typer.Option(min=0, help="How many to draw from the data.")] = 10_000,
         keep: Annotated[bool, typer.Option(help=f"Keep the server's store and the rest in {_KEPT}.")] = False,
         master: Master = "local[*]",

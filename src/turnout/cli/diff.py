@@ -54,7 +54,7 @@ def diff(
         ),
     ] = "now",
     fail_on: Annotated[
-        str | None, typer.Option(metavar="CONDITION", help="Exit with 1 where it holds: 'lost > 0 or moved > 9'.")
+        str | None, typer.Option(metavar="CONDITION", help="Exit with 1 if this is true: 'lost > 0 or moved > 9'.")
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="How many are shown of each kind.")] = 5,
     html: Annotated[
@@ -138,12 +138,12 @@ def _compared(
         from turnout.cli.run import log_beside
         from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.diff import diff
-        from turnout.spark.history.recorded import Span, ask, same_source
+        from turnout.spark.history.recorded import RecordSpan, ask, same_source
         from turnout.spark.session.build import route_session
 
     spare_pandas()
     # Before Spark is started, which takes seconds.
-    span = Span.parse(*places)
+    span = RecordSpan.parse(*places)
     same_source(old.route.source, new.route.source)
     ask(new.route)
     with route_session(new.route, master=master, log=log or log_beside(new.route, None)) as spark:

@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
         batch = _stored(loaded, record) if record is not None else _written_record(loaded, file)
         subscriptions = list(subscriptions_of(loaded, as_of))
         index = Index.of(subscriptions) if loaded.subscriptions is not None else None
-        by_id = {one.id: one for one in subscriptions}
+        by_id = {subscription.id: subscription for subscription in subscriptions}
         explanation = explanation_of(Program.of(loaded), batch, index, by_id, asked=subscription)
         as_text = "\n".join(explanation_lines(explanation))
         typer.echo(json.dumps(explanation.as_dict(), indent=1, ensure_ascii=False) if as_json else as_text)

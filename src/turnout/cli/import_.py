@@ -24,7 +24,7 @@ Name = Annotated[str | None, typer.Option(help="What the route is called.")]
 From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Where records come from.")]
 To = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")]
 Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the route here.", dir_okay=False)]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: the route, what was taken, what was left.")]
 
 
@@ -43,7 +43,7 @@ def connect(
     """
     from turnout.routes.drafts import draft_of_connector
 
-    written = _Written(file, output, force=force, as_json=as_json)
+    written = _DraftFile(file, output, force=force, as_json=as_json)
     raise typer.Exit(written.write(lambda ends: draft_of_connector(file, name=name, **ends), source, to))
 
 
@@ -63,12 +63,12 @@ def nats(
     """
     from turnout.routes.drafts import draft_of_server
 
-    written = _Written(file, output, force=force, as_json=as_json)
+    written = _DraftFile(file, output, force=force, as_json=as_json)
     raise typer.Exit(written.write(lambda ends: draft_of_server(file, account, name=name, **ends), source, to))
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _DraftFile:
     """Where a draft goes."""
 
     file: Path
@@ -123,7 +123,7 @@ def _json(draft: Draft, text: str, mistakes: tuple[Mistake, ...]) -> dict[str, A
         "taken": [item._asdict() for item in draft.taken],
         "left": [item._asdict() for item in draft.left],
         "variables": draft.variables,
-        "mistakes": [{"path": one.path, "problem": one.problem, "line": one.line} for one in mistakes],
+        "mistakes": [{"path": mistake.path, "problem": mistake.problem, "line": mistake.line} for mistake in mistakes],
     }
 
 

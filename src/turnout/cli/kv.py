@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._jetstream import Access, run, with_access
+from turnout.cli._jetstream import JetStreamAccess, run, with_access
 
 if TYPE_CHECKING:
     from turnout.jetstream import JetStream
@@ -23,14 +23,14 @@ Bucket = Annotated[str, typer.Argument(help="The bucket.")]
 Key = Annotated[str, typer.Argument(help="The key.")]
 Value = Annotated[str, typer.Argument(help="The value; - reads it from standard input.")]
 Revision = Annotated[int | None, typer.Option(help="The revision: to read, or that the key must have.")]
-Ttl = Annotated[float | None, typer.Option(help="Seconds after which it goes, where the bucket allows that.")]
+Ttl = Annotated[float | None, typer.Option(help="Seconds after which it expires, where the bucket allows that.")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What ``turnout kv`` itself was told, which all its commands share."""
 
-    access: Access
+    access: JetStreamAccess
     as_json: bool
 
     def do(self, work: Callable[[JetStream], Awaitable[None]]) -> None:
@@ -77,7 +77,7 @@ def _value(text: str) -> bytes:
 
 def _options(
     context: typer.Context,
-    access: Access,
+    access: JetStreamAccess,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
 ) -> None:
     """Read, write and watch key-value buckets."""
@@ -88,7 +88,7 @@ def create_bucket(
     context: typer.Context,
     bucket: Bucket,
     history: Annotated[int, typer.Option(help="Entries kept for each key, 1 to 64.")] = 1,
-    ttl: Annotated[float | None, typer.Option(help="Seconds after which entries go.")] = None,
+    ttl: Annotated[float | None, typer.Option(help="Seconds after which entries expire.")] = None,
     memory: Annotated[bool, typer.Option("--memory", help="Keep it in memory, not in files.")] = False,
 ) -> None:
     """Make a bucket; the same one again is no error."""
@@ -219,8 +219,8 @@ def watch(
     context: typer.Context,
     bucket: Bucket,
     patterns: Annotated[list[str] | None, typer.Argument(help="Keys or patterns; all if none is given.")] = None,
-    updates_only: Annotated[bool, typer.Option("--updates-only", help="Not what is there already.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="End after what is there.")] = False,
+    updates_only: Annotated[bool, typer.Option("--updates-only", help="Only changes from now on.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End after the messages that exist now.")] = False,
     wait: Annotated[float | None, typer.Option(help="End after this many seconds without a change.")] = None,
 ) -> None:
     """Print entries as they change."""

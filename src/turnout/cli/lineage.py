@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         server: Annotated[
             str | None, typer.Option(metavar="URL", help="Where the message is; without it, the route's NATS sinks.")
         ] = None,
-        git: Annotated[bool, typer.Option("--git", help="Find the commit that had the route as it was.")] = False,
+        git: Annotated[bool, typer.Option("--git", help="Find the commit with the route as it was then.")] = False,
         as_json: AsJson = False,
     ) -> None:
         """Say which record, subscription and route a delivered message was made from."""

@@ -149,11 +149,11 @@ def _mappings(file: Path, account: str | None) -> tuple[dict[str, Any], str | No
         return mappings_from_file(file, account), None
     from turnout.routes.yaml_text import YamlText, decoded
 
-    what = f"{file} cannot be used"
-    written = YamlText.parse(decoded(file.read_bytes(), what=what), what=what)
+    heading = f"{file} cannot be used"
+    written = YamlText.parse(decoded(file.read_bytes(), what=heading), what=heading)
     loaded = written.value
     if written.mistakes:
-        raise ConfigError(written.mistakes, what=what)
+        raise ConfigError(written.mistakes, what=heading)
     if not isinstance(loaded, dict):
         raise ConfigError([Mistake(str(file), f"expected a block of mappings, found {loaded!r}")])
     if "accounts" in loaded:
@@ -195,46 +195,48 @@ def _explain_table(
     explanations = (explain(table, subject, cluster) for subject in subjects)
     if as_json:
         head = {"file": str(file), "account": account, "cluster": cluster, "mappings": len(table)}
-        _say(json.dumps({**head, "results": [_as_json(one) for one in explanations]}, indent=1))
+        _say(json.dumps({**head, "results": [_as_json(explanation) for explanation in explanations]}, indent=1))
         return
     count = 0
-    for one in explanations:
+    for explanation in explanations:
         count += 1
-        _show(one)
+        _show(explanation)
     if not count:
         _say(f"{file}: {len(table)} valid mappings")
 
 
-def _show(one: Any) -> None:
+def _show(explanation: Any) -> None:
     """Print an explanation for people."""
-    if one.mapping is None:
-        _say(f"{one.subject}: no mapping matches, the subject stays what it is")
+    if explanation.mapping is None:
+        _say(f"{explanation.subject}: no mapping matches, the subject stays what it is")
     else:
-        where = f"the destinations for cluster {one.group!r}" if one.group else "the default destinations"
-        _say(f"{one.subject}: the mapping of {one.mapping.source!r}, {where}")
-        for outcome in one.outcomes:
+        where = (
+            f"the destinations for cluster {explanation.group!r}" if explanation.group else "the default destinations"
+        )
+        _say(f"{explanation.subject}: the mapping of {explanation.mapping.source!r}, {where}")
+        for outcome in explanation.outcomes:
             target = "lost" if outcome.subject is None else f"{outcome.subject}  ({outcome.destination})"
             added = ", added to make 100%" if outcome.completed else ""
             _say(f"  {outcome.share:3d}%  {target}{added}")
-        for destination, why in one.skipped:
+        for destination, why in explanation.skipped:
             _say(f"    0%  {destination}: {why}")
-    for source, why in one.others[:_SHOWN]:
+    for source, why in explanation.others[:_SHOWN]:
         _say(f"  not {source!r}: {why}")
-    if len(one.others) > _SHOWN:
-        _say(f"  and {len(one.others) - _SHOWN} more; --json lists them all")
+    if len(explanation.others) > _SHOWN:
+        _say(f"  and {len(explanation.others) - _SHOWN} more; --json lists them all")
 
 
-def _as_json(one: Any) -> dict[str, Any]:
+def _as_json(explanation: Any) -> dict[str, Any]:
     return {
-        "subject": one.subject,
-        "source": None if one.mapping is None else one.mapping.source,
-        "group": one.group,
+        "subject": explanation.subject,
+        "source": None if explanation.mapping is None else explanation.mapping.source,
+        "group": explanation.group,
         "destinations": [
             {"destination": o.destination, "subject": o.subject, "share": o.share, "completed": o.completed}
-            for o in one.outcomes
+            for o in explanation.outcomes
         ],
-        "not_chosen": [{"destination": destination, "why": why} for destination, why in one.skipped],
-        "not_taken": [{"source": source, "why": why} for source, why in one.others],
+        "not_chosen": [{"destination": destination, "why": why} for destination, why in explanation.skipped],
+        "not_taken": [{"source": source, "why": why} for source, why in explanation.others],
     }
 
 

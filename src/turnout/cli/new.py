@@ -16,7 +16,7 @@ from turnout.secrets import masked_url
 
 if TYPE_CHECKING:
     from turnout.history import Report
-    from turnout.routes.drafts import Seen, Starter
+    from turnout.routes.drafts import SampledStream, Starter
 
 __all__ = ["register"]
 
@@ -36,9 +36,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
         to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where messages go.")] = None,
         folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(),
-        sample: Annotated[int, typer.Option(min=0, help="Look at so many records of the stream.")] = 100,
+        sample: Annotated[int, typer.Option(min=0, help="How many records of the stream to look at.")] = 100,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: take what would be proposed.")] = False,
-        force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+        force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Ask nothing, and print JSON.")] = False,
     ) -> None:
         """Write NAME.yaml with a word to each part, NAME.test.yaml and compose.yaml.
@@ -83,16 +83,16 @@ class _Answers:
         Raises:
             ConfigError: an address is none.
         """
-        from turnout.routes.drafts import Seen, Starter, route_name, sink_of, source_of
+        from turnout.routes.drafts import SampledStream, Starter, route_name, sink_of, source_of
 
         reading = source_of(self._answer(source, "Where records come from", _FROM))
-        seen = self._look(reading, sample) if reading["format"] == "nats" else Seen()
+        sampled = self._look(reading, sample) if reading["format"] == "nats" else SampledStream()
         near = reading["servers"] if reading["format"] == "nats" else "nats://127.0.0.1:4222"
         writing = sink_of(self._answer(to, "Where messages go", near))
         taken = self._look(writing, 0).subjects if "stream" in writing else ()
         proposed = str(reading.get("stream", "route")).lower()
         called = route_name(self._answer(name, "What the route is called", proposed))
-        return Starter(called, reading, writing, seen, taken)
+        return Starter(called, reading, writing, sampled, taken)
 
     def _answer(self, value: str | None, question: str, proposed: str) -> str:
         if value is not None or self.silent:
@@ -100,9 +100,9 @@ class _Answers:
         shown = masked_url(proposed) == proposed
         return str(typer.prompt(question, default=proposed, show_default=shown, err=True))
 
-    def _look(self, end: dict[str, Any], sample: int) -> Seen:
+    def _look(self, end: dict[str, Any], sample: int) -> SampledStream:
         from turnout.cli._nats_probes import NatsProbe
-        from turnout.routes.drafts import Message, Seen
+        from turnout.routes.drafts import SampledMessage, SampledStream
         from turnout.routes.endpoints import NatsSource
 
         probe = NatsProbe(NatsSource.model_validate({**end, "format": "nats"}), _SECONDS)
@@ -114,11 +114,11 @@ class _Answers:
             note = f"the stream {end['stream']} was not looked at: {failure}"
             self.notes.append(note)
             typer.echo(f"note: {note}", err=True)
-            return Seen()
+            return SampledStream()
         finally:
             probe.close()
         rows = [row for batch in batches for row in batch.select(["topic", "value"]).to_pylist()]
-        return Seen(subjects, tuple(Message(row["topic"], row["value"] or b"") for row in rows))
+        return SampledStream(subjects, tuple(SampledMessage(row["topic"], row["value"] or b"") for row in rows))
 
 
 def _tried(route_file: Path, starter: Starter) -> Report:

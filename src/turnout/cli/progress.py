@@ -50,7 +50,7 @@ def console(*, quiet: bool = False) -> Console:
 
 
 @contextmanager
-def loading(screen: Console, what: str, total: int) -> Iterator[Advance]:
+def loading(screen: Console, label: str, total: int) -> Iterator[Advance]:
     """A progress bar on a terminal; off one, a line when it is done."""
     if not screen.is_terminal:
         begun = time.monotonic()
@@ -61,14 +61,14 @@ def loading(screen: Console, what: str, total: int) -> Iterator[Advance]:
 
         yield remember
         seconds = time.monotonic() - begun
-        screen.print(f"{what}: {last[0]:,} in {seconds:.1f} s ({last[0] / max(seconds, 1e-9):,.0f}/s)")
+        screen.print(f"{label}: {last[0]:,} in {seconds:.1f} s ({last[0] / max(seconds, 1e-9):,.0f}/s)")
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=screen) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         yield lambda done: bar.update(task, completed=done)
 
 

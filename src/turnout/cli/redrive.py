@@ -32,7 +32,7 @@ _WOULD = {
 }
 
 _SHOWN = 20
-"""So many reasons are shown."""
+"""This many reasons are shown."""
 
 
 def register(app: typer.Typer) -> None:
@@ -43,12 +43,12 @@ def register(app: typer.Typer) -> None:
         route: RouteFile,
         stage: Annotated[str | None, typer.Option(help="Only letters that failed in this stage.")] = None,
         reason: Annotated[
-            str | None, typer.Option(metavar="TEXT", help="Only letters with this in their reason.")
+            str | None, typer.Option(metavar="TEXT", help="Only letters whose reason contains this.")
         ] = None,
         start: Annotated[
             str, typer.Option("--from", metavar="PLACE", help="Where to begin among the letters: a sequence or a time.")
         ] = "earliest",
-        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last letter.")] = "latest",
+        end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place after the last letter.")] = "latest",
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and say what would pass.")] = False,
         delete: Annotated[
             bool, typer.Option("--delete", help="Delete what is delivered, instead of noting that it is.")
@@ -84,7 +84,11 @@ def _lines(report: RedriveReport) -> Iterator[str]:
         yield f"          {ends}"
     if len(groups) > _SHOWN:
         yield f"          … {len(groups):,} reasons; --json has all of them"
-    again = {one.reason for one in report.results if one.outcome == "failed" and one.reason != one.letter.reason}
+    again = {
+        result.reason
+        for result in report.results
+        if result.outcome == "failed" and result.reason != result.letter.reason
+    }
     yield from (f"fails now: {reason}" for reason in sorted(filter(None, again))[:_SHOWN])
     if not report.dry_run and total:
         yield f"messages stored: {report.stored:,}, known already: {report.duplicates:,}"

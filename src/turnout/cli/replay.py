@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _SHOWN = 20
-"""So many subscriptions are shown with their numbers."""
+"""This many subscriptions are shown with their numbers."""
 
 _PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}"
 
@@ -32,7 +32,7 @@ _PLACE = "a sequence, an ISO time, earliest, latest or {stream: sequence}"
 def replay(
     route: RouteFile,
     start: Annotated[str, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}.")],
-    end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place behind the last record.")] = "latest",
+    end: Annotated[str, typer.Option("--to", metavar="PLACE", help="The place after the last record.")] = "latest",
     subscription: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Deliver to this subscription only; may be repeated.")
     ] = None,
@@ -48,7 +48,9 @@ def replay(
         typer.Option(metavar="NAME", help="The replay's name; made from the others if not given."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Deliver nothing, and count what would be.")] = False,
-    part: Annotated[int, typer.Option(min=1, metavar="N", help="Note what is done every so many sequences.")] = 500_000,
+    part: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many sequences to deliver before progress is noted.")
+    ] = 500_000,
     master: Master = "local[*]",
     as_json: AsJson = False,
 ) -> None:
@@ -118,7 +120,7 @@ def _as_json(result: ReplayResult) -> dict[str, Any]:
     }
     if result.by_subscription is None:
         return answer
-    return answer | {"dryRun": True, "bySubscription": {one or "": n for one, n in result.by_subscription.items()}}
+    return answer | {"dryRun": True, "bySubscription": {id_ or "": n for id_, n in result.by_subscription.items()}}
 
 
 def _show(result: ReplayResult) -> None:

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
     @app.command("run")
     def run(
         route: RouteFile,
-        once: Annotated[bool, typer.Option(help="Do all there is, then stop.")] = False,
+        once: Annotated[bool, typer.Option(help="Process everything that is available, then stop.")] = False,
         master: Annotated[str, typer.Option(help="Spark's master, or sc://HOST:PORT for Spark Connect.")] = "local[*]",
         checkpoint: Annotated[str | None, typer.Option(help="The folder of the run's progress.")] = None,
         spark_log: SparkLog = None,

@@ -11,7 +11,7 @@ import typer
 __all__ = ["register"]
 
 
-class Kind(StrEnum):
+class SchemaKind(StrEnum):
     """The files that there is a schema of."""
 
     ROUTE = "route"
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command("schema")
-    def schema(kind: Annotated[Kind, typer.Argument(help="Of which files.")] = Kind.ROUTE) -> None:
+    def schema(kind: Annotated[SchemaKind, typer.Argument(help="The kind of file.")] = SchemaKind.ROUTE) -> None:
         """Print the JSON Schema of route files, of their tests or of a server's settings, with installed plug-ins.
 
         An editor with a YAML language server checks and completes a file that begins with
@@ -33,13 +33,13 @@ def register(app: typer.Typer) -> None:
         typer.echo(json.dumps(_schema_of(kind), indent=2, ensure_ascii=False))
 
 
-def _schema_of(kind: Kind) -> dict[str, Any]:
+def _schema_of(kind: SchemaKind) -> dict[str, Any]:
     from turnout.routes.json_schema import DIALECT, model_schema, route_schema
 
-    if kind is Kind.SERVER:
+    if kind is SchemaKind.SERVER:
         from turnout.server.config import ServerConfig
 
         return {"$schema": DIALECT, "title": "Settings of turnout serve", **model_schema(ServerConfig)}
     from turnout.history.schema import suite_schema, test_file_schema
 
-    return test_file_schema() if kind is Kind.TEST else route_schema(suite_schema())
+    return test_file_schema() if kind is SchemaKind.TEST else route_schema(suite_schema())

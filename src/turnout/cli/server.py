@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
         )
 
 
-def _serve(paths: list[Path], config_file: Path | None, **given: object) -> None:
+def _serve(paths: list[Path], config_file: Path | None, **flags: object) -> None:
     missing = [path for path in paths if not path.exists()]
     if missing:
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
@@ -54,7 +54,7 @@ def _serve(paths: list[Path], config_file: Path | None, **given: object) -> None
         from turnout.records.without_pandas import spare_pandas
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
-        from turnout.server.serving import Server
+        from turnout.server.serving import RouteServer
     except ModuleNotFoundError as absent:
         if (absent.name or "").split(".")[0] == "turnout":
             raise
@@ -62,9 +62,9 @@ def _serve(paths: list[Path], config_file: Path | None, **given: object) -> None
 
     spare_pandas()
     file = config_file or _beside(paths[0])
-    config = ServerConfig.load(file, os.environ, **given)
+    config = ServerConfig.load(file, os.environ, **flags)
     set_up_logs(config.log_format, config.log_level)
-    server = Server(config, paths, config_file=file, environment=os.environ, pages=add_console)
+    server = RouteServer(config, paths, config_file=file, environment=os.environ, pages=add_console)
     with stop_on_signals() as stop, server:
         typer.echo(f"serving on {server.url}", err=True)
         server.wait(stop)

@@ -43,8 +43,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
         try:
             yield stop
         finally:
-            for one, handler in usual.items():
-                signal.signal(one, handler)
+            for signal_, handler in usual.items():
+                signal.signal(signal_, handler)
             signal.set_wakeup_fd(before)
             tells.shutdown(socket.SHUT_WR)
             listener.join()

@@ -86,12 +86,12 @@ def read(id: str, store: StoreUrl = None) -> None:  # noqa: A002 - the argument'
         typer.echo(_shown(opened.read(id), indent=2))
 
 
-def delete(ids: Annotated[list[str], typer.Argument(help="The ids to forget.")], store: StoreUrl = None) -> None:
+def delete(ids: Annotated[list[str], typer.Argument(help="The ids to delete.")], store: StoreUrl = None) -> None:
     """Forget subscriptions."""
     with opened_store(store) as opened:
-        for one in ids:
-            opened.delete(one)
-            typer.echo(f"deleted {one}", err=True)
+        for id_ in ids:
+            opened.delete(id_)
+            typer.echo(f"deleted {id_}", err=True)
 
 
 def search(
@@ -121,11 +121,14 @@ def search(
         from turnout.subscriptions.lines import subscription_to_json
 
         typer.echo(
-            json.dumps({"page": [subscription_to_json(one) for one in subscriptions], "cursor": after}, indent=1)
+            json.dumps(
+                {"page": [subscription_to_json(subscription) for subscription in subscriptions], "cursor": after},
+                indent=1,
+            )
         )
         return
-    for one in subscriptions:
-        typer.echo(_shown(one))
+    for subscription in subscriptions:
+        typer.echo(_shown(subscription))
     if after:
         typer.echo(f"there are more: --cursor {after}", err=True)
 
@@ -133,16 +136,20 @@ def search(
 def match(pairs: Pairs = None, message: Body = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
     """Print the subscriptions that want a message, with their destinations."""
     metadata = _message(pairs, message)
-    matches = sorted(_matches(store, metadata), key=lambda one: one.subscription_id)
+    matches = sorted(_matches(store, metadata), key=lambda match: match.subscription_id)
     if as_json:
         rows = [
-            {"subscriptionId": one.subscription_id, "destinations": one.destinations, "conditionIds": one.leaf_ids}
-            for one in matches
+            {
+                "subscriptionId": match.subscription_id,
+                "destinations": match.destinations,
+                "conditionIds": match.leaf_ids,
+            }
+            for match in matches
         ]
         typer.echo(json.dumps({"matches": rows}, indent=1))
         return
-    for one in matches:
-        typer.echo(f"{one.subscription_id}  {' '.join(one.destinations)}")
+    for match in matches:
+        typer.echo(f"{match.subscription_id}  {' '.join(match.destinations)}")
     typer.echo(f"{len(matches)} matched", err=True)
 
 
@@ -220,7 +227,7 @@ def import_(
 
 
 def export(
-    file: Annotated[str, typer.Argument(help="Where to; - for standard output.")] = "-", store: StoreUrl = None
+    file: Annotated[str, typer.Argument(help="The file to write; - for standard output.")] = "-", store: StoreUrl = None
 ) -> None:
     """Write every subscription as a line of JSON."""
     from turnout.subscriptions.lines import export_lines
@@ -252,9 +259,9 @@ def _writing(file: str) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _service(given: str | None) -> Iterator[MatchingClient | None]:
+def _service(address: str | None) -> Iterator[MatchingClient | None]:
     """The service to ask, where the store is one."""
-    url = store_url_of(given)
+    url = store_url_of(address)
     if not url.startswith("grpc://"):
         yield None
         return
@@ -330,10 +337,10 @@ def _coupled(leaves: list[Condition], logic: str) -> Condition:
 
 def _split(written: list[str] | None, option: str) -> list[tuple[str, str]]:
     pairs = []
-    for one in written or []:
-        name, sign, value = one.partition("=")
+    for pair in written or []:
+        name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise SubscriptionInvalidError(f"{option}: expected name=value, found {one!r}")
+            raise SubscriptionInvalidError(f"{option}: expected name=value, found {pair!r}")
         pairs.append((name, value))
     return pairs
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._jetstream import Access, run, with_access
+from turnout.cli._jetstream import JetStreamAccess, run, with_access
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def tail(
     wait: Annotated[float | None, typer.Option(help="End after this many seconds without a message.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line for each message.")] = False,
     *,
-    access: Access,
+    access: JetStreamAccess,
 ) -> None:
     """Follow a stream with an ordered consumer: every message once, in order, over faults too."""
     config = start(from_, datetime.now(UTC))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _RATE = 10.0
-"""So many live records a second a person can follow."""
+"""This many live records a second a person can follow."""
 
 _PLACE = "a sequence, an ISO time or earliest"
 
@@ -36,12 +36,13 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {_PLACE}; now if not given.")
         ] = None,
         end: Annotated[
-            str | None, typer.Option("--to", metavar="PLACE", help="The place behind the last record; none without.")
+            str | None,
+            typer.Option("--to", metavar="PLACE", help="The place after the last record; without it there is no end."),
         ] = None,
         rate: Annotated[
             float | None, typer.Option(min=0.01, help=f"Records a second at most; {_RATE:.0f} of those that come live.")
         ] = None,
-        limit: Annotated[int | None, typer.Option(min=1, help="So many records, then end.")] = None,
+        limit: Annotated[int | None, typer.Option(min=1, help="End after this many records.")] = None,
         unmasked: Annotated[bool, typer.Option("--unmasked", help="Show what the route masks later.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
     ) -> None:
@@ -55,10 +56,10 @@ def register(app: typer.Typer) -> None:
         loaded = Route.load(route)
         pace = _RATE if rate is None and start is None else rate
         with stop_on_signals() as stop:
-            for one in taps(
+            for tapped in taps(
                 loaded, stage, where=where, start=start, end=end, rate=pace, limit=limit, unmasked=unmasked, stop=stop
             ):
-                typer.echo(json.dumps(one.as_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(one)))
+                typer.echo(json.dumps(tapped.as_dict(), ensure_ascii=False) if as_json else "\n".join(_lines(tapped)))
 
 
 def _lines(tapped: Tapped) -> Iterator[str]:

@@ -32,10 +32,10 @@ def register(app: typer.Typer) -> None:
             ),
         ],
         matching: Annotated[
-            str | None, typer.Option("-k", metavar="TEXT", help="Run only tests whose name has this in it.")
+            str | None, typer.Option("-k", metavar="TEXT", help="Run only tests whose name contains this.")
         ] = None,
         update: Annotated[
-            bool, typer.Option("--update", help="Accept what happens now: rewrite what was expected otherwise.")
+            bool, typer.Option("--update", help="Accept what happens now: rewrite the expectations that differ.")
         ] = False,
         junit: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML to this file.", dir_okay=False)

@@ -28,9 +28,9 @@ def token(
 
     if tenant != EVERY_TENANT:
         check_tenant(tenant)
-    unknown = sorted(set(right or ()) - {str(one) for one in Right})
+    unknown = sorted(set(right or ()) - {str(known) for known in Right})
     if unknown:
         raise SubscriptionInvalidError(f"--right: expected {', '.join(Right)}, found {', '.join(map(repr, unknown))}")
     written, entry = new_token()
     typer.echo(f"the token, which is not kept anywhere: {written}", err=True)
-    typer.echo(entry_of(entry, tenant, [Right(one) for one in right or Right], destination or ()), nl=False)
+    typer.echo(entry_of(entry, tenant, [Right(name) for name in right or Right], destination or ()), nl=False)

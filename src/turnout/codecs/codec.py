@@ -63,6 +63,10 @@ class EncodeErrors(TurnoutError):  # noqa: N818 - several errors, not one
     Attributes:
         errors: place in the block → why.
         texts: what the others are, None at the places of errors.
+
+    >>> failed = EncodeErrors({1: RecordError("a lone surrogate")}, [b"1", None])
+    >>> str(failed), failed.texts
+    ('1 of 2 values cannot be written: a lone surrogate', [b'1', None])
     """
 
     def __init__(self, errors: Mapping[int, RecordError], texts: list[bytes | None]) -> None:

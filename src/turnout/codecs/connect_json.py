@@ -23,7 +23,7 @@ from turnout.records import Block, Positions, Schema
 __all__ = ["ConnectJson"]
 
 _SCHEMAS: Final = 128
-"""So many of the schemas that came by are kept."""
+"""This many of the schemas that came by are kept."""
 
 _FORM: Final = "JSON with a schema and a payload, and nothing else"
 
@@ -42,7 +42,7 @@ _Reader: TypeAlias = Reader | SchemalessReader
 
 
 @dataclass(slots=True)
-class _Group:
+class _SchemaGroup:
     """Payloads of one schema."""
 
     places: list[int]
@@ -142,12 +142,12 @@ class ConnectJson:
             errors[row] = error
         return blocks
 
-    def _sorted(self, texts: Sequence[bytes]) -> tuple[dict[bytes, _Group], dict[int, RecordError]]:
+    def _sorted(self, texts: Sequence[bytes]) -> tuple[dict[bytes, _SchemaGroup], dict[int, RecordError]]:
         """The payloads by their schema's text, and what is wrong by place."""
-        groups: dict[bytes, _Group] = {}
+        groups: dict[bytes, _SchemaGroup] = {}
         errors: dict[int, RecordError] = {}
         head, schema = self._last
-        group = groups.setdefault(schema, _Group([], []))
+        group = groups.setdefault(schema, _SchemaGroup([], []))
         for place, text in enumerate(texts):
             # Most values of a topic begin with the same letters, which are the schema. If what follows is JSON, then
             # it is the payload.
@@ -162,7 +162,7 @@ class ConnectJson:
                 continue
             payload = bytes(envelope.payload)
             schema = bytes(envelope.schema)
-            group = groups.setdefault(schema, _Group([], []))
+            group = groups.setdefault(schema, _SchemaGroup([], []))
             group.places.append(place)
             group.payloads.append(payload)
             head = text[: -len(payload) - 1] if text.endswith(payload + b"}") else b""

@@ -43,6 +43,11 @@ class Converters:
         key: None where they name no converter, or one that is not known.
         value: the same of values.
         mistakes: every property that is not understood, with what is known.
+
+    >>> json = "org.apache.kafka.connect.json.JsonConverter"
+    >>> converters = converters_of({"value.converter": json, "value.converter.schemas.enable": "false"})
+    >>> converters.key, converters.value.format, converters.value.schemas_enable
+    (None, 'connect-json', False)
     """
 
     key: Format | None

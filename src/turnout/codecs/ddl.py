@@ -99,7 +99,7 @@ def parse_ddl(text: str) -> Declared:
     >>> [(field.name, field.schema.type, field.schema.optional) for field in schema.fields]
     [('city', 'string', False), ('total', 'bytes', True), ('tags', 'array', True)]
     """
-    parser = _Parser(text)
+    parser = _DdlParser(text)
     declared = parser.whole() if parser.is_struct() else parser.columns("")
     parser.end()
     return declared
@@ -118,7 +118,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     yield _Token("end", "", len(text))
 
 
-class _Parser:
+class _DdlParser:
     """One reading of one text, from left to right."""
 
     def __init__(self, text: str) -> None:
@@ -148,7 +148,7 @@ class _Parser:
             token = self.next
             name, declared = self._column()
             if name in names:
-                raise DdlError(f"the column {name!r} is there twice", token.position)
+                raise DdlError(f"the column {name!r} occurs twice", token.position)
             names[name] = declared.schema
             inner.append(declared)
             if not self._take_mark(","):

@@ -110,7 +110,7 @@ def _map(schema: Schema, form_of: Callable[[Schema | None], Form], key: Any) -> 
         if texts:
             return dict(zip(value, values, strict=True))
         if key is not None:
-            return {key(name, schema.keys): one for name, one in zip(value, values, strict=True)}
+            return {key(name, schema.keys): item for name, item in zip(value, values, strict=True)}
         names = list(value) if keys is None else keys(list(value))
         return [list(pair) for pair in zip(names, values, strict=True)]
 

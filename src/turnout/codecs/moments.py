@@ -124,11 +124,11 @@ def _as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[st
 
 
 def _each_as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[str | None]:
-    numbers = np.fromiter((0 if one is None else one for one in column), np.int64, len(column))
+    numbers = np.fromiter((0 if number is None else number for number in column), np.int64, len(column))
     times = numbers.view(f"datetime64[{unit}]")
     texts: list[str | None] = np.datetime_as_string(times, **options).tolist()
     if ((times < _YEAR_1) | (times >= _YEAR_10000)).any():
         texts = [text and with_sign(text) for text in texts]
     if None in column:
-        return [None if one is None else text for one, text in zip(column, texts, strict=True)]
+        return [None if number is None else text for number, text in zip(column, texts, strict=True)]
     return texts

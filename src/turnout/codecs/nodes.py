@@ -100,8 +100,8 @@ def struct_node(nodes: Mapping[str, Node]) -> Node:
         return dict(zip(names, values, strict=True))
 
     def check(member: Any) -> None:
-        for name, one in checks:
-            one(getattr(member, name))
+        for name, check in checks:
+            check(getattr(member, name))
 
     return Node(kind, msgspec.NODEFAULT, each(opened), slow, check if checks else None)
 
@@ -229,8 +229,8 @@ def nullable(node: Node, *, required: bool, default: Any = None) -> Node:
     column = node.column
     if default is not None:
         column = _or_default(column, default)
-    one = node.check
-    check = None if one is None else lambda value: None if value is None else one(value)
+    checked = node.check
+    check = None if checked is None else lambda value: None if value is None else checked(value)
     return Node(node.strict | None, None, column, slow, check)
 
 
@@ -244,7 +244,7 @@ def _or_default(column: Callable[[Sequence[Any]], Sequence[Any]] | None, default
 
 def each(convert: Callable[[Any], Any]) -> Callable[[Sequence[Any]], list[Any]]:
     """A column of what *convert* makes of each value but nulls."""
-    return lambda values: [None if one is None else convert(one) for one in values]
+    return lambda values: [None if value is None else convert(value) for value in values]
 
 
 def _all(check: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
@@ -252,8 +252,8 @@ def _all(check: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
         return None
 
     def every(values: Any) -> None:
-        for one in values:
-            check(one)
+        for value in values:
+            check(value)
 
     return every
 

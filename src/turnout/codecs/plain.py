@@ -54,7 +54,11 @@ class Number:
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
         size = self.packed.size
         return _sized(
-            rows, texts, self.schema(), size, lambda good: [one for (one,) in self.packed.iter_unpack(b"".join(good))]
+            rows,
+            texts,
+            self.schema(),
+            size,
+            lambda good: [number for (number,) in self.packed.iter_unpack(b"".join(good))],
         )
 
     def encode(self, block: Block) -> list[bytes | None]:
@@ -104,12 +108,12 @@ class Boolean:
         return with_tombstones(rows, texts, self._read, _OPTIONAL_BOOLEAN)
 
     def _read(self, rows: Positions, texts: Sequence[bytes]) -> Decoded:
-        blocks, errors = _sized(rows, texts, _OPTIONAL_BOOLEAN, 1, lambda good: [one == b"\1" for one in good])
+        blocks, errors = _sized(rows, texts, _OPTIONAL_BOOLEAN, 1, lambda good: [flag == b"\1" for flag in good])
         for row, text in zip(rows.tolist(), texts, strict=True):
             if len(text) == 1 and text not in (b"\0", b"\1"):
                 errors[row] = RecordError(f"expected the byte 0 or 1, found {text[0]}")
-        kept = [block.take(np.flatnonzero(~np.isin(block.rows, list(errors)))) for block in blocks]
-        return [block for block in kept if len(block)], errors
+        valid = [block.take(np.flatnonzero(~np.isin(block.rows, list(errors)))) for block in blocks]
+        return [block for block in valid if len(block)], errors
 
     def encode(self, block: Block) -> list[bytes | None]:
         """See `Codec.encode`."""
@@ -194,8 +198,8 @@ class Raw(Bytes):
         if all(type(value) is bytes for value in values):
             return values
         texts, errors = encode_json(block)
-        kept = [value if type(value) is bytes else text for value, text in zip(values, texts, strict=True)]
-        return attempt(kept, {place: error for place, error in errors.items() if kept[place] is None})
+        items = [value if type(value) is bytes else text for value, text in zip(values, texts, strict=True)]
+        return attempt(items, {place: error for place, error in errors.items() if items[place] is None})
 
 
 def _sized(
@@ -266,14 +270,13 @@ def _java_text(value: Any, schema: Schema | None) -> str:
     if isinstance(value, dict):
         if schema is not None and schema.type == "struct":
             parts = [(f.name, value.get(f.name), f.schema) for f in schema.fields]
-            return (
-                f"Struct{{{','.join(f'{name}={_java_text(one, of)}' for name, one, of in parts if one is not None)}}}"
-            )
+            texts = (f"{name}={_java_text(part, of)}" for name, part, of in parts if part is not None)
+            return f"Struct{{{','.join(texts)}}}"
         keys, values = (schema.keys, schema.values) if schema is not None else (None, None)
-        return f"{{{', '.join(f'{_java_text(k, keys)}={_java_text(one, values)}' for k, one in value.items())}}}"
+        return f"{{{', '.join(f'{_java_text(k, keys)}={_java_text(item, values)}' for k, item in value.items())}}}"
     if isinstance(value, list | tuple):
         inner = schema.values if schema is not None else None
-        return f"[{', '.join(_java_text(one, inner) for one in value)}]"
+        return f"[{', '.join(_java_text(item, inner) for item in value)}]"
     if hasattr(value, "fields"):
         return _java_text(value.fields, value.schema)
     return text_of(value, schema) or ""

@@ -53,7 +53,7 @@ class Reader:
         if nodes is not None:
             # The columns are opened here; where a value is null, the fast decoder fails and they are read one by one.
             self._names = tuple(nodes)
-            self._columns = [one.column for one in nodes.values()]
+            self._columns = [node.column for node in nodes.values()]
         decode = msgspec.json.Decoder(node.strict).decode
         check = node.check
         self._strict = decode if check is None else lambda text: _checked(decode(text), check)
@@ -193,8 +193,8 @@ def _read_all(read: Callable[[bytes], Any], texts: Sequence[bytes], members: lis
 def _fields_of(schema: Schema, leaf: Leaf, declared: Declared | None, *, defaults: bool) -> dict[str, Node]:
     inner = declared.inner if declared is not None else (None,) * len(schema.fields)
     return {
-        field.name: _node_of(field.schema, leaf, one, defaults=defaults)
-        for field, one in zip(schema.fields, inner, strict=True)
+        field.name: _node_of(field.schema, leaf, column, defaults=defaults)
+        for field, column in zip(schema.fields, inner, strict=True)
     }
 
 

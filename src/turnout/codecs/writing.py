@@ -23,7 +23,7 @@ Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and at the places of those that cannot be written why."""
 
 _FEW: Final = 8
-"""So many values are written as dicts: a class for their names would cost more than it gives."""
+"""This many values are written as dicts: a class for their names would cost more than it gives."""
 
 _CHUNK: Final = 200
 """Values that are written together: they should fit into the processor's cache."""
@@ -45,7 +45,7 @@ def texts_of(block: Block, form_of: Callable[[Schema | None], Form]) -> Written:
 
     Args:
         block: of objects or plain values.
-        form_of: how the values of a schema are to stand in JSON.
+        form_of: how the values of a schema are written in JSON.
     """
     errors: dict[int, RecordError] = {}
     if block.kind == "plain":

@@ -190,13 +190,13 @@ def _size(piece: Piece) -> int:
 
 def prober(kind: Kind) -> Callable[[str], Collection[str]]:
     """The function from a value to the texts to look up in a slot of this kind, each once."""
-    one = _of_text(kind)
+    text_anchor = _of_text(kind)
     if not kind.lexeme:
-        return (lambda value: one(fold(value))) if kind.fold else one
+        return (lambda value: text_anchor(fold(value))) if kind.fold else text_anchor
 
     def of_lexemes(value: str) -> Collection[str]:
         words = lexemes(fold(value) if kind.fold else value)
-        return {text for word in words for text in one(word)}
+        return {text for word in words for text in text_anchor(word)}
 
     return of_lexemes
 

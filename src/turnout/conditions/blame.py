@@ -13,7 +13,7 @@ from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
 __all__ = ["MAX_REPEATED", "Blame", "SeenLeaf", "blame", "true_leaves"]
 
 MAX_REPEATED = 10
-"""Tests that a condition repeats are tried in every combination up to so many; beyond that one after the other."""
+"""Tests that a condition repeats are tried in every combination up to this many; beyond that one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def true_leaves(condition: Condition, metadata: Mapping[str, str]) -> tuple[Seen
     >>> [seen.leaf.key for seen in true_leaves(parse("city:Oulu OR NOT status:done OR n>5"), {"city": "Oulu"})]
     ['city', 'status']
     """
-    seen = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
-    return tuple(one for one in seen if one.holds)
+    answers = (SeenLeaf.of(leaf, metadata) for leaf in leaves(condition))
+    return tuple(leaf for leaf in answers if leaf.holds)
 
 
 def blame(condition: Condition, metadata: Mapping[str, str]) -> Blame:
@@ -102,7 +102,7 @@ _Changes = tuple[Leaf, ...]
 def _each(condition: Condition, metadata: Mapping[str, str], repeated: _Changes) -> Iterator[_Changes]:
     """The changes for each way in which the repeated tests can come out, fewer of them changed first."""
     for choice in sorted(product((False, True), repeat=len(repeated)), key=sum):
-        changes = _Walk(metadata, dict(zip(repeated, choice, strict=True))).of(condition)
+        changes = _Search(metadata, dict(zip(repeated, choice, strict=True))).of(condition)
         if changes is not None:
             yield changes
 
@@ -111,15 +111,15 @@ def _one_by_one(condition: Condition, metadata: Mapping[str, str], repeated: _Ch
     """The changes with each repeated test decided for what is cheaper then, and looked at again when all are."""
     decided: dict[Leaf, bool] = {}
     for test in (*repeated, *repeated):
-        ways = [(turned, _Walk(metadata, decided | {test: turned}).of(condition)) for turned in (False, True)]
+        ways = [(turned, _Search(metadata, decided | {test: turned}).of(condition)) for turned in (False, True)]
         possible = [(len(changes), turned) for turned, changes in ways if changes is not None]
         decided[test] = min(possible)[1] if possible else False
-    changes = _Walk(metadata, decided).of(condition)
+    changes = _Search(metadata, decided).of(condition)
     if changes is not None:
         yield changes
 
 
-class _Walk:
+class _Search:
     """Finds the fewest changes that give a node a truth.
 
     Args:

@@ -114,8 +114,8 @@ def passes(check: Check, value: str) -> bool:
     if folded:
         value = fold(value)
     if op in _TEXT_TESTS:
-        one = _TEXT_TESTS[op]
-        return any(one(lexeme, text) for lexeme in lexemes(value)) if partial else one(value, text)
+        test = _TEXT_TESTS[op]
+        return any(test(lexeme, text) for lexeme in lexemes(value)) if partial else test(value, text)
     if op == "glob":
         matches = pattern_matcher(text, ignore_case=folded)
         return any(map(matches, lexemes(value))) if partial else matches(value)

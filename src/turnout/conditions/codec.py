@@ -102,7 +102,7 @@ def _examine(name: str, value: object, fields: Mapping[str, tuple[type, ...]], p
         raise _wrong(f"{path}.{name}", f"unknown field{_hint(name, fields)}; there are {known}")
     types = fields[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        expected = " or ".join(_NAMES[one] for one in types)
+        expected = " or ".join(_NAMES[type_] for type_ in types)
         raise _wrong(f"{path}.{name}", f"expected {expected}, found {_described(value)}")
     if isinstance(value, str):
         try:

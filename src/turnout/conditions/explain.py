@@ -68,8 +68,8 @@ def explain(condition: Condition, metadata: Mapping[str, str]) -> Explanation:
     """
     if not isinstance(condition, Group):
         value = metadata.get(condition.key)
-        seen = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"
-        return Explanation(condition, evaluate(condition, metadata), seen)
+        observation = f"{condition.key!r} is missing" if value is None else f"{condition.key!r} is {value!r}"
+        return Explanation(condition, evaluate(condition, metadata), observation)
     children = tuple(explain(child, metadata) for child in condition.children)
     true = sum(child.holds for child in children)
     reason = f"{true} of {len(children)} hold" + (", negated" if condition.negated else "")

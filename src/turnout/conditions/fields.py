@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
 
-__all__ = ["FLAG", "KINDS", "NUMBER", "TEXT", "Field", "LeafKind", "kind_of"]
+__all__ = ["FLAG", "KINDS", "NUMBER", "TEXT", "LeafField", "LeafKind", "kind_of"]
 
 TEXT: tuple[type, ...] = (str,)
 FLAG: tuple[type, ...] = (bool,)
@@ -22,7 +22,7 @@ NUMBER: tuple[type, ...] = (int, float)
 """What JSON may have for a field; a whole number of JSON is an int."""
 
 
-class Field(NamedTuple):
+class LeafField(NamedTuple):
     """A field of a leaf beside those that every leaf has (key, negation, id).
 
     Attributes:
@@ -51,7 +51,7 @@ class LeafKind:
 
     name: str
     leaf: Callable[..., Leaf]
-    fields: tuple[Field, ...] = ()
+    fields: tuple[LeafField, ...] = ()
     implied: Mapping[str, bool] = field(default_factory=dict)
     _defaults: tuple[tuple[str, Any], ...] = field(init=False, repr=False)
 
@@ -76,9 +76,9 @@ class LeafKind:
 
 
 _PATTERN = (
-    Field("pattern", "pattern", TEXT, ""),
-    Field("partial", "partial", FLAG, False),
-    Field("ignoreCase", "ignore_case", FLAG, False),
+    LeafField("pattern", "pattern", TEXT, ""),
+    LeafField("partial", "partial", FLAG, False),
+    LeafField("ignoreCase", "ignore_case", FLAG, False),
 )
 
 KINDS: dict[str, LeafKind] = {
@@ -86,9 +86,11 @@ KINDS: dict[str, LeafKind] = {
     for kind in (
         LeafKind("kiwiCondition", Kiwi, _PATTERN, {"tree": False}),
         LeafKind("kiwiTreeCondition", Kiwi, _PATTERN, {"tree": True}),
-        LeafKind("compareCondition", Compare, (Field("op", "op", TEXT, ""), Field("number", "number", NUMBER, 0))),
+        LeafKind(
+            "compareCondition", Compare, (LeafField("op", "op", TEXT, ""), LeafField("number", "number", NUMBER, 0))
+        ),
         LeafKind("existsCondition", Exists),
-        LeafKind("cidrCondition", Cidr, (Field("network", "network", TEXT, ""),)),
+        LeafKind("cidrCondition", Cidr, (LeafField("network", "network", TEXT, ""),)),
     )
 }
 """By name. Of several names of one class the first is the one that protobuf's answers have."""

@@ -50,7 +50,12 @@ class Logic(StrEnum):
 
 
 class Operator(StrEnum):
-    """How a numeric leaf compares."""
+    """How a numeric leaf compares.
+
+    >>> from turnout.conditions import parse
+    >>> parse("total>=5").op, parse("total<5").op
+    (<Operator.AT_LEAST: '>='>, <Operator.LESS: '<'>)
+    """
 
     LESS = "<"
     AT_MOST = "<="

@@ -116,7 +116,7 @@ def _alone(condition: Condition) -> tuple[Term, ...]:
 
 def _term(condition: Condition, test: Leaf, anchor: Anchor, before: list[Leaf]) -> Term | None:
     """What is left to verify once *test* is true and those *before* it are false; None if nothing can be."""
-    known = _Known(test, before)
+    known = _KnownTruths(test, before)
     rest = known.simplify(condition)
     if rest is False:
         return None
@@ -171,7 +171,7 @@ def _cover(condition: Condition, truth: bool, cost: Cost) -> _Cover | None:
     # Not exactly one: none at all, or at least two, and those two are still one when any child is left out.
     none = _best(of_children)
     true = [_cover(child, True, cost) for child in condition.children]
-    costliest = max(range(len(true)), key=lambda n: float("inf") if (one := true[n]) is None else one.cost)
+    costliest = max(range(len(true)), key=lambda n: float("inf") if (clause := true[n]) is None else clause.cost)
     several = _union(true[:costliest] + true[costliest + 1 :])
     return _union([none, several])
 
@@ -190,7 +190,7 @@ def _union(covers: list[_Cover | None]) -> _Cover | None:
     return _Cover(cost, tuple(choices))
 
 
-class _Known:
+class _KnownTruths:
     """What is known of a message when one test is true and others are false."""
 
     def __init__(self, test: Leaf, false: list[Leaf]) -> None:

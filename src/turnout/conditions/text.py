@@ -14,8 +14,8 @@ r"""The text syntax for people: ``subject:orders* AND NOT location:Helsinki``.
                | key "exists"
 
 Flags stand between two signs: ``city:i:oulu`` and ``city~i~oulu`` ignore case, ``t`` keeps a pattern to the kiwi-tree
-dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it stands in double quotes,
-where two quotes are one; a backslash always belongs to the pattern.
+dialect. Words are read in any case. A key or pattern with spaces, parentheses or quotes in it is written in double
+quotes, where two quotes are one; a backslash always belongs to the pattern.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse(text: str) -> Condition:
       city:Oulu AND total>
                           ^
     """
-    reader = _Reader(text)
+    reader = _ConditionReader(text)
     condition = reader.group(0)
     reader.skip()
     if reader.at < len(text):
@@ -69,7 +69,7 @@ _SHOWN = 60
 """Characters of the text on each side of a mistake."""
 
 
-class _Reader:
+class _ConditionReader:
     """Reads from left to right; *at* is the next character."""
 
     def __init__(self, text: str) -> None:
@@ -92,17 +92,17 @@ class _Reader:
         self.skip()
         return self.take(_WORD[word]) is not None
 
-    def must(self, pattern: re.Pattern[str], what: str) -> str:
+    def must(self, pattern: re.Pattern[str], expected: str) -> str:
         self.skip()
         match = self.take(pattern)
         if match is None:
-            raise self.expected(what)
+            raise self.expected(expected)
         return match.group()
 
-    def expected(self, what: str, at: int | None = None) -> ConditionError:
+    def expected(self, expectation: str, at: int | None = None) -> ConditionError:
         place = self.at if at is None else at
         rest = self.text[place : place + 20]
-        return self.wrong(f"expected {what}, found {repr(rest) if rest else 'the end'}", place)
+        return self.wrong(f"expected {expectation}, found {repr(rest) if rest else 'the end'}", place)
 
     def wrong(self, problem: str, at: int) -> ConditionError:
         # Of a long text, and of one with several lines, only what is around the place.

@@ -21,7 +21,7 @@ class Beginning:
 
     Attributes:
         begin: the first sequence that is read.
-        count: so many sequences are there from it on.
+        count: how many sequences there are from it on.
     """
 
     stream: str

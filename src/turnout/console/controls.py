@@ -34,5 +34,5 @@ def controls_of(entry: RouteEntry, pause: Pause | None) -> Controls:
         return Controls("", "The route is not paused.", "", "Offsets are reset while it is paused.")
     reset = "" if entry.status.phase is Phase.PAUSED and entry.supervisor.idle else "Its last micro-batch is under way."
     if entry.checkpoint is None:
-        reset = "Its checkpoint does not lie on this machine: remove it there."
+        reset = "Its checkpoint is not on this machine: remove it there."
     return Controls(f"It is paused, by {pause.who}.", "", "The route is paused: resume it.", reset)

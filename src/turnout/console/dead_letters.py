@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from turnout.history.dead_letters import DeadLetter
 from turnout.server.letters import text_of_bytes
 
-__all__ = ["Group", "grouped", "hex_lines", "reason_of", "shown"]
+__all__ = ["LetterGroup", "grouped", "hex_lines", "reason_of", "shown"]
 
 _WIDTH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LetterGroup:
     """Letters that failed at one stage for one reason, the newest first."""
 
     stage: str
@@ -33,12 +33,12 @@ def reason_of(letter: DeadLetter) -> str:
     return letter.reason or ("no subscription wanted it" if letter.stage is None else letter.stage)
 
 
-def grouped(letters: Iterable[DeadLetter]) -> list[Group]:
+def grouped(letters: Iterable[DeadLetter]) -> list[LetterGroup]:
     """The letters by stage and reason, the largest group first."""
     members: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in letters:
         members.setdefault((letter.stage or "", reason_of(letter)), []).append(letter)
-    groups = [Group(stage, reason, some) for (stage, reason), some in members.items()]
+    groups = [LetterGroup(stage, reason, some) for (stage, reason), some in members.items()]
     return sorted(groups, key=lambda group: -len(group.letters))
 
 

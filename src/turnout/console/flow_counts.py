@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from turnout.engine.counts import Counts
 from turnout.server.state import MinuteCounts, State
 
-__all__ = ["HOUR", "Traffic", "traffic_of"]
+__all__ = ["HOUR", "RecentTraffic", "traffic_of"]
 
 HOUR = 3600
 _RECENT = 60
@@ -17,7 +17,7 @@ _RECENT = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class RecentTraffic:
     """Counts of some minutes.
 
     Attributes:
@@ -35,32 +35,34 @@ class Traffic:
     sent: Sequence[float]
 
     def rate(self, count: str) -> float:
-        """So many a second of a count, by its name, just now."""
+        """The recent rate a second of a count, by its name."""
         value: int = getattr(self.recent, count)
         return value / self.recent_seconds
 
     def taken(self, stage: str) -> tuple[int, float]:
-        """How many records came to a stage, and so many a second just now."""
+        """How many records came to a stage, and how many a second just now."""
         return self.total.flow.taken.get(stage, 0), self.recent.flow.taken.get(stage, 0) / self.recent_seconds
 
     def failed(self, *stages: str) -> tuple[int, float]:
-        """How many failed in some stages, and so many a second just now."""
-        total, recent = (sum(one.flow.failed.get(name, 0) for name in stages) for one in (self.total, self.recent))
+        """How many failed in some stages, and how many a second just now."""
+        total, recent = (
+            sum(period.flow.failed.get(name, 0) for name in stages) for period in (self.total, self.recent)
+        )
         return total, recent / self.recent_seconds
 
 
-def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> Traffic:
-    """The traffic of a route in the last so many seconds."""
+def traffic_of(state: State, route: str, seconds: float = HOUR, now: float | None = None) -> RecentTraffic:
+    """The traffic of a route in the last *seconds* seconds."""
     now = time.time() if now is None else now
     this_minute = int(now // 60) * 60
     first = this_minute - int(seconds // 60 - 1) * 60
-    minutes = {one.at: one for one in state.counts(route, first)}
+    minutes = {minute.at: minute for minute in state.counts(route, first)}
     by_minute = [minutes.get(at, MinuteCounts(at, Counts())) for at in range(first, this_minute + 60, 60)]
-    recent = [one.counts for one in by_minute if one.at >= this_minute - _RECENT]
-    return Traffic(
-        total=sum((one.counts for one in by_minute), Counts()),
+    recent = [minute.counts for minute in by_minute if minute.at >= this_minute - _RECENT]
+    return RecentTraffic(
+        total=sum((minute.counts for minute in by_minute), Counts()),
         recent=sum(recent, Counts()),
         recent_seconds=_RECENT + now - this_minute,
-        read=[one.counts.read / 60 for one in by_minute],
-        sent=[one.counts.messages / 60 for one in by_minute],
+        read=[minute.counts.read / 60 for minute in by_minute],
+        sent=[minute.counts.messages / 60 for minute in by_minute],
     )

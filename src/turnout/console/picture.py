@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from turnout.console.figures import Branch, Step, flow
-from turnout.console.flow_counts import Traffic
+from turnout.console.figures import Branch, FlowStep, flow
+from turnout.console.flow_counts import RecentTraffic
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
 
@@ -17,7 +17,7 @@ _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "wanted by n
 """What the parts drop that are no transforms: the kind of the branch, and its name."""
 
 
-def picture_of(route: Route, traffic: Traffic) -> Markup:
+def picture_of(route: Route, traffic: RecentTraffic) -> Markup:
     """The picture of a route's flow over the time of *traffic*."""
     total = traffic.total
     outcomes = (
@@ -29,7 +29,7 @@ def picture_of(route: Route, traffic: Traffic) -> Markup:
     return flow(steps_of(route, traffic), total.read, f"The flow of {route.name}: {outcomes}")
 
 
-def steps_of(route: Route, traffic: Traffic) -> list[Step]:
+def steps_of(route: Route, traffic: RecentTraffic) -> list[FlowStep]:
     """The steps from source to sinks.
 
     Keys and values are decoded in one step. What fails at the sinks leaves in front of them, so that what reaches them
@@ -53,10 +53,10 @@ def _parts(route: Route) -> Iterator[tuple[tuple[str, ...], str, str]]:
     yield (SINK,), _sinks(route), ", ".join(dict.fromkeys(sink.format for sink in route.sinks.values()))
 
 
-def _step(place: int, parts: list[tuple[tuple[str, ...], str, str]], route: Route, traffic: Traffic) -> Step:
+def _step(place: int, parts: list[tuple[tuple[str, ...], str, str]], route: Route, traffic: RecentTraffic) -> FlowStep:
     stages, name, kind = parts[place]
     if place == len(parts) - 1:
-        return Step(name, kind)
+        return FlowStep(name, kind)
     following = parts[place + 1][0][0]
     failed, failed_rate = traffic.failed(*stages)
     came, came_rate = traffic.taken(stages[0])
@@ -71,7 +71,7 @@ def _step(place: int, parts: list[tuple[tuple[str, ...], str, str]], route: Rout
         onward, rate = onward - unsent, max(0.0, rate - unsent_rate)
         if unsent:
             branches.append(Branch("failed", "not sent", unsent, unsent_rate))
-    return Step(name, kind, onward, rate, branches)
+    return FlowStep(name, kind, onward, rate, branches)
 
 
 def _dropped(stage: str, kind: str, count: int, rate: float) -> Iterator[Branch]:

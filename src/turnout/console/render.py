@@ -88,7 +88,7 @@ class _PageRoute(APIRoute):
             except TurnoutError as failure:
                 return _problem(request, status_of(failure), text_of_error(failure))
             except RequestValidationError as failure:
-                problems = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in failure.errors()]
+                problems = [f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in failure.errors()]
                 return _problem(request, 422, problems)
             except HTTPException as failure:
                 return _problem(request, failure.status_code, [str(failure.detail)])

@@ -12,11 +12,11 @@ from turnout.server.routes import Routes
 from turnout.server.sandbox import route_of
 from turnout.server.sources import opened, resolved, stream_ends
 
-__all__ = ["Replay", "place_of", "replay_of"]
+__all__ = ["StreamReplay", "place_of", "replay_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class StreamReplay:
     """What begins anew in one stream.
 
     Attributes:
@@ -32,12 +32,12 @@ class Replay:
 
     @property
     def again(self) -> int:
-        """So many sequences were done, and will be read again."""
+        """How many sequences were done, and will be read again."""
         return max(0, min(self.done, self.end) - self.begin)
 
     @property
     def passed(self) -> int:
-        """So many sequences were not done, and will not be read."""
+        """How many sequences were not done, and will not be read."""
         return max(0, self.begin - self.done)
 
 
@@ -51,7 +51,7 @@ def place_of(written: str) -> Start:
     return int(text) if text.isdecimal() else text
 
 
-def replay_of(routes: Routes, name: str, written: str) -> list[Replay]:
+def replay_of(routes: Routes, name: str, written: str) -> list[StreamReplay]:
     """What beginning there means, stream by stream; empty where the source does not say how far it reaches.
 
     Raises:
@@ -70,6 +70,6 @@ def replay_of(routes: Routes, name: str, written: str) -> list[Replay]:
     with opened(source) as connection:
         ends = stream_ends(connection, source)
     return [
-        Replay(stream, max(end.first, int(start[stream])), max(end.first, int(done.get(stream, 0))), end.next)
+        StreamReplay(stream, max(end.first, int(start[stream])), max(end.first, int(done.get(stream, 0))), end.next)
         for stream, end in ends.items()
     ]

@@ -14,7 +14,7 @@ from turnout.errors import Mistake
 from turnout.routes import Route
 from turnout.server.config import ServerConfig
 from turnout.server.runner import Runner
-from turnout.server.serving import RunnerOf, Server, spark_runner
+from turnout.server.serving import RouteServer, RunnerOf, spark_runner
 from turnout.server.supervisor import Phase
 from turnout.spark.running.progress import Progress, RunResult
 
@@ -44,7 +44,7 @@ class Showing:
         url: of the console.
     """
 
-    def __init__(self, server: Server, watched: _Watched) -> None:
+    def __init__(self, server: RouteServer, watched: _Watched) -> None:
         self._server = server
         self._watched = watched
         self.url = server.url
@@ -113,7 +113,7 @@ def showing(
         watched.append(_Watched(runner_of(config, state, known), on_progress))
         return watched[0]
 
-    with Server(config, [routes], runner_of=watching, pages=add_console) as server:
+    with RouteServer(config, [routes], runner_of=watching, pages=add_console) as server:
         yield Showing(server, watched[0])
 
 

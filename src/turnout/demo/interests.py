@@ -98,7 +98,7 @@ def generated(count: int, *, seed: int = SEED, limit: int | None = None) -> Iter
     Args:
         count: how many.
         seed: where the draws start.
-        limit: take values from the first so many flights only; from all if not given.
+        limit: take values from the first *limit* flights only; from all if not given.
     """
     draw = random.Random(seed)  # noqa: S311 - reproducible on purpose
     # A masked tail number has no header to match, so an interest in one would never be met.

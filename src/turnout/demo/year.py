@@ -68,7 +68,7 @@ class Demo:
 
     Args:
         work: an empty folder for the server's store, the subscriptions and the checkpoint.
-        limit: use the first so many flights only.
+        limit: use the first *limit* flights only.
         generated: how many subscriptions to draw from the data.
         keep: leave the folder where it is.
     """

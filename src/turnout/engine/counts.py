@@ -79,5 +79,5 @@ class Counts:
         return cls(*(int(numbers.get(name) or 0) for name in NUMBERS), flow=flow or Flow())
 
 
-NUMBERS: Final = tuple(one.name for one in fields(Counts) if one.name != "flow")
+NUMBERS: Final = tuple(field.name for field in fields(Counts) if field.name != "flow")
 """The names of the numbers."""

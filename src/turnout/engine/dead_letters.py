@@ -80,13 +80,13 @@ def delivery_headers(route: Route, rules: HeaderRules, consumed: Consumed, undel
     """The headers of dead letters that are one delivery each: subscription and destination beside the reason."""
     more = [
         [
-            *([(SUBSCRIPTION, one.subscription)] if one.subscription is not None else []),
-            (DESTINATION, one.destination),
+            *([(SUBSCRIPTION, delivery.subscription)] if delivery.subscription is not None else []),
+            (DESTINATION, delivery.destination),
         ]
-        for one in undelivered
+        for delivery in undelivered
     ]
-    rows = [one.row for one in undelivered]
-    return _headers(route, rules, consumed, rows, [one.failure for one in undelivered], more)
+    rows = [delivery.row for delivery in undelivered]
+    return _headers(route, rules, consumed, rows, [delivery.failure for delivery in undelivered], more)
 
 
 def _headers(
@@ -125,7 +125,9 @@ def _on_one_line(text: str) -> str:
     """A text that a header can hold in every sink: control characters escaped, and not endlessly long."""
     line = text.encode("utf-8", "backslashreplace").decode()
     if not line.isprintable():
-        line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+        line = "".join(
+            character if character.isprintable() else character.encode("unicode_escape").decode() for character in line
+        )
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 

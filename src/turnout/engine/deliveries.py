@@ -16,7 +16,7 @@ from turnout.subjects.draw_hash import chained
 from turnout.subscriptions import index as _index
 from turnout.subscriptions.index import Index
 
-__all__ = ["NOBODY", "Deliveries", "Fanout", "OwnTopics"]
+__all__ = ["NOBODY", "Fanout", "OutgoingDeliveries", "OwnTopics"]
 
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -29,7 +29,7 @@ _REMEMBERED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries:
+class OutgoingDeliveries:
     """Messages to send, sorted by record; all columns have one length.
 
     Attributes:
@@ -96,7 +96,7 @@ class Deliveries:
         return both
 
 
-def _sinks(deliveries: Deliveries) -> NDArray[np.int8]:
+def _sinks(deliveries: OutgoingDeliveries) -> NDArray[np.int8]:
     return np.zeros(len(deliveries), np.int8) if deliveries.sinks is None else deliveries.sinks
 
 
@@ -117,7 +117,7 @@ class Fanout:
         self._known: dict[int, Address] = {}
         self._wrong: set[int] = set()
 
-    def of(self, sent: _index.Deliveries, rows: Rows) -> Deliveries:
+    def of(self, sent: _index.Deliveries, rows: Rows) -> OutgoingDeliveries:
         """The deliveries of some matches.
 
         Args:
@@ -137,7 +137,7 @@ class Fanout:
             known = [self._known[number] for number in numbers]
             topics = pa.array([address.topic for address in known], pa.string()).take(back)
             sinks = np.array([address.sink for address in known], np.int8)[places]
-        return Deliveries(
+        return OutgoingDeliveries(
             rows[sent.rows],
             topics,
             suffixes,
@@ -193,7 +193,7 @@ class OwnTopics:
         self._suffixes: dict[str, str] = {}
         self._wrong: dict[str | None, str] = {}
 
-    def of(self, rows: Rows, topics: Sequence[str | None]) -> Deliveries:
+    def of(self, rows: Rows, topics: Sequence[str | None]) -> OutgoingDeliveries:
         """A delivery for each of some records."""
         self._learn(set(topics))
         nobody = np.full(len(rows), NOBODY, np.int64)
@@ -206,7 +206,7 @@ class OwnTopics:
         problems = {}
         if self._wrong:
             problems = {at: self._wrong[topic] for at, topic in enumerate(topics) if topic in self._wrong}
-        return Deliveries(
+        return OutgoingDeliveries(
             rows, pa.array(texts, pa.string()), pa.array(suffixes, pa.string()), sinks, nobody, nobody, problems
         )
 

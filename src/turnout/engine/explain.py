@@ -20,7 +20,7 @@ from turnout.subjects.draw_hash import draws_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["Asked", "Explanation", "LeafReport", "SentMessage", "Wanted", "explain"]
+__all__ = ["Asked", "LeafReport", "RecordExplanation", "SentMessage", "Subscriber", "explain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LeafReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Subscriber:
     """A subscription that wants the record.
 
     Attributes:
@@ -98,7 +98,7 @@ class SentMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class RecordExplanation:
     """What became of one record, and why.
 
     Attributes:
@@ -117,7 +117,7 @@ class Explanation:
     stages: tuple[StageReport, ...]
     mapped: Mapped | None
     metadata: Mapping[str, str]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[Subscriber, ...]
     asked: Asked | None
     outcome: str
     failure: Failure | None
@@ -135,7 +135,7 @@ def explain(
     subscriptions: Mapping[str, Subscription] | None = None,
     *,
     asked: str | None = None,
-) -> Explanation:
+) -> RecordExplanation:
     """What a route does with one record.
 
     Args:
@@ -153,7 +153,7 @@ def explain(
         raise SubscriptionNotFoundError(asked)
     watch = _RecordWatch(program, index, known, asked)
     trace = program.trace(record, index, watch)
-    return Explanation(
+    return RecordExplanation(
         record=watch.read,
         stages=tuple(watch.reports),
         mapped=watch.mapping(trace.topics[0]),
@@ -224,9 +224,9 @@ def _keys_of(condition: Condition) -> set[str]:
     return {leaf.key for leaf in leaves(condition)}
 
 
-def _subscriber(subscription: Subscription, metadata: Mapping[str, str]) -> Wanted:
+def _subscriber(subscription: Subscription, metadata: Mapping[str, str]) -> Subscriber:
     leaves = true_leaves(subscription.condition, metadata)
-    return Wanted(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
+    return Subscriber(subscription.id, tuple(subscription.destinations), tuple(map(LeafReport.of, leaves)))
 
 
 def _blame_report(subscription: Subscription, metadata: Mapping[str, str] | None) -> Asked:

@@ -29,7 +29,7 @@ def stop_at(route: Route, failures: Iterable[tuple[int, Failure]], consumed: Con
     """
     if route.errors.tolerance != "none":
         return
-    row, failure = min(failures, key=lambda one: one[0], default=(0, None))
+    row, failure = min(failures, key=lambda failed: failed[0], default=(0, None))
     if failure is None:
         return
     place = ", ".join(f"{name} {value}" for name, value in _place(consumed, row).items() if value is not None)
@@ -79,8 +79,8 @@ class FailureLog:
 
         Of the others there is an empty dict each, to be counted.
         """
-        failures = sorted([*self._failures.items(), *self._deliveries], key=lambda one: one[0])
-        return [self._line(*one) for one in failures[:IN_FULL]] + [{} for _ in failures[IN_FULL:]]
+        failures = sorted([*self._failures.items(), *self._deliveries], key=lambda failed: failed[0])
+        return [self._line(*failed) for failed in failures[:IN_FULL]] + [{} for _ in failures[IN_FULL:]]
 
     def _line(self, row: int, failure: Failure) -> dict[str, Any]:
         place = {name: None if value is None else str(value) for name, value in _place(self._consumed, row).items()}

@@ -58,7 +58,7 @@ class Given:
         Raises:
             ConfigError: lists every mistake, by part.
         """
-        reader = _Reader(document)
+        reader = _RecordReader(document)
         record = cls(
             topic=reader.text("topic"),
             value=reader.content("value"),
@@ -74,7 +74,7 @@ class Given:
         return record
 
 
-class _Reader:
+class _RecordReader:
     """Reads the parts of one record and collects what is wrong with them."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:

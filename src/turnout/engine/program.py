@@ -19,7 +19,7 @@ from turnout.codecs import Codec, codec_of
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_headers
-from turnout.engine.deliveries import Deliveries, Fanout, OwnTopics
+from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Passage, Stages
 from turnout.engine.headers import HeaderRules
@@ -203,7 +203,9 @@ class Program:
 
     # Who gets what
 
-    def _deliver(self, records: Batch, alive: Positions, lost: Rows, index: Index | None) -> tuple[Deliveries, Rows]:
+    def _deliver(
+        self, records: Batch, alive: Positions, lost: Rows, index: Index | None
+    ) -> tuple[OutgoingDeliveries, Rows]:
         """What is to be sent, and the rows of the records that no subscription wants."""
         mapped = np.ones(len(records), np.bool_)
         mapped[lost] = False
@@ -243,7 +245,7 @@ class Program:
         records: Batch,
         consumed: Consumed,
         lost: Rows,
-        deliveries: Deliveries,
+        deliveries: OutgoingDeliveries,
         unmatched: Rows,
         index: Index | None,
         log: FailureLog,
@@ -255,13 +257,13 @@ class Program:
         if records.failures:
             # A record that could not be written is a dead letter, and none of its messages goes out.
             deliveries = deliveries.of_rows(outgoing.rows)
-            undelivered = [one for one in undelivered if one.row not in records.failures]
+            undelivered = [delivery for delivery in undelivered if delivery.row not in records.failures]
         log.failed(records.failures)
-        log.undelivered([(one.row, one.failure) for one in undelivered])
+        log.undelivered([(delivery.row, delivery.failure) for delivery in undelivered])
         dead = np.array(sorted(records.failures), np.int64)
         if route.unmatched == "deadLetter":
             dead, unmatched = np.union1d(dead, unmatched), unmatched[:0]
-        nowhere = {one.row for one in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
+        nowhere = {delivery.row for delivery in undelivered}.difference(outgoing.rows.tolist() if undelivered else ())
         ended, has_topic = len(dead) + len(nowhere), route.dead_letter is not None
         letters = dead if has_topic else dead[:0]
         messages = self._messages(consumed, deliveries, outgoing, letters, records.failures, index)
@@ -286,7 +288,7 @@ class Program:
     def _messages(
         self,
         consumed: Consumed,
-        deliveries: Deliveries,
+        deliveries: OutgoingDeliveries,
         outgoing: Outgoing,
         dead: Rows,
         failures: Mapping[int, Failure],

@@ -16,7 +16,7 @@ from turnout.records.block import rows_of
 __all__ = ["AT_ONCE", "Consumed", "batch_of", "pieces"]
 
 AT_ONCE: Final = 2_000
-"""So many records have their values in the processor's cache from decoding to encoding: with 10,000 and more the same
+"""This many records have their values in the processor's cache from decoding to encoding: with 10,000 and more the same
 steps take up to twice as long, with fewer than 1,000 what is done once for a batch begins to count (measured)."""
 
 _PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}

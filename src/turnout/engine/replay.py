@@ -31,7 +31,7 @@ class Replay:
     """One replay of a route's history.
 
     Attributes:
-        id: its name, which is part of its messages' ids and stands in a header of each.
+        id: its name, which is part of its messages' ids and is in a header of each.
         where: what records have to look like when they are matched; None for all.
     """
 

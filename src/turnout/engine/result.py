@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.counts import Counts
-from turnout.engine.deliveries import Deliveries
+from turnout.engine.deliveries import OutgoingDeliveries
 from turnout.engine.failures import FailureLog, stop_at
 from turnout.engine.flow import DEAD_LETTER, SINK, Flow
 from turnout.engine.headers import HeaderRules
@@ -44,7 +44,7 @@ class Sent:
     consumed: Consumed
     topics: Sequence[str | None]
     index: Index | None
-    deliveries: Deliveries
+    deliveries: OutgoingDeliveries
 
     def check(self, place: int, reason: str) -> None:
         """Raise where the refusal of one message stops the run.
@@ -56,8 +56,8 @@ class Sent:
             topic = self.route.dead_letter.topic if self.route.dead_letter is not None else ""
             raise RunError(f"a dead letter cannot be written to {topic!r}: {reason}")
         if self.route.errors.tolerance == "none":
-            (one,) = named(self.route, self.topics, self.index, self.deliveries, {place: reason})
-            stop_at(self.route, [(one.row, one.failure)], self.consumed)
+            (refused,) = named(self.route, self.topics, self.index, self.deliveries, {place: reason})
+            stop_at(self.route, [(refused.row, refused.failure)], self.consumed)
 
     def refused(self, reasons: Mapping[int, str]) -> Result:
         """What to send instead of messages that were refused, and how that changes the batch's counts.
@@ -73,7 +73,7 @@ class Sent:
         undelivered = named(self.route, self.topics, self.index, self.deliveries, reasons)
         rows = self.deliveries.rows
         all_of = np.bincount(rows)
-        refused = np.bincount([one.row for one in undelivered], minlength=len(all_of))
+        refused = np.bincount([delivery.row for delivery in undelivered], minlength=len(all_of))
         nowhere = int(((all_of > 0) & (refused == all_of)).sum())
         has_topic = self.route.dead_letter is not None
         counts = Counts(
@@ -85,7 +85,7 @@ class Sent:
             flow=Flow({DEAD_LETTER: nowhere} if has_topic else {}, {SINK: nowhere} if nowhere else {}),
         )
         log = FailureLog(self.route.errors, self.consumed)
-        log.undelivered([(one.row, one.failure) for one in undelivered])
+        log.undelivered([(delivery.row, delivery.failure) for delivery in undelivered])
         letters = (
             dead_letters(self.route, self.addresses, self.rules, self.consumed, undelivered)
             if has_topic

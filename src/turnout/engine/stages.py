@@ -19,11 +19,11 @@ from turnout.transforms.base import Errors, Predicate
 from turnout.transforms.chain import Guard
 from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
 
-__all__ = ["Answer", "StageReport", "StageWatch", "predicate_text", "shown"]
+__all__ = ["PredicateAnswer", "StageReport", "StageWatch", "predicate_text", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PredicateAnswer:
     """What one predicate said.
 
     Attributes:
@@ -51,7 +51,7 @@ class StageReport:
 
     name: str
     transform: str
-    answers: tuple[Answer, ...]
+    answers: tuple[PredicateAnswer, ...]
     outcome: str
     before: Mapping[str, Any]
     after: Mapping[str, Any]
@@ -68,7 +68,7 @@ class StageWatch(Watch):
 
     def __init__(self, route: Route) -> None:
         self._route = route
-        self._answers: tuple[Answer, ...] = ()
+        self._answers: tuple[PredicateAnswer, ...] = ()
         self._dead = False
         self._now: Mapping[str, Any] = {}
         self.reports: list[StageReport] = []
@@ -98,7 +98,7 @@ class StageWatch(Watch):
         self._now = after
 
 
-def _outcome(runner: StageRunner, answers: tuple[Answer, ...], records: Batch) -> str:
+def _outcome(runner: StageRunner, answers: tuple[PredicateAnswer, ...], records: Batch) -> str:
     if records.outcomes[0] == FAILED:
         return "failed"
     if records.outcomes[0] == FILTERED:
@@ -109,10 +109,10 @@ def _outcome(runner: StageRunner, answers: tuple[Answer, ...], records: Batch) -
     return "applied" if applies else "not matched"
 
 
-def _answer(guard: Guard, records: Batch) -> Answer:
+def _answer(guard: Guard, records: Batch) -> PredicateAnswer:
     errors: Errors = {}
     holds = bool(np.asarray(guard.predicate.test(records, errors))[0])
-    return Answer(
+    return PredicateAnswer(
         guard.alias, predicate_text(guard.predicate), guard.negate, holds, _operands(guard.predicate, records)
     )
 

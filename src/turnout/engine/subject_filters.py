@@ -13,7 +13,7 @@ from typing import Final
 
 from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
-from turnout.engine.cover import Asked, Form, asked_of, fewest, narrowed, through_chain, through_mappings
+from turnout.engine.cover import Asked, SubjectForm, asked_of, fewest, narrowed, through_chain, through_mappings
 from turnout.engine.cover.narrowing import glob_of
 from turnout.records.paths import parse_path
 from turnout.routes import Route
@@ -51,7 +51,7 @@ class SubjectFilters:
         paths = route.subscriptions.metadata if route.subscriptions else {}
         renamed = {name for name, path in paths.items() if parse_path(path)[0] in _TOPIC}
         self.keys = frozenset((_TOPIC - paths.keys()) | renamed)
-        forms = through_chain(map(Form.read, self.own or (FULL,)), route.chain)
+        forms = through_chain(map(SubjectForm.read, self.own or (FULL,)), route.chain)
         self._forms = through_mappings(forms, route.mappings, route.cluster)
         facts = repr((_RULES, self.own, sorted(self.keys), self._forms))
         self.digest = hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest()
@@ -85,7 +85,9 @@ class SubjectFilters:
         if isinstance(question, str):
             if question not in self._known:
                 glob = glob_of(parse_pattern(question))
-                self._known[question] = frozenset(one.filter for form in self._forms for one in narrowed(form, glob))
+                self._known[question] = frozenset(
+                    narrower.filter for form in self._forms for narrower in narrowed(form, glob)
+                )
             return self._known[question]
         kind, parts = question
         filters = [self._filters(part) for part in parts]
@@ -96,7 +98,7 @@ def _both(some: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Filters of the subjects that both have; of many, the fewer: that is more than both have, and quickly said."""
     if len(some) * len(others) > MOST_FILTERS**2:
         return min(some, others, key=len)
-    return frozenset(one for a in some for b in others if (one := common(a, b)) is not None)
+    return frozenset(shared for a in some for b in others if (shared := common(a, b)) is not None)
 
 
 def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence[str]) -> tuple[str, ...]:
@@ -112,4 +114,4 @@ def subject_filters(route: Route, conditions: Iterable[Condition], own: Sequence
         can be wanted.
     """
     filters = SubjectFilters(route, own)
-    return filters.of(filters.asked(one) for one in conditions) or tuple(own)
+    return filters.of(filters.asked(condition) for condition in conditions) or tuple(own)

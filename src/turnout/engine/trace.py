@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.engine.counts import Counts
-from turnout.engine.deliveries import NOBODY, Deliveries
+from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
 from turnout.engine.messages import Messages
 from turnout.engine.reading import Consumed
 from turnout.engine.undelivered import Undelivered
@@ -79,13 +79,13 @@ class Ends:
     unmatched: Rows
     delivered: Rows
     dead: Rows
-    deliveries: Deliveries
+    deliveries: OutgoingDeliveries
     undelivered: Sequence[Undelivered]
 
     @property
     def failures(self) -> list[tuple[int, Failure]]:
         """Row and reason of everything that failed, records first."""
-        return [*self.records.failures.items(), *((one.row, one.failure) for one in self.undelivered)]
+        return [*self.records.failures.items(), *((delivery.row, delivery.failure) for delivery in self.undelivered)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +143,17 @@ def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: 
         messages: what goes out.
         index: the subscriptions that the batch was matched with.
     """
-    letters = [*ends.dead.tolist(), *(one.row for one in ends.undelivered)] if route.dead_letter is not None else []
+    letters = (
+        [*ends.dead.tolist(), *(delivery.row for delivery in ends.undelivered)] if route.dead_letter is not None else []
+    )
     rows = np.concatenate([ends.deliveries.rows, np.array(letters, np.int64)])
     assert len(rows) == len(messages), "a message for each delivery, and for each dead letter"
     whose, where = _addressed(ends, index)
     topic = None if route.dead_letter is None else route.dead_letter.topic
-    whose += [*[None] * len(ends.dead), *(one.subscription for one in ends.undelivered)]
+    whose += [*[None] * len(ends.dead), *(delivery.subscription for delivery in ends.undelivered)]
     failures = dict(ends.records.failures)
-    for one in ends.undelivered:
-        failures.setdefault(one.row, one.failure)
+    for delivery in ends.undelivered:
+        failures.setdefault(delivery.row, delivery.failure)
     return Trace(
         _outcomes(route, ends),
         _topics(ends),
@@ -174,7 +176,7 @@ def _outcomes(route: Route, ends: Ends) -> NDArray[np.int8]:
     outcomes[ends.unmatched] = Outcome.UNMATCHED
     aside = Outcome.DISCARDED if route.dead_letter is None else Outcome.DEAD_LETTERED
     outcomes[ends.dead] = aside
-    outcomes[[one.row for one in ends.undelivered]] = aside
+    outcomes[[delivery.row for delivery in ends.undelivered]] = aside
     outcomes[ends.delivered] = Outcome.DELIVERED
     if route.errors.tolerance == "none":
         outcomes[[row for row, _ in ends.failures]] = Outcome.STOPPED

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import delivery_headers
-from turnout.engine.deliveries import NOBODY, Deliveries
+from turnout.engine.deliveries import NOBODY, OutgoingDeliveries
 from turnout.engine.messages import Messages, carried
 from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed
@@ -62,7 +62,7 @@ def named(
     route: Route,
     topics: Sequence[str | None],
     index: Index | None,
-    deliveries: Deliveries,
+    deliveries: OutgoingDeliveries,
     reasons: Mapping[int, str],
 ) -> list[Undelivered]:
     """The deliveries at some places, with their reasons, as people know them: by subscription and destination.
@@ -105,10 +105,10 @@ def dead_letters(
 ) -> Messages:
     """A dead letter for each: the record as it was read, with the reason, the subscription and the destination."""
     assert route.dead_letter is not None
-    rows = [one.row for one in undelivered]
+    rows = [delivery.row for delivery in undelivered]
     sink, topic = addresses.split(route.dead_letter.topic)
     headers = delivery_headers(route, rules, consumed, undelivered)
-    suffixes = [dead_suffix(route.name, one.subscription or "", one.destination) for one in undelivered]
+    suffixes = [dead_suffix(route.name, delivery.subscription or "", delivery.destination) for delivery in undelivered]
     origin = origins(consumed.batch).take(pa.array(rows, pa.int64()))
     return Messages(
         pa.repeat(pa.scalar(topic, pa.string()), len(rows)),

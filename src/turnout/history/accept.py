@@ -130,13 +130,13 @@ def _narrowed(result: CaseResult, part: str) -> Any:
     return _as_asked(now, getattr(expect, part))
 
 
-def _as_asked(now: Any, asked: Any) -> Any:
-    if isinstance(now, Mapping) and isinstance(asked, Mapping):
+def _as_asked(now: Any, expected: Any) -> Any:
+    if isinstance(now, Mapping) and isinstance(expected, Mapping):
         # A field that is expected not to be there is still expected not to be.
-        names = [name for name, value in asked.items() if name in now or value is None]
-        return {name: _as_asked(now.get(name), asked[name]) for name in names}
-    if isinstance(now, list) and isinstance(asked, list) and len(now) == len(asked):
-        return [_as_asked(one, other) for one, other in zip(now, asked, strict=True)]
+        names = [name for name, value in expected.items() if name in now or value is None]
+        return {name: _as_asked(now.get(name), expected[name]) for name in names}
+    if isinstance(now, list) and isinstance(expected, list) and len(now) == len(expected):
+        return [_as_asked(one, other) for one, other in zip(now, expected, strict=True)]
     return now
 
 
@@ -210,7 +210,7 @@ def _find(node: yaml.Node, path: str, part: str) -> yaml.Node | None:
 def _children(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
     """The nodes below one, each with its step as differences write it; longer names first."""
     if isinstance(node, yaml.MappingNode):
-        yield from sorted(((f".{key.value}", value) for key, value in node.value), key=lambda one: -len(one[0]))
+        yield from sorted(((f".{key.value}", value) for key, value in node.value), key=lambda entry: -len(entry[0]))
     elif isinstance(node, yaml.SequenceNode):
         yield from ((f"[{at}]", value) for at, value in enumerate(node.value))
 

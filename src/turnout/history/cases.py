@@ -101,7 +101,7 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
     ordered = list(cases)
     groups = _grouped(ordered, route)
     results = {at: result for group in groups for at, result in group.results(watch)}
-    ids = (one.id for group in groups for one in group.subscriptions)
+    ids = (subscription.id for group in groups for subscription in group.subscriptions)
     delivered = (id_ for result in results.values() for id_, _ in result.ending.deliveries)
     coverage = Coverage.of(watch, ids, delivered)
     in_order = tuple(results[at] for at in range(len(ordered)))
@@ -109,7 +109,7 @@ def run_cases(route: Route, cases: Iterable[Case]) -> Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _CaseGroup:
     """Cases that are run in one batch, each with its place among all."""
 
     route: Route
@@ -136,30 +136,30 @@ class _Group:
             else:
                 yield difference
 
-    def _blame(self, program: Program, index: Index | None, case: Case, asked: str | None) -> str:
+    def _blame(self, program: Program, index: Index | None, case: Case, subscription: str | None) -> str:
         """Why a subscription does not get a case's record."""
-        by_id = {one.id: one for one in self.subscriptions}
-        if asked is None or index is None:
+        by_id = {subscription.id: subscription for subscription in self.subscriptions}
+        if subscription is None or index is None:
             return ""
-        if asked not in by_id:
-            return f"there is no subscription {asked!r}"
-        answer = explain(program, record_batch([case.record]), index, by_id, asked=asked).asked
+        if subscription not in by_id:
+            return f"there is no subscription {subscription!r}"
+        answer = explain(program, record_batch([case.record]), index, by_id, asked=subscription).asked
         if answer is None or not answer.blame:
             return ""
         leaves = ", ".join(f"{leaf.test} ({_seen(leaf.value)})" for leaf in answer.blame)
-        return f"{format_condition(by_id[asked].condition)} fails by {leaves}"
+        return f"{format_condition(by_id[subscription].condition)} fails by {leaves}"
 
 
 def _seen(value: str | None) -> str:
     return "missing" if value is None else repr(value)
 
 
-def _grouped(cases: Sequence[Case], route: Route) -> list[_Group]:
-    groups: dict[tuple[str | None, tuple[Subscription, ...] | None], _Group] = {}
+def _grouped(cases: Sequence[Case], route: Route) -> list[_CaseGroup]:
+    groups: dict[tuple[str | None, tuple[Subscription, ...] | None], _CaseGroup] = {}
     for at, case in enumerate(cases):
         key = (case.cluster, case.subscriptions)
         if key not in groups:
-            groups[key] = _Group(replace(route, cluster=case.cluster), _matched_with(route, case), [])
+            groups[key] = _CaseGroup(replace(route, cluster=case.cluster), _matched_with(route, case), [])
         groups[key].cases.append((at, case))
     return list(groups.values())
 

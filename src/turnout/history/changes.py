@@ -65,8 +65,8 @@ class Delivered:
         if old.equals(new):
             return np.zeros(0, np.int64)
         both = pc.fill_null(pc.not_equal(old, new), False)
-        one = pc.xor(pc.is_null(old), pc.is_null(new))
-        return np.flatnonzero(pc.or_(both, one).to_numpy(zero_copy_only=False))
+        null_in_one = pc.xor(pc.is_null(old), pc.is_null(new))
+        return np.flatnonzero(pc.or_(both, null_in_one).to_numpy(zero_copy_only=False))
 
 
 def _outgoing(trace: Trace, sent: SentDeliveries) -> Rows:
@@ -96,9 +96,9 @@ def value_changes(old: bytes | None, new: bytes | None) -> list[Change]:
     if old is None or new is None:
         return [("", ABSENT if old is None else read_back(old), ABSENT if new is None else read_back(new))]
     changes: dict[str, Change] = {}
-    for one in _differences(old, new):
-        path = _PLACE.sub("[]", one.path).removeprefix(".")
-        changes.setdefault(path, (path, one.expected, one.actual))
+    for difference in _differences(old, new):
+        path = _PLACE.sub("[]", difference.path).removeprefix(".")
+        changes.setdefault(path, (path, difference.expected, difference.actual))
     return list(changes.values()) or [(ENCODING, _shown(old), _shown(new))]
 
 

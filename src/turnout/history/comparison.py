@@ -14,12 +14,12 @@ from turnout.history.ending import Delivery, Ending, read_back
 __all__ = ["ABSENT", "Difference", "compared", "differences", "expected_outcome"]
 
 
-class _Absent:
+class _Nothing:
     def __repr__(self) -> str:
         return "nothing"
 
 
-ABSENT: Final = _Absent()
+ABSENT: Final = _Nothing()
 """What stands where there is nothing, which is not null."""
 
 
@@ -66,10 +66,10 @@ def _failure(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
 
 
 def _parts(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
-    given = expect.model_fields_set
-    if "key" in given:
+    fields_set = expect.model_fields_set
+    if "key" in fields_set:
         yield from _content("key", expect.key, ending.key, exact=False)
-    if "value" in given:
+    if "value" in fields_set:
         yield from _content("value", expect.value, ending.value, exact="value" in expect.exact)
     if expect.value_base64 is not None:
         raw = None if ending.value is None else base64.b64encode(ending.value).decode()

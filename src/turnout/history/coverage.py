@@ -103,7 +103,7 @@ class CoverageWatch(Watch):
             errors: Errors = {}
             answer = np.asarray(guard.predicate.test(records, errors))
             decided = np.setdiff1d(alive, list(errors))
-            self._answers |= {(stage.stage.name, at, bool(one)) for one in np.unique(answer[decided])}
+            self._answers |= {(stage.stage.name, at, bool(holds)) for holds in np.unique(answer[decided])}
             holds &= ~answer if guard.negate else answer
             holds[list(errors)] = stage.stage.negate
         if (holds[alive] != stage.stage.negate).any():

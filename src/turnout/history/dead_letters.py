@@ -16,11 +16,11 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.wire import Connection, ConnectionOptions, Range, streams_of
-from turnout.wire.apart import Reader, reader_of
+from turnout.wire.apart import RangeReader, reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.ways import way_to_look
 
-__all__ = ["REDRIVEN", "TRIES", "DeadLetter", "Group", "LetterBox", "grouped", "read"]
+__all__ = ["REDRIVEN", "TRIES", "DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "read"]
 
 REDRIVEN: Final = "Turnout-Redriven"
 """The header of a note among dead letters: how many of them it says something of."""
@@ -78,7 +78,7 @@ class DeadLetter:
             stream: where it lies.
             sources: the streams that the record may be from; none where the route reads something else.
         """
-        pairs = [(one["key"], one["value"]) for one in row["headers"] or ()]
+        pairs = [(header["key"], header["value"]) for header in row["headers"] or ()]
         own, context = _parted(pairs)
         id_ = (row["key"] or b"").decode("utf-8", "replace")
         offset = _number(context.get(f"{_CONTEXT}offset"))
@@ -195,7 +195,7 @@ def read(
     Args:
         route: the route.
         start: the first place in the stream of the letters: a sequence or a time.
-        end: the place behind the last one.
+        end: the place after the last one.
         stage: only those that failed in this stage.
         reason: only those with this text in their reason.
         done: also those that a redrive has delivered.
@@ -213,11 +213,11 @@ def read(
         span = Range(box.stream, first, state.next, (box.topic,))
         rows = _rows(reader_of(connection, span, way_to_look(state)))
         letters, noted = _sorted_out(rows, route, box)
-    marked = (noted.of(one) for one in letters if one.sequence < last)
-    return [one for one in marked if (done or not one.done) and _asked_for(one, stage, reason)]
+    marked = (noted.of(letter) for letter in letters if letter.sequence < last)
+    return [letter for letter in marked if (done or not letter.done) and _asked_for(letter, stage, reason)]
 
 
-def _rows(reader: Reader) -> Iterator[dict[str, Any]]:
+def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
     for batch in reader.batches():
         at = batch.schema.get_field_index("timestamp")
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
@@ -228,7 +228,7 @@ def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox)
     sources = route.source.streams if isinstance(route.source, NatsSource) else ()
     letters, noted = [], _Noted()
     for row in rows:
-        headers = {one["key"]: one["value"] for one in row["headers"] or ()}
+        headers = {header["key"]: header["value"] for header in row["headers"] or ()}
         if headers.get(f"{_CONTEXT}connector.name") != route.name.encode():
             continue
         if REDRIVEN in headers:
@@ -271,7 +271,7 @@ def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> boo
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeadLetterGroup:
     """Dead letters with one stage and one reason.
 
     Attributes:
@@ -287,10 +287,10 @@ class Group:
     last: int
 
 
-def grouped(letters: Iterable[DeadLetter]) -> list[Group]:
+def grouped(letters: Iterable[DeadLetter]) -> list[DeadLetterGroup]:
     """Letters by stage and reason, those first that are most."""
     known: dict[tuple[str | None, str | None], list[int]] = {}
     for letter in letters:
         known.setdefault((letter.stage, letter.reason), []).append(letter.stored)
     counts = Counter({key: len(moments) for key, moments in known.items()})
-    return [Group(*key, count, min(known[key]), max(known[key])) for key, count in counts.most_common()]
+    return [DeadLetterGroup(*key, count, min(known[key]), max(known[key])) for key, count in counts.most_common()]

@@ -16,7 +16,7 @@ from turnout.engine.trace import Trace
 from turnout.history.changes import Change, Delivered, header_changes, value_changes
 from turnout.history.comparison import ABSENT
 from turnout.history.differences import Cost, Differences
-from turnout.history.ended import Ends, EndWatch
+from turnout.history.ended import EndNumbers, EndWatch
 from turnout.history.ending import read_back
 from turnout.history.examples import Example, Examples, Places, text_of
 from turnout.history.matrix import Matrix
@@ -59,7 +59,7 @@ def compare(old: Traced, new: Traced, batch: Any, *, examples: int = 5) -> Diffe
         examples: how many are kept of each kind.
     """
     assert len(old.trace) == len(new.trace) == batch.num_rows, "both versions have the same records"
-    return _Comparison(old, new, batch, examples).differences()
+    return _BatchDiff(old, new, batch, examples).differences()
 
 
 class Diff:
@@ -118,7 +118,7 @@ class _Version:
         return Traced(trace, watch, self._labels, self._letters_to, cost)
 
 
-class _Comparison:
+class _BatchDiff:
     """One batch, compared: the parts note what they find.
 
     Args:
@@ -172,7 +172,7 @@ class _Comparison:
 
     def _endings(self) -> Matrix:
         old, new = self._old, self._new
-        matrix, self._otherwise, pairs = Matrix.of(Ends(old.trace, old.watch), Ends(new.trace, new.watch))
+        matrix, self._otherwise, pairs = Matrix.of(EndNumbers(old.trace, old.watch), EndNumbers(new.trace, new.watch))
         self._changed |= self._otherwise
         rows = np.flatnonzero(self._otherwise)
         by_pair: dict[str, list[int]] = defaultdict(list)
@@ -234,22 +234,22 @@ class _Comparison:
         elsewhere = old.letters_to != new.letters_to
         both = old.trace.failures.keys() & new.trace.failures.keys()
         failed = {row for row in both if elsewhere or self._reason(old, row) != self._reason(new, row)}
-        one = old.trace.failures.keys() ^ new.trace.failures.keys()
+        failed_in_one = old.trace.failures.keys() ^ new.trace.failures.keys()
         more = np.flatnonzero(_letters(old.trace) != _letters(new.trace)).tolist()
-        failed.update(row for row in (*one, *more) if not self._otherwise[row])
+        failed.update(row for row in (*failed_in_one, *more) if not self._otherwise[row])
         rows = sorted(failed)
         self._changed[rows] = True
         for row in self._first(np.array(rows, np.int64)):
-            before, after = (_letter(one, self._reason(one, row), to=elsewhere) for one in (old, new))
+            before, after = (_letter(side, self._reason(side, row), to=elsewhere) for side in (old, new))
             self._show("failure", "", row, before, after)
         return len(rows)
 
     def _first(self, rows: Rows) -> Iterator[int]:
         return (int(rows[at]) for at in self._places.first(rows, self._limit))
 
-    def _show(self, kind: str, what: str, row: int, old: Any, new: Any) -> None:
+    def _show(self, kind: str, name: str, row: int, old: Any, new: Any) -> None:
         example = Example(self._places.of(row), self._places.topic(row), text_of(old), text_of(new))
-        self._examples[kind, what].append(example)
+        self._examples[kind, name].append(example)
 
 
 def _delivery(subscription: str | None, address: str | None) -> Any:
@@ -273,4 +273,4 @@ def _letter(version: Traced, reason: Any, *, to: bool) -> Any:
 
 
 def _subscriptions(some: Changed) -> Tally:
-    return Tally.of(one for one in some.subscriptions if one is not None)
+    return Tally.of(id_ for id_ in some.subscriptions if id_ is not None)

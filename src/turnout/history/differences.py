@@ -83,7 +83,7 @@ class Differences:
     examples: Examples = field(default_factory=Examples)
 
     def __add__(self, other: Self) -> Differences:
-        return Differences(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(Differences)))
+        return Differences(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Differences)))
 
     @property
     def empty(self) -> bool:

@@ -40,8 +40,8 @@ class DeliveryPart(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_text(cls, given: Any) -> Any:
-        return {"destination": given} if isinstance(given, str) else given
+    def _of_text(cls, value: Any) -> Any:
+        return {"destination": value} if isinstance(value, str) else value
 
 
 class ExpectPart(Part):
@@ -75,10 +75,10 @@ class ExpectPart(Part):
 
     @field_validator("exact", mode="before")
     @classmethod
-    def _of_flag(cls, given: Any) -> Any:
-        if isinstance(given, bool):
-            return ["value", "headers", "deliveries"] if given else []
-        return given
+    def _of_flag(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            return ["value", "headers", "deliveries"] if value else []
+        return value
 
 
 class CasePart(Part):

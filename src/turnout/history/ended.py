@@ -12,7 +12,7 @@ from turnout.engine.trace import Outcome, Trace, Watch
 from turnout.records import ALIVE, Batch
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["EndWatch", "Ended", "Ends"]
+__all__ = ["EndNumbers", "EndWatch", "Ended"]
 
 _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)
 
@@ -60,7 +60,7 @@ class EndWatch(Watch):
         self._ended = ended
 
 
-class Ends:
+class EndNumbers:
     """How the records of a trace ended, as numbers that stand for an `Ended`.
 
     Args:

@@ -117,7 +117,7 @@ class Places:
         return texts
 
     def first(self, rows: Rows, limit: int) -> list[int]:
-        """The places in *rows* of so many as are the first by sequence; those of one record stay in their order."""
+        """The places in *rows* of the first *limit* by sequence; those of one record stay in their order."""
         if len(rows) <= limit or not limit:
             return list(range(len(rows)))[:limit]
         offsets = self._offsets[rows]

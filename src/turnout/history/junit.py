@@ -30,7 +30,7 @@ def _add(suite: ET.Element, report: Report, result: CaseResult) -> None:
     names = {"classname": report.route, "name": _sayable(case.name)}
     element = ET.SubElement(suite, "testcase", {**names, **place})
     if not result.passed:
-        lines = [_sayable(line) for one in result.differences for line in difference_lines(one)]
+        lines = [_sayable(line) for difference in result.differences for line in difference_lines(difference)]
         failure = ET.SubElement(element, "failure", message=lines[0])
         failure.text = "\n".join(lines)
 

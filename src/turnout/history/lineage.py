@@ -15,7 +15,7 @@ from turnout.records.text import text_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["Lineage", "Made", "RouteThen", "SourceRecord", "Wanted", "cause_of"]
+__all__ = ["Lineage", "Made", "MatchedSubscription", "RouteThen", "SourceRecord", "cause_of"]
 
 _ID = "Nats-Msg-Id"
 
@@ -39,7 +39,7 @@ class SourceRecord:
     def of(cls, stream: str, batch: Any) -> Self:
         """The only record of a batch."""
         (row,) = batch.to_pylist()
-        headers = tuple((one["key"], _readable(one["value"])) for one in row["headers"] or ())
+        headers = tuple((header["key"], _readable(header["value"])) for header in row["headers"] or ())
         return cls(
             f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, _readable(row["value"])
         )
@@ -83,7 +83,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MatchedSubscription:
     """The subscription that a message was made for, as it was.
 
     Attributes:
@@ -98,7 +98,7 @@ class Wanted:
 
     @classmethod
     def of(cls, subscription: Subscription, now: Subscription | None) -> Self:
-        """What is told of a subscription.
+        """What is reported of a subscription.
 
         Args:
             subscription: as it was.
@@ -145,7 +145,7 @@ class Lineage:
     made: Made
     route: RouteThen = RouteThen()
     record: SourceRecord | None = None
-    subscription: Wanted | None = None
+    subscription: MatchedSubscription | None = None
     gaps: tuple[str, ...] = ()
 
     def but(self, gap: str) -> Self:
@@ -175,7 +175,7 @@ def cause_of(
     columns = (trace.messages.ids, trace.messages.topics, trace.subscriptions)
     for own_id, topic, subscription in zip(*(column.to_pylist() for column in columns), strict=True):
         if own_id == id_ if id_ is not None else topic == message.topic:
-            return True, next((one for one in subscriptions if one.id == subscription), None)
+            return True, next((candidate for candidate in subscriptions if candidate.id == subscription), None)
     return False, None
 
 

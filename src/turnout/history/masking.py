@@ -56,8 +56,8 @@ class Hidden:
             "key": HIDDEN if self.key else self._content(record.key, record.key_schema),
             "value": HIDDEN if self.value else self._content(record.value, record.value_schema),
             "headers": [
-                [one.name, HIDDEN if one.name in self.headers else _shown_text(one.value, one.schema)]
-                for one in record.headers
+                [header.name, HIDDEN if header.name in self.headers else _shown_text(header.value, header.schema)]
+                for header in record.headers
             ],
             "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
         }
@@ -88,7 +88,7 @@ def _shown_text(value: Any, schema: Any) -> str | None:
 
 
 def hidden_at(chain: Chain, place: int) -> Hidden:
-    """What is hidden of a record that has gone through so many stages: what those behind them mask.
+    """What is hidden of a record that has gone through the first *place* stages: what the later ones mask.
 
     A field is followed back through what renames, flattens, wraps, extracts or copies it.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.history.ended import Ended, Ends
+from turnout.history.ended import Ended, EndNumbers
 
 __all__ = ["Matrix"]
 
@@ -24,7 +24,7 @@ class Matrix:
     counts: Mapping[tuple[Ended, Ended], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, old: Ends, new: Ends) -> tuple[Matrix, NDArray[np.bool_], list[tuple[Ended, Ended]]]:
+    def of(cls, old: EndNumbers, new: EndNumbers) -> tuple[Matrix, NDArray[np.bool_], list[tuple[Ended, Ended]]]:
         """The matrix of a batch, by row whether its record ended otherwise, and the pair of each such row in order."""
         pairs = old.codes * new.width + new.codes
         codes, inverse, numbers = np.unique(pairs, return_inverse=True, return_counts=True)

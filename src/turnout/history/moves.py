@@ -60,8 +60,8 @@ class SentDeliveries:
         if not stopped.any():
             return cls(places, rows, whose, where)
         places = np.flatnonzero(~stopped[rows])
-        kept = pa.array(places)
-        return cls(places, rows[places], whose.take(kept), where.take(kept))
+        kept_places = pa.array(places)
+        return cls(places, rows[places], whose.take(kept_places), where.take(kept_places))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ __all__ = ["originals"]
 
 _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
-"""So few messages are asked for one by one."""
+"""At most this many messages are asked for one by one."""
 _SPARSE = 150
-"""Where no more than one message in so many is needed, the others are not read for it: to ask for one takes as long as
-to read two hundred."""
+"""Where at most one message in this many is needed, the others are not read for it: to ask for one takes as long as to
+read two hundred."""
 
 
 def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:
@@ -62,11 +62,11 @@ class _Stored:
 
     def _read(self, stream: str, sequences: set[int]) -> None:
         read: dict[tuple[str, int], dict[str, Any]] = {}
-        asked = pa.array(sorted(sequences), pa.int64())
+        requested = pa.array(sorted(sequences), pa.int64())
         try:
             reader = PullReader(self._connection, Range(stream, min(sequences), max(sequences) + 1))
             for batch in reader.batches():
-                some = batch.filter(pc.is_in(batch.column("offset"), value_set=asked))
+                some = batch.filter(pc.is_in(batch.column("offset"), value_set=requested))
                 read |= {(stream, row["offset"]): row for row in _rows(some)}
         except StreamError as failure:
             if failure.code not in (_FORBIDDEN, _GONE):
@@ -86,7 +86,7 @@ class _Stored:
         # A stream of the same name may have been created again.
         if row is None or row["topic"] != record.topic:
             return None
-        headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
+        headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
         return Given(
             row["topic"],
             row["value"],

@@ -157,9 +157,9 @@ def _examples(body: ET.Element, differences: Differences) -> None:
         return
     ET.SubElement(body, "h2").text = "Examples, the first by sequence"
     table = _table(body, ("what", "record", "topic", "old", "new"), ())
-    for kind, what in sorted(by_kind, key=lambda one: (tuple(TITLES).index(one[0]), one[1])):
-        for example in by_kind[kind, what]:
-            title = TITLES[kind] + (f", {what}" if what else "")
+    for kind, name in sorted(by_kind, key=lambda named: (tuple(TITLES).index(named[0]), named[1])):
+        for example in by_kind[kind, name]:
+            title = TITLES[kind] + (f", {name}" if name else "")
             row = _row(table, (title, place_text(example.place), example.topic))
             for side in (example.old, example.new):
                 ET.SubElement(ET.SubElement(row, "td"), "code").text = "" if side is None else _sayable(side)

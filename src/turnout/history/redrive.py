@@ -31,7 +31,7 @@ DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
 
 _AT_ONCE = 1_000
-"""So many letters are redriven, and noted, together."""
+"""This many letters are redriven, and noted, together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class RedriveReport:
                 for stage, reason, outcomes in self.groups()
             ],
             "failures": [
-                {"sequence": one.letter.sequence, "tries": one.letter.tries + 1, "reason": one.reason}
-                for one in self.results
-                if one.outcome == FAILED
+                {"sequence": result.letter.sequence, "tries": result.letter.tries + 1, "reason": result.reason}
+                for result in self.results
+                if result.outcome == FAILED
             ],
         }
 
@@ -159,7 +159,7 @@ def _index(route: Route, letters: Sequence[DeadLetter], subscriptions: Sequence[
     try:
         if all(letter.subscription is not None for letter in letters):
             ids = dict.fromkeys(letter.subscription for letter in letters if letter.subscription is not None)
-            return Index.of([one for id_ in ids if (one := _known(store, id_)) is not None])
+            return Index.of([subscription for id_ in ids if (subscription := _known(store, id_)) is not None])
         return Index.of(store.snapshot())
     finally:
         store.close()
@@ -202,7 +202,7 @@ class _Redrive:
         self.results += results
         if not self._dry_run:
             delivered, failed = (
-                [one.letter for one in results if one.outcome == outcome] for outcome in (DELIVERED, FAILED)
+                [result.letter for result in results if result.outcome == outcome] for outcome in (DELIVERED, FAILED)
             )
             mark(self._route, self._box, delivered, failed, delete=self._delete)
 

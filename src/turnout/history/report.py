@@ -114,16 +114,16 @@ def _examples(differences: Differences) -> Iterator[str]:
     by_kind = sorted(differences.examples.by_kind.items(), key=_order)
     if by_kind:
         yield "examples, the first by sequence:"
-    for (kind, what), examples in by_kind[:_SHOWN]:
-        yield f"  {TITLES[kind]}{f', {what}' if what else ''}"
+    for (kind, name), examples in by_kind[:_SHOWN]:
+        yield f"  {TITLES[kind]}{f', {name}' if name else ''}"
         yield from (f"    {_line(example)}" for example in examples)
     if len(by_kind) > _SHOWN:
         yield f"  and of {len(by_kind) - _SHOWN:,} more kinds; --json has them all"
 
 
-def _order(one: tuple[tuple[str, str], Any]) -> tuple[int, str]:
-    (kind, what), _ = one
-    return tuple(TITLES).index(kind), what
+def _order(entry: tuple[tuple[str, str], Any]) -> tuple[int, str]:
+    (kind, name), _ = entry
+    return tuple(TITLES).index(kind), name
 
 
 def _line(example: Example) -> str:
@@ -161,8 +161,8 @@ def report_json(report: DiffReport) -> dict[str, Any]:
             "moved": _counted(differences.movers),
         },
         "examples": [
-            {"kind": kind, "what": what, **example.place._asdict(), "topic": example.topic, **_sides(example)}
-            for (kind, what), examples in sorted(differences.examples.by_kind.items(), key=_order)
+            {"kind": kind, "what": name, **example.place._asdict(), "topic": example.topic, **_sides(example)}
+            for (kind, name), examples in sorted(differences.examples.by_kind.items(), key=_order)
             for example in examples
         ],
         "seconds": round(report.seconds, 3),

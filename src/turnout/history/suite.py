@@ -67,7 +67,7 @@ class Suite:
     Attributes:
         file: the file.
         cases: in its order.
-        prefix: where they stand in it.
+        prefix: where they are in it.
     """
 
     file: FilePath
@@ -76,26 +76,28 @@ class Suite:
 
     @classmethod
     def parse(cls, text: str, route: Route, file: FilePath, prefix: Path = ()) -> Self | None:
-        """The tests that stand in a text at *prefix*; None where there are none.
+        """The tests in a text at *prefix*; None where there are none.
 
         Raises:
             ConfigError: lists every mistake, with path and line.
         """
-        what = f"{file} cannot be used"
+        heading = f"{file} cannot be used"
         try:
-            yaml = YamlText.parse(text, what=what)
+            yaml = YamlText.parse(text, what=heading)
         except RouteError as failure:
-            raise ConfigError(failure.mistakes, what=what) from failure
+            raise ConfigError(failure.mistakes, what=heading) from failure
         document = yaml.value
         for step in prefix:
             document = document.get(step) if isinstance(document, dict) else None
         if document is None:
             return None
-        reader = _Reader(document, yaml.lines, prefix, route, file)
+        reader = _SuiteReader(document, yaml.lines, prefix, route, file)
         cases = reader.cases()
-        reader.mistakes += [one for one in yaml.mistakes if not prefix or one.path.startswith(dotted(prefix))]
+        reader.mistakes += [
+            mistake for mistake in yaml.mistakes if not prefix or mistake.path.startswith(dotted(prefix))
+        ]
         if reader.mistakes:
-            raise ConfigError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=what)
+            raise ConfigError(sorted(reader.mistakes, key=lambda mistake: mistake.line or 0), what=heading)
         return cls(file, tuple(cases), prefix)
 
 
@@ -130,7 +132,7 @@ def route_file_of(file: FilePath) -> FilePath:
     """
     tests = file.name.endswith(_BESIDE)
     names = [f"{file.name.removesuffix(_BESIDE)}{suffix}" for suffix in _ROUTES] if tests else []
-    beside = next((one for one in map(file.with_name, names) if one.is_file()), None)
+    beside = next((neighbour for neighbour in map(file.with_name, names) if neighbour.is_file()), None)
     if beside is not None:
         return beside
     if not _has_tests_alone(file):
@@ -149,7 +151,7 @@ def _has_tests_alone(file: FilePath) -> bool:
     return isinstance(document, dict) and "cases" in document and not {"name", "source"} & document.keys()
 
 
-class _Reader:
+class _SuiteReader:
     """Reads one document of tests and collects what is wrong with it."""
 
     def __init__(self, document: Any, lines: dict[Path, int], prefix: Path, route: Route, file: FilePath) -> None:
@@ -180,13 +182,13 @@ class _Reader:
         return [self._case(at, part, document, shared) for at, part in enumerate(document.cases)]
 
     def _checked(self) -> SuiteDocument | None:
-        given = self._document
+        document = self._document
         if self._store:
-            given = {**given, "subscriptions": None}
+            document = {**document, "subscriptions": None}
         try:
-            return SuiteDocument.model_validate(given)
+            return SuiteDocument.model_validate(document)
         except ValidationError as failure:
-            for mistake in from_validation(failure, given, self._lines, SuiteDocument):
+            for mistake in from_validation(failure, document, self._lines, SuiteDocument):
                 inner = mistake.path.removeprefix("cases") if self._is_list else mistake.path
                 joint = "." if self._prefix and inner and not inner.startswith("[") else ""
                 self.mistakes.append(Mistake(f"{dotted(self._prefix)}{joint}{inner}", mistake.problem, mistake.line))
@@ -209,8 +211,8 @@ class _Reader:
         subscriptions = {part.id: self._subscription(part, (*path, at)) for at, part in enumerate(parts)}
         for at, part in enumerate(parts):
             if part.id in [earlier.id for earlier in parts[:at]]:
-                self._add((*path, at, "id"), f"{part.id!r} is there twice")
-        return tuple(one for one in subscriptions.values() if one is not None)
+                self._add((*path, at, "id"), f"{part.id!r} occurs twice")
+        return tuple(subscription for subscription in subscriptions.values() if subscription is not None)
 
     def _subscription(self, part: SubscriptionPart, path: Path) -> Subscription | None:
         destinations = [part.destinations] if isinstance(part.destinations, str) else part.destinations

@@ -1,4 +1,4 @@
-"""Counts by name, for names that nobody can foresee: of so many the rest are counted together."""
+"""Counts by name, for names that nobody can foresee: beyond a limit the rest are counted together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tally:
     @property
     def largest(self) -> list[tuple[str, int]]:
         """Names and counts, most first."""
-        return sorted(self.counts.items(), key=lambda one: (-one[1], one[0]))
+        return sorted(self.counts.items(), key=lambda counted: (-counted[1], counted[0]))
 
 
 def _counted(names: Iterable[str]) -> Tally:

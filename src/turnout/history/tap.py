@@ -18,7 +18,7 @@ from turnout.engine.trace import Outcome, Trace
 from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean
 from turnout.history.masking import hidden_at
-from turnout.history.tap_reading import Part, parts
+from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
 from turnout.records import ALIVE, Batch
 from turnout.routes import Route
@@ -78,8 +78,13 @@ class Tapped:
     def as_dict(self) -> dict[str, Any]:
         """The same as ``--json`` prints it."""
         messages = [
-            {"topic": one.topic, "id": one.id, "subscription": one.subscription, "deadLetter": one.dead_letter}
-            for one in self.messages
+            {
+                "topic": message.topic,
+                "id": message.id,
+                "subscription": message.subscription,
+                "deadLetter": message.dead_letter,
+            }
+            for message in self.messages
         ]
         return {
             "stream": self.stream,
@@ -120,9 +125,9 @@ def taps(
         stage: one of `stages_of`.
         where: only records that meet this condition there, over the metadata as it is at that place.
         start: where to begin; what comes from now on if not given.
-        end: the place behind the last record; without it there is no end.
-        rate: so many records a second at most. Of those that come live others are passed over; a range is slowed down.
-        limit: so many records in all.
+        end: the place after the last record; without it there is no end.
+        rate: how many records a second at most. Of live records the others are passed over; a range is slowed down.
+        limit: how many records in all.
         unmasked: show what the route masks.
         stop: set it to end.
 
@@ -142,10 +147,10 @@ def taps(
 
 
 def _limited(records: Iterator[Tapped], limit: int | None, stop: threading.Event) -> Iterator[Tapped]:
-    for count, one in enumerate(records, start=1):
+    for count, record in enumerate(records, start=1):
         if stop.is_set():
             return
-        yield one
+        yield record
         if count == limit:
             return
 
@@ -179,14 +184,14 @@ class _Pace:
             self.stop.wait(1 / self._rate)
 
 
-def _tapped(tap: _Tap, read: Iterator[Part], pace: _Pace) -> Iterator[Tapped]:
+def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapped]:
     for part in read:
         left = pace.allowed()
         for batch in part.batches:
             for piece in pieces(batch):
                 shown = tap.look(piece, part.stream, left)
-                for one in shown:
-                    yield one
+                for tapped in shown:
+                    yield tapped
                     pace.shown()
                 if left is not None:
                     left -= len(shown)
@@ -214,7 +219,7 @@ class _Tap:
         self._hidden_first = hidden_at(chain, 0)
 
     def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
-        """What is seen of a record batch, at most so many records."""
+        """What is seen of a record batch, at most *most* records."""
         watch = TapWatch(self._stage, partial(self._choose, most), self._hidden, self._hidden_after)
         trace = self._program.trace(batch, self._index, watch)
         sequences = batch.column("offset").to_pylist()
@@ -249,7 +254,7 @@ class _Tap:
 
 def _around(route: Route, stage: str) -> tuple[int, int]:
     """How many transforms there are before a place, and before what follows it."""
-    names = [one.name for one in route.chain.stages]
+    names = [stage.name for stage in route.chain.stages]
     if stage == SOURCE:
         return 0, 0
     if stage in (MAPPED, DELIVERED):
@@ -258,7 +263,7 @@ def _around(route: Route, stage: str) -> tuple[int, int]:
 
 
 def _spread(rows: Rows, most: int | None) -> Rows:
-    """So many of the rows, from all over them."""
+    """At most *most* of the rows, spread over all of them."""
     if most is None or len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

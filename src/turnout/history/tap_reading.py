@@ -15,16 +15,16 @@ from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.rows import with_stream
 from turnout.wire.ways import BESIDE, way_to_look
 
-__all__ = ["Part", "parts"]
+__all__ = ["StreamPart", "parts"]
 
 _AT_ONCE = 2_000
-"""So many sequences are read at once, and of a live stream that is faster than it is shown the newest ones."""
+"""This many sequences are read at once, and of a live stream that is faster than it is shown the newest ones."""
 
 _WAIT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StreamPart:
     """Some records of one stream, as record batches."""
 
     stream: str
@@ -41,21 +41,23 @@ class _Stream:
         # A tap must be no consumer of those that count.
         self.way = way_to_look(state_of(connection, name))
 
-    def read(self, start: int, end: int) -> Part:
+    def read(self, start: int, end: int) -> StreamPart:
         """The records of a range."""
         span = Range(self.name, start, end, self._filters)
         # Read to its end, so that a consumer is deleted, however long a caller looks at what it brought.
         batches = list(reader_of(self._connection, span, self.way).batches())
-        return Part(self.name, [with_stream(batch, self.name) for batch in batches if batch.num_rows])
+        return StreamPart(self.name, [with_stream(batch, self.name) for batch in batches if batch.num_rows])
 
 
-def parts(route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, skip: bool) -> Iterator[Part]:
+def parts(
+    route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, skip: bool
+) -> Iterator[StreamPart]:
     """The parts of a route's streams from one place up to another, or without end.
 
     Args:
         route: whose source.
         start: the first place; what comes from now on if None.
-        end: the place behind the last record; None for no end.
+        end: the place after the last record; None for no end.
         stop: set it to end.
         skip: whether records that came in the meantime are passed over, but for the newest.
 
@@ -79,11 +81,11 @@ def _parts(
     last: Place | None,
     stop: threading.Event,
     skip: bool,
-) -> Iterator[Part]:
+) -> Iterator[StreamPart]:
     with Connection.open(options) as connection:
         streams = [_Stream(connection, name, filters) for name in names]
-        places = {one.name: resolve(connection, one.name, first) for one in streams}
-        ends = None if last is None else {one.name: resolve(connection, one.name, last) for one in streams}
+        places = {stream.name: resolve(connection, stream.name, first) for stream in streams}
+        ends = None if last is None else {stream.name: resolve(connection, stream.name, last) for stream in streams}
         while not stop.is_set():
             idle = True
             for stream in streams:

@@ -14,7 +14,7 @@ from turnout.history.masking import Hidden
 from turnout.records import FAILED, FILTERED, Batch
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["DELIVERED", "MAPPED", "SOURCE", "Rows", "Seen", "TapWatch"]
+__all__ = ["DELIVERED", "MAPPED", "SOURCE", "ObservedRecord", "Rows", "TapWatch"]
 
 SOURCE: Final = "source"
 MAPPED: Final = "mapped"
@@ -27,7 +27,7 @@ _WHOLE: Final = Hidden()
 """Hides nothing: a stage may change what is not shown."""
 
 
-class Seen(NamedTuple):
+class ObservedRecord(NamedTuple):
     """One record at the place: how it ended there, before it, behind it, and why it failed."""
 
     outcome: str
@@ -57,12 +57,12 @@ class TapWatch(Watch):
         self._before: dict[int, dict[str, Any]] = {}
         self._whole: dict[int, dict[str, Any]] = {}
         self._topics: list[str | None] = []
-        self._seen: dict[int, Seen] = {}
+        self._observed: dict[int, ObservedRecord] = {}
         self.rows: Rows = np.zeros(0, np.int64)
 
-    def seen_of(self, row: int) -> Seen:
+    def seen_of(self, row: int) -> ObservedRecord:
         """What was noted of a record."""
-        return self._seen[row]
+        return self._observed[row]
 
     def decoded(self, records: Batch, consumed: Consumed) -> None:
         """Note records as they were read."""
@@ -74,9 +74,9 @@ class TapWatch(Watch):
             if records.outcomes[row] == FAILED:
                 raw = {"key": consumed.keys[row], "value": consumed.values[row]}
                 record |= {side: self._hidden.undecoded(content) for side, content in raw.items()}
-                self._seen[row] = Seen("failed", record, None, self._reason(records, row))
+                self._observed[row] = ObservedRecord("failed", record, None, self._reason(records, row))
             else:
-                self._seen[row] = Seen("read", record, record)
+                self._observed[row] = ObservedRecord("read", record, record)
 
     def before(self, stage: StageRunner, records: Batch) -> None:
         """Note records that come to the stage."""
@@ -89,16 +89,16 @@ class TapWatch(Watch):
     def after(self, stage: StageRunner, records: Batch) -> None:
         """Note what has become of them."""
         if stage.stage.name == self._stage:
-            self._seen = {row: self._behind(records, row, before) for row, before in self._before.items()}
+            self._observed = {row: self._behind(records, row, before) for row, before in self._before.items()}
 
-    def _behind(self, records: Batch, row: int, before: dict[str, Any]) -> Seen:
+    def _behind(self, records: Batch, row: int, before: dict[str, Any]) -> ObservedRecord:
         if records.outcomes[row] == FAILED:
-            return Seen("failed", before, None, self._reason(records, row))
+            return ObservedRecord("failed", before, None, self._reason(records, row))
         if records.outcomes[row] == FILTERED:
-            return Seen("filtered", before, None)
+            return ObservedRecord("filtered", before, None)
         record = records.record(row)
         changed = _WHOLE.seen(record) != self._whole[row]
-        return Seen("changed" if changed else "unchanged", before, self._hidden_after.seen(record))
+        return ObservedRecord("changed" if changed else "unchanged", before, self._hidden_after.seen(record))
 
     def transformed(self, records: Batch) -> None:
         """Note topics before they are mapped."""
@@ -110,14 +110,14 @@ class TapWatch(Watch):
             return
         self.rows = self._choose(records, records.alive.astype(np.int64))
         if self._stage == MAPPED:
-            self._seen = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
+            self._observed = {row: self._of_mapping(records, row) for row in self.rows.tolist()}
 
-    def _of_mapping(self, records: Batch, row: int) -> Seen:
+    def _of_mapping(self, records: Batch, row: int) -> ObservedRecord:
         after = self._hidden.seen(records.record(row))
         before = {**after, "topic": self._topics[row]}
         if after["topic"] is None:
-            return Seen("lost_by_weight", before, None)
-        return Seen("unchanged" if after == before else "changed", before, after)
+            return ObservedRecord("lost_by_weight", before, None)
+        return ObservedRecord("unchanged" if after == before else "changed", before, after)
 
     def _reason(self, records: Batch, row: int) -> str:
         failure = records.failures[row]

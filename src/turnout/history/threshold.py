@@ -85,7 +85,9 @@ def _check(node: ast.expr, names: tuple[str, ...], text: str) -> None:
                 _check(part, names, text)
         case ast.UnaryOp(op=ast.Not(), operand=part):
             _check(part, names, text)
-        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(one) in _COMPARISONS for one in ops):
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(
+            type(operator) in _COMPARISONS for operator in ops
+        ):
             for part in (left, *others):
                 _check(part, names, text)
         case ast.Name(id=name):
@@ -109,7 +111,7 @@ def _value(node: ast.expr, totals: Mapping[str, float]) -> float | bool:
         case ast.Compare(left=left, ops=ops, comparators=others):
             sides = [_value(part, totals) for part in (left, *others)]
             pairs = zip(ops, sides, sides[1:], strict=False)
-            return all(_COMPARISONS[type(one)](before, after) for one, before, after in pairs)
+            return all(_COMPARISONS[type(comparison)](before, after) for comparison, before, after in pairs)
         case ast.Name(id=name):
             return totals[name]
         case ast.Constant(value=int() | float() as number):

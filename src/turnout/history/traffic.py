@@ -54,7 +54,7 @@ def traffic_from(
     """
     never = sorted(id_ for id_ in ids if id_ not in fired)
     losses = (Loss(*whose, count, deliveries[whose]) for whose, count in only.items() if count)
-    ordered = sorted(losses, key=lambda one: (-one.only, one.id, one.destination))
+    ordered = sorted(losses, key=lambda loss: (-loss.only, loss.id, loss.destination))
     return Traffic(records, sum(fired.values()), tuple(never), tuple(ordered))
 
 

@@ -63,11 +63,11 @@ def load_versions(written: Sequence[str], revisions: str | None, resources: Exit
         if not dots or len(written) != 1:
             raise ConfigError([Mistake("--git", f"expected REV1..REV2 and one file, found {revisions!r}")])
         file = Path(written[0])
-        old, new = (_of_revision(one or "HEAD", file.name, file.parent, resources) for one in (before, after))
+        old, new = (_of_revision(revision or "HEAD", file.name, file.parent, resources) for revision in (before, after))
         return old, new
     if not 1 <= len(written) <= 2:
         raise ConfigError([Mistake("versions", f"expected an old and a new one, found {len(written)}")])
-    versions = [load_version(one, resources) for one in written]
+    versions = [load_version(reference, resources) for reference in written]
     return versions[0], versions[-1]
 
 
@@ -86,25 +86,25 @@ def load_version(written: str, resources: ExitStack) -> Version:
     return _of_revision(revision, path, Path() if here else _top(Path()), resources)
 
 
-def snapshot_store(given: str, resources: ExitStack) -> str:
+def snapshot_store(address: str, resources: ExitStack) -> str:
     """The URL of a store with the subscriptions that are meant.
 
     Args:
-        given: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
+        address: the URL of a store, or a file of lines as ``turnout subscriptions export`` writes them.
         resources: removes at its end what was made of the lines.
 
     Raises:
         SubscriptionInvalidError: a line cannot be read.
         FileNotFoundError: the file does not exist.
     """
-    if "://" in given:
-        return resolved(given)
+    if "://" in address:
+        return resolved(address)
     folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="turnout-subscriptions-")))
     url = f"sqlite:///{quote(str(folder / 'subscriptions.db'))}"
     # The file goes with the folder: nobody needs it to survive a power loss.
     store = open_store(f"{url}?synchronous=off")
     try:
-        with Path(given).open("rb") as lines:
+        with Path(address).open("rb") as lines:
             import_lines(store, lines)
     finally:
         store.close()

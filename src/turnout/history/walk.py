@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.engine import Program
 from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
-from turnout.history.lineage import Lineage, Made, RouteThen, SourceRecord, Wanted, cause_of
+from turnout.history.lineage import Lineage, Made, MatchedSubscription, RouteThen, SourceRecord, cause_of
 from turnout.history.versions_in_git import versions_of
 from turnout.protocol.positions import stream_and_sequence
 from turnout.routes import Route, digest_of
@@ -58,9 +58,9 @@ def walk(message: str, route: Route | None = None, *, server: str | None = None,
     return walked if then is None else _with_subscription(walked, then, batch)
 
 
-def _route_then(present: Route, made: Made, git: bool) -> tuple[Route | None, RouteThen]:
+def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
     """The route as it was, if that is known, and what is known of it."""
-    same = present.digest == made.digest
+    same = present.digest == origin.digest
     then = present if same else None
     name = None if present.file is None else str(present.file)
     if not git:
@@ -69,7 +69,7 @@ def _route_then(present: Route, made: Made, git: bool) -> tuple[Route | None, Ro
         raise ConfigError([Mistake("git", "the route was not read from a file")])
     for commit, content in versions_of(present.file.absolute()):
         text = decoded(content, what=f"{name} of the commit {commit}")
-        if digest_of(text) == made.digest:
+        if digest_of(text) == origin.digest:
             return Route.parse(text, file=present.file), RouteThen(name, same, commit)
     return then, RouteThen(name, same)
 
@@ -98,13 +98,13 @@ def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> A
     raise AssertionError("there is a server to ask")
 
 
-def _record(made: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
+def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
     """The record that the message says it was made from.
 
     Raises:
         TurnoutError: it is not in a stream, or not there any more, or cannot be read.
     """
-    place = made.stream_place()
+    place = origin.stream_place()
     if place is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
     of_route = route is not None and isinstance(route.source, NatsSource)
@@ -127,8 +127,8 @@ def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
         return walked.but("the route does not make this message of the record any more")
     if subscription is None:
         return walked
-    now = {one.id: one for one in _subscriptions(route)}
-    return replace(walked, subscription=Wanted.of(subscription, now.get(subscription.id)))
+    now = {subscription.id: subscription for subscription in _subscriptions(route)}
+    return replace(walked, subscription=MatchedSubscription.of(subscription, now.get(subscription.id)))
 
 
 def _subscriptions(route: Route, revision: int | None = None) -> tuple[Subscription, ...]:

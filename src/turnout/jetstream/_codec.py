@@ -69,8 +69,8 @@ def nested(kind: type[Any]) -> Any:
 def nested_list(kind: type[Any], default: Any = None) -> Any:
     """A field that is a list of other dataclasses."""
     return coded(
-        lambda value: [encode(one) for one in value],
-        lambda value: tuple(decode(kind, one) for one in value or ()),
+        lambda value: [encode(item) for item in value],
+        lambda value: tuple(decode(kind, item) for item in value or ()),
         default,
     )
 
@@ -87,17 +87,17 @@ def enumeration(kind: type[StrEnum], default: Any = None) -> Any:
 def encode(value: Any) -> dict[str, Any]:
     """The JSON object of a dataclass: fields that are None are left out, ``extra`` is merged in."""
     document: dict[str, Any] = {}
-    for one in fields(value):
-        content = getattr(value, one.name)
-        if one.name == "extra":
+    for attribute in fields(value):
+        content = getattr(value, attribute.name)
+        if attribute.name == "extra":
             document.update(content or {})
         elif content is not None:
-            coding = one.metadata.get("coding")
+            coding = attribute.metadata.get("coding")
             if coding is not None:
                 content = coding.encode(content)
             elif isinstance(content, tuple):
                 content = list(content)
-            document[one.name] = content
+            document[attribute.name] = content
     return document
 
 
@@ -105,17 +105,17 @@ def decode(kind: type[T], document: Mapping[str, Any]) -> T:
     """A dataclass from a JSON object; what it does not know goes to ``extra`` where it has such a field."""
     known: dict[str, Any] = {}
     names = set()
-    for one in fields(kind):  # type: ignore[arg-type]
-        names.add(one.name)
-        if one.name == "extra" or document.get(one.name) is None:
+    for attribute in fields(kind):  # type: ignore[arg-type]
+        names.add(attribute.name)
+        if attribute.name == "extra" or document.get(attribute.name) is None:
             continue
-        content = document[one.name]
-        coding = one.metadata.get("coding")
+        content = document[attribute.name]
+        coding = attribute.metadata.get("coding")
         if coding is not None:
             content = coding.decode(content)
         elif isinstance(content, list):
             content = tuple(content)
-        known[one.name] = content
+        known[attribute.name] = content
     if "extra" in names:
         known["extra"] = {name: content for name, content in document.items() if name not in names}
     return kind(**known)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnout.jetstream.connection import Connection, ErrorCallback
+from turnout.jetstream.connection import ErrorCallback, NatsConnection
 from turnout.jetstream.context import JetStream
 from turnout.protocol.credentials import Credentials
 from turnout.protocol.options import ConnectionOptions
@@ -66,7 +66,7 @@ async def connect(
         **shared,
         **options,
     }
-    connection = Connection(error_callback)
+    connection = NatsConnection(error_callback)
     await connection.open(addresses, timeout=connect_timeout, inbox_prefix=inbox_prefix, **settings)
     js = JetStream(connection, where, timeout=timeout, max_pending=max_pending)
     try:

@@ -66,6 +66,8 @@ class FrameParser(Parser):  # type: ignore[misc, unused-ignore]
 
     async def _frames(self, data: bytes) -> tuple[int, int]:
         """Hand on whole frames; where the rest begins, and how long it must become to be worth another look."""
+        # One function, though it is long: a function for the line of a frame made a frame cost 5 to
+        # 10 % more processor time, measured by turns.
         handlers, size, position, received, received_bytes = self._handlers, len(data), 0, 0, 0
         needed = 0
         try:

@@ -17,19 +17,19 @@ class Watchdog:
         alarm: what to call; the watch goes on afterwards.
     """
 
-    __slots__ = ("_alarm", "_limit", "_reported", "_timer", "seen")
+    __slots__ = ("_alarm", "_limit", "_reported", "_timer", "last_seen")
 
     def __init__(self, limit: float, alarm: Callable[[float], None]) -> None:
         self._limit = limit
         self._alarm = alarm
         self._timer: asyncio.TimerHandle | None = None
-        self.seen = monotonic()
-        self._reported = self.seen
+        self.last_seen = monotonic()
+        self._reported = self.last_seen
 
     def start(self) -> None:
         """Begin to watch; silence counts from now."""
         self.stop()
-        self.seen = self._reported = monotonic()
+        self.last_seen = self._reported = monotonic()
         self._timer = asyncio.get_running_loop().call_later(self._limit, self._look)
 
     def stop(self) -> None:
@@ -44,11 +44,11 @@ class Watchdog:
 
     def _judge(self) -> None:
         now = monotonic()
-        since = max(self.seen, self._reported)
+        since = max(self.last_seen, self._reported)
         rest = self._limit - (now - since)
         if rest > 0:
             self._timer = asyncio.get_running_loop().call_later(rest, self._look)
             return
         self._reported = now
         self._timer = asyncio.get_running_loop().call_later(self._limit, self._look)
-        self._alarm(now - self.seen)
+        self._alarm(now - self.last_seen)

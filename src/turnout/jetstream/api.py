@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from turnout.errors import ConfigError, Mistake
-from turnout.jetstream.connection import Answer, Connection
+from turnout.jetstream.connection import NatsConnection, Reply
 from turnout.jetstream.errors import StreamError, api_error
 from turnout.protocol.prefix import Prefix
 
@@ -49,7 +49,7 @@ class Api:
         timeout: seconds that a request may take, where a call does not say otherwise.
     """
 
-    def __init__(self, connection: Connection, prefix: Prefix, timeout: float) -> None:
+    def __init__(self, connection: NatsConnection, prefix: Prefix, timeout: float) -> None:
         self.connection = connection
         self.prefix = prefix
         self.timeout = timeout
@@ -74,7 +74,7 @@ class Api:
         with contextlib.suppress(StreamError, ConnectionError):
             await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
 
-    async def raw(self, subject: str, payload: bytes = b"", *, timeout: float | None = None) -> Answer:
+    async def raw(self, subject: str, payload: bytes = b"", *, timeout: float | None = None) -> Reply:
         """A request whose answer is not JSON: direct gets."""
         return await self.connection.ask_and_wait(
             self.prefix.api(subject), payload, timeout=self.timeout if timeout is None else timeout

@@ -30,7 +30,7 @@ from turnout.protocol.status import NO_RESPONDERS, Status
 from turnout.protocol.tls import begins_tls
 from turnout.secrets import masked_url
 
-__all__ = ["Answer", "Connection", "ErrorCallback", "Interest", "Waiter"]
+__all__ = ["ErrorCallback", "Interest", "NatsConnection", "Reply", "Waiter"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def _checked(subject: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """What came back for a request."""
 
     raw_headers: bytes
@@ -72,13 +72,13 @@ class Waiter(Protocol):
 
 
 @dataclass(slots=True)
-class _Request:
+class _PendingRequest:
     subject: str
-    future: asyncio.Future[Answer]
+    future: asyncio.Future[Reply]
 
     def settle(self, raw_headers: bytes, data: bytes) -> None:
         if not self.future.done():
-            self.future.set_result(Answer(raw_headers, data))
+            self.future.set_result(Reply(raw_headers, data))
 
     def fail(self, failure: TurnoutError) -> None:
         if not self.future.done():
@@ -97,7 +97,7 @@ class _InsecureServerError(StreamError, nats.errors.Error):  # type: ignore[misc
     """Raised while reconnecting: nats-py tries its next server for errors of its own only."""
 
 
-class Connection(Client):  # type: ignore[misc, unused-ignore]
+class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
     """nats-py's client with frame handlers, immediate publishing and one error callback."""
 
     def __init__(self, error_callback: ErrorCallback | None = None) -> None:
@@ -185,7 +185,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
         server = cast("Any", self._current_server).uri
         if self.options["tls_handshake_first"] or server.scheme == "wss":
             return
-        requested = "tls" in self.options or any(one.uri.scheme == "tls" for one in self._server_pool)
+        requested = "tls" in self.options or any(server.uri.scheme == "tls" for server in self._server_pool)
         offer = {} if server.scheme == "ws" else greeting
         try:
             greeting["tls_required"] = begins_tls(offer, requested=requested, server=f"{server.hostname}:{server.port}")
@@ -366,7 +366,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
 
     async def ask_and_wait(
         self, subject: str, payload: bytes = b"", *, timeout: float, headers: HeaderInput | None = None
-    ) -> Answer:
+    ) -> Reply:
         """A request and its answer.
 
         Raises:
@@ -374,7 +374,7 @@ class Connection(Client):  # type: ignore[misc, unused-ignore]
             RequestTimeoutError: no answer in *timeout* seconds.
             PermissionDeniedError: the server does not let us publish there.
         """
-        waiter = _Request(subject, asyncio.get_running_loop().create_future())
+        waiter = _PendingRequest(subject, asyncio.get_running_loop().create_future())
         token = self.ask(waiter, payload, headers)
         try:
             async with asyncio.timeout(timeout):

@@ -116,10 +116,10 @@ class ConsumerConfig:
         same, as the server leaves out what is false; so are 0 and absent for limits.
         """
         different: list[tuple[str, object, object]] = []
-        for one in fields(self):
-            if one.name in ("deliver_subject", "metadata", "extra", "name"):
+        for setting in fields(self):
+            if setting.name in ("deliver_subject", "metadata", "extra", "name"):
                 continue
-            requested, there = getattr(self, one.name), getattr(actual, one.name)
+            requested, there = getattr(self, setting.name), getattr(actual, setting.name)
             if requested is None or requested == there or (not requested and not there):
                 continue
             if (
@@ -128,7 +128,7 @@ class ConsumerConfig:
                 and list(requested) == list(there)
             ):
                 continue
-            different.append((one.name, requested, there))
+            different.append((setting.name, requested, there))
         if self.name is not None and self.name != (actual.name or actual.durable_name):
             different.append(("name", self.name, actual.name or actual.durable_name))
         return different

@@ -12,12 +12,12 @@ from turnout.errors import ConnectionLostError
 from turnout.jetstream._codec import decode
 from turnout.jetstream._mailbox import Callback
 from turnout.jetstream.api import Api, check_name
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.jetstream.consumer import PullSubscription
 from turnout.jetstream.consumer_config import ConsumerConfig
 from turnout.jetstream.errors import StreamError, StreamNameInUseError
 from turnout.jetstream.ordered import OrderedSubscription, subscribe_ordered
-from turnout.jetstream.publish import Publisher
+from turnout.jetstream.publish import AsyncPublisher
 from turnout.jetstream.stream import Stream, open_stream, stream_body
 from turnout.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
 from turnout.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
@@ -32,14 +32,14 @@ Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, Order
 class JetStreamCore:
     """Everything of `turnout.jetstream.JetStream` but the views: key-value buckets and object stores."""
 
-    def __init__(self, connection: Connection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
+    def __init__(self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
         self.connection = connection
         self.api = Api(connection, prefix, timeout)
-        self._publisher = Publisher(connection, timeout=timeout, max_pending=max_pending)
+        self._publisher = AsyncPublisher(connection, timeout=timeout, max_pending=max_pending)
         self.publish = self._publisher.publish
-        """Store a message and wait for the server's word; see `Publisher.publish`."""
+        """Store a message and wait for the server's word; see `AsyncPublisher.publish`."""
         self.publish_async = self._publisher.publish_async
-        """Store a message and get the server's word later; see `Publisher.publish_async`."""
+        """Store a message and get the server's word later; see `AsyncPublisher.publish_async`."""
         self._max_pending = max_pending
         connection.on_closed.append(self._lost)
         self._open: set[PushSubscription | PullSubscription] = set()
@@ -140,7 +140,7 @@ class JetStreamCore:
     # -- publishing
 
     async def publish_async_complete(self, timeout: float | None = None) -> None:
-        """Wait until every asynchronous publish is confirmed or has failed; see `Publisher.complete`."""
+        """Wait until every asynchronous publish is confirmed or has failed; see `AsyncPublisher.complete`."""
         await self._publisher.complete(timeout)
 
     @property
@@ -281,14 +281,14 @@ class JetStreamCore:
 
     def _lost(self) -> None:
         """The connection is closed for good: end every open subscription, so that no caller waits forever."""
-        for one in tuple(self._open):
-            one.end(ConnectionLostError("the connection is closed"))
+        for consumer in tuple(self._open):
+            consumer.end(ConnectionLostError("the connection is closed"))
         self._publisher.close()
 
     async def drain(self, timeout: float = 30.0) -> None:
         """Drain every subscription, wait for unconfirmed publishes, then close the connection."""
         for js in (self, *self._children):
-            await asyncio.gather(*(one.drain(timeout) for one in tuple(js._open)))  # noqa: SLF001
+            await asyncio.gather(*(consumer.drain(timeout) for consumer in tuple(js._open)))  # noqa: SLF001
             if js.publish_async_pending:
                 await js.publish_async_complete(timeout)
         await self.close()
@@ -300,10 +300,10 @@ class JetStreamCore:
         await self.connection.shut()
 
     async def _unsubscribe_all(self) -> None:
-        for one in tuple(self._open):
-            one.end()
-            if one.owns_consumer and self.connection.is_connected:
-                self.api.spawn(self.api.forget_consumer(one.stream, one.consumer_name))
+        for consumer in tuple(self._open):
+            consumer.end()
+            if consumer.owns_consumer and self.connection.is_connected:
+                self.api.spawn(self.api.forget_consumer(consumer.stream, consumer.consumer_name))
         await self.api.settle(min(self.api.timeout, 2.0))
         self._publisher.close()
 

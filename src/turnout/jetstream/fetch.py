@@ -9,7 +9,7 @@ from time import monotonic
 from turnout.errors import ConfigError, Mistake
 from turnout.jetstream._watchdog import Watchdog
 from turnout.jetstream.api import Api
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
 from turnout.jetstream.message import Message
 from turnout.jetstream.subscription import status_error
@@ -22,7 +22,7 @@ ACK_PREFIX = b"$JS.ACK."
 
 
 class Batch(list[Message]):
-    """The messages of one fetch, in order.
+    """The messages of one fetch, in order; `turnout.records.Batch` is another thing, records as columns.
 
     Attributes:
         error: what ended it early, where some messages had come already.
@@ -53,7 +53,7 @@ def request_body(
 
 
 def receive(
-    connection: Connection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
+    connection: NatsConnection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
 ) -> Message | Status | None:
     """What came for a pull request: a message, the server's word, or None for what is reported as neither."""
     if headers and not data:
@@ -81,7 +81,7 @@ class _Fetch:
 
     def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         if self.watchdog is not None:
-            self.watchdog.seen = monotonic()
+            self.watchdog.last_seen = monotonic()
         received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
         if isinstance(received, Status):
             self._receive_status(received)

@@ -41,7 +41,7 @@ class KeyExistsError(WrongLastSequenceError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _BucketSubjects:
     """Where a bucket's entries are written and read: a mirror's are those of its origin (nats.go, ``mapStreamToKVS``).
 
     Attributes:
@@ -55,7 +55,7 @@ class _Places:
     prefixed: bool = True
 
     @classmethod
-    def of(cls, info: StreamInfo, bucket: str) -> _Places:
+    def of(cls, info: StreamInfo, bucket: str) -> _BucketSubjects:
         mirror = info.config.mirror
         if mirror is None:
             own = f"$KV.{bucket}."
@@ -73,7 +73,7 @@ class KeyValue:
         self._js = js
         self.bucket = bucket
         self._stream = stream
-        self._places = _Places.of(stream.cached_info, bucket)
+        self._places = _BucketSubjects.of(stream.cached_info, bucket)
 
     # -- writing
 
@@ -176,13 +176,13 @@ class KeyValue:
         chosen = options or WatchOptions()
         patterns = (keys,) if isinstance(keys, str) else tuple(keys)
         bad = [
-            Mistake("keys", f"{one!r} is not a key, nor a pattern of keys")
-            for one in patterns
-            if not _PATTERN.fullmatch(one)
+            Mistake("keys", f"{pattern!r} is not a key, nor a pattern of keys")
+            for pattern in patterns
+            if not _PATTERN.fullmatch(pattern)
         ]
         if bad or not patterns:
             raise ConfigError(bad or [Mistake("keys", "no key is given")], what="bad watch")
-        subjects = [f"{self._places.read}{one}" for one in patterns]
+        subjects = [f"{self._places.read}{pattern}" for pattern in patterns]
         subscription = await self._js.ordered(
             subjects[0] if len(subjects) == 1 else "",
             stream=self._stream.name,
@@ -225,8 +225,8 @@ class KeyValue:
         border = datetime.now(UTC) - timedelta(seconds=older_than)
         count = 0
         async with aclosing(self._there(">", WatchOptions())) as entries:  # type: ignore[type-var]
-            gone = [entry async for entry in entries if entry.operation is not Operation.PUT]
-        for entry in gone:
+            markers = [entry async for entry in entries if entry.operation is not Operation.PUT]
+        for entry in markers:
             young = older_than > 0 and entry.created is not None and entry.created > border
             await self._stream.purge(f"{self._places.read}{entry.key}", keep=1 if young else None)
             count += 1

@@ -85,7 +85,7 @@ class KeyValueConfig:
             allow_direct=True,
             mirror_direct=True if self.mirror else None,
             mirror=_bucket_source(self.mirror) if self.mirror else None,
-            sources=[_bucket_source(one) for one in self.sources] if self.sources else None,
+            sources=[_bucket_source(source) for source in self.sources] if self.sources else None,
             compression=StoreCompression.S2 if self.compression else None,
             allow_msg_ttl=True if self.limit_marker_ttl else None,
             subject_delete_marker_ttl=self.limit_marker_ttl,

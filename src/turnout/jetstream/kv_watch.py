@@ -16,7 +16,11 @@ __all__ = ["Entry", "Operation", "WatchOptions", "Watcher", "operation_of"]
 
 
 class Operation(StrEnum):
-    """What an entry did to its key."""
+    """What an entry did to its key.
+
+    >>> Operation("DEL"), Operation.PUT == "PUT"
+    (<Operation.DELETE: 'DEL'>, True)
+    """
 
     PUT = "PUT"
     DELETE = "DEL"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.protocol.headers import Headers, parse_table
 from turnout.protocol.positions import JSAck, sequences
 
@@ -18,7 +18,7 @@ _PREFIX = b"$JS.ACK."
 
 
 class Message:
-    """A message as it was delivered.
+    """A message as it was delivered, with what acknowledges it; `turnout.wire.Message` is one as it came off the wire.
 
     One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
     wants none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.
@@ -32,7 +32,7 @@ class Message:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: NatsConnection,
         subject: str,
         reply: bytes,
         raw_headers: bytes,
@@ -90,7 +90,7 @@ class Message:
 
     @property
     def is_acked(self) -> bool:
-        """Whether a terminal acknowledgement was sent, or none is wanted."""
+        """Whether a terminal acknowledgement was sent, or none is expected."""
         return self._acked
 
     async def ack(self) -> None:

@@ -192,9 +192,9 @@ class OrderedSubscription(PushSubscription):
         else:
             self._received = True
 
-    def _gap(self, expected: int, got: int) -> None:
+    def _gap(self, expected: int, received: int) -> None:
         resume = self._stream_seq + 1
-        self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=got, resume_from=resume))
+        self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume))
 
     def _alarm(self, idle: float) -> None:
         self._begin_again(HeartbeatMissedError(self.consumer_name, idle))
@@ -235,9 +235,9 @@ class OrderedSubscription(PushSubscription):
             except (ConnectionError, StreamError) as failure:
                 self.drop_interest()
                 if isinstance(failure, (StreamNotFoundError, ConsumerNotFoundError)) or self._connection.is_closed:
-                    gone = failure if isinstance(failure, StreamError) else StreamError(str(failure))
-                    self._connection.report(gone)
-                    self.end_with(gone)
+                    ending = failure if isinstance(failure, StreamError) else StreamError(str(failure))
+                    self._connection.report(ending)
+                    self.end_with(ending)
                     return
                 # No JetStream yet, no leader, no answer: a restarting server. It comes back, or the user gives up.
                 await asyncio.sleep(pause)

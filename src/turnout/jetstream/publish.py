@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConnectionLostError, TurnoutError
-from turnout.jetstream.connection import Connection
+from turnout.jetstream.connection import NatsConnection
 from turnout.jetstream.errors import NoRespondersError, RequestTimeoutError, StreamError, api_error
 from turnout.protocol.headers import HeaderInput
 from turnout.protocol.status import Status
 
-__all__ = ["Expect", "PubAck", "Publisher"]
+__all__ = ["AsyncPublisher", "Expect", "PubAck"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,11 @@ class PubAck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What must be so for a publish to be stored; the server refuses it otherwise, atomically."""
+    """What must be so for a publish to be stored; the server refuses it otherwise, atomically.
+
+    >>> Expect(stream="ORDERS", last_seq=7).headers()
+    {'Nats-Expected-Stream': 'ORDERS', 'Nats-Expected-Last-Sequence': '7'}
+    """
 
     stream: str | None = None
     last_seq: int | None = None
@@ -73,14 +77,14 @@ def _read(data: bytes, raw_headers: bytes, subject: str) -> PubAck:
         status = Status.of(raw_headers, b"")
         if status is not None:
             raise StreamError(f"publish to {subject!r}: {status.description}", code=status.code) from None
-        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
-    error = answer.get("error") if isinstance(answer, dict) else {"description": "the answer is no JSON object"}
+        raise StreamError(f"the answer to a publish to {subject!r} is not a PubAck: {data[:80]!r}") from None
+    error = answer.get("error") if isinstance(answer, dict) else {"description": "the answer is not a JSON object"}
     if error:
         raise api_error(error, request=f"publish to {subject!r}")
     try:
         return PubAck(answer["stream"], answer["seq"], answer.get("duplicate", False), answer.get("domain", ""))
     except KeyError:
-        raise StreamError(f"the answer to a publish to {subject!r} is no PubAck: {data[:80]!r}") from None
+        raise StreamError(f"the answer to a publish to {subject!r} is not a PubAck: {data[:80]!r}") from None
 
 
 def _all_headers(
@@ -102,7 +106,7 @@ class _Unconfirmed:
 
     __slots__ = ("_publisher", "future", "limit", "settled", "subject", "token")
 
-    def __init__(self, publisher: Publisher, future: asyncio.Future[PubAck], subject: str, limit: float) -> None:
+    def __init__(self, publisher: AsyncPublisher, future: asyncio.Future[PubAck], subject: str, limit: float) -> None:
         self._publisher = publisher
         self.future = future
         self.subject = subject
@@ -128,7 +132,7 @@ class _Unconfirmed:
             self.future.set_exception(failure)
 
 
-class Publisher:
+class AsyncPublisher:
     """Publishes and keeps count of what is not confirmed yet.
 
     Args:
@@ -137,7 +141,7 @@ class Publisher:
         max_pending: how many unconfirmed publishes `publish_async` allows before it waits.
     """
 
-    def __init__(self, connection: Connection, *, timeout: float, max_pending: int = 4000) -> None:
+    def __init__(self, connection: NatsConnection, *, timeout: float, max_pending: int = 4000) -> None:
         self._connection = connection
         self._timeout = timeout
         self._max_pending = max_pending
@@ -270,7 +274,7 @@ class Publisher:
         self._sweeper = loop.call_at(order[0].limit, self._sweep) if order else None
 
     def _disconnected(self) -> None:
-        for waiter in [one for one in self._order if not one.settled]:
+        for waiter in [waiter for waiter in self._order if not waiter.settled]:
             self._connection.give_up(waiter.token)
             waiter.fail(ConnectionLostError("the connection went away before the PubAck came; it may be stored"))
 

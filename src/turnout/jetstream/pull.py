@@ -120,7 +120,7 @@ class PullMessages:
     # -- the read loop's side
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
-        self._watchdog.seen = monotonic()
+        self._watchdog.last_seen = monotonic()
         received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
         if isinstance(received, Status):
             self._receive_status(received)
@@ -194,9 +194,9 @@ class PullMessages:
         """Ask whether the consumer is still there; go on if it is, or if nobody can tell yet."""
         try:
             await self._api.call(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
-        except (ConsumerNotFoundError, LookupError) as gone:
-            gone.__cause__ = why
-            self._finish(gone if isinstance(gone, StreamError) else why)
+        except (ConsumerNotFoundError, LookupError) as missing:
+            missing.__cause__ = why
+            self._finish(missing if isinstance(missing, StreamError) else why)
         except (StreamError, ConnectionError):
             # A restarting server answers the API before, or after, it answers pull requests.
             self._refill_in(1.0)
@@ -259,7 +259,7 @@ class PullMessages:
         await self._mailbox.emptied()
 
     def stop(self, reason: TurnoutError | None = None) -> None:
-        """End it; what was not handed over is given back to the server. Who waits gets *reason*, or just the end."""
+        """End it; what was not handed over goes back to the server. Whoever waits gets *reason*, or just the end."""
         self._mailbox.close(reason)
         if not self._connection.is_closed:
             for message in self._mailbox.rest():

@@ -39,7 +39,7 @@ def stream_body(config: StreamConfig) -> dict[str, Any]:
         replace(
             config,
             mirror=_placed(config.mirror) if config.mirror else None,
-            sources=tuple(_placed(one) for one in config.sources) if config.sources else None,
+            sources=tuple(_placed(source) for source in config.sources) if config.sources else None,
         )
     )
 

@@ -33,7 +33,12 @@ __all__ = [
 
 
 class RetentionPolicy(StrEnum):
-    """When messages leave a stream."""
+    """When messages leave a stream.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(StreamConfig(name="JOBS", subjects=["jobs.>"], retention=RetentionPolicy.WORK_QUEUE))
+    {'name': 'JOBS', 'subjects': ['jobs.>'], 'retention': 'workqueue'}
+    """
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -48,7 +53,12 @@ class StorageType(StrEnum):
 
 
 class DiscardPolicy(StrEnum):
-    """Which messages go when a limit is reached."""
+    """Which messages go when a limit is reached.
+
+    >>> from turnout.jetstream._codec import encode
+    >>> encode(StreamConfig(name="JOBS", max_msgs=1000, discard=DiscardPolicy.NEW))
+    {'name': 'JOBS', 'max_msgs': 1000, 'discard': 'new'}
+    """
 
     OLD = "old"
     NEW = "new"

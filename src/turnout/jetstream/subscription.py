@@ -185,7 +185,7 @@ class PushSubscription:
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
         if self._watchdog is not None:
-            self._watchdog.seen = monotonic()
+            self._watchdog.last_seen = monotonic()
         if headers and not data:
             status = Status.of(headers, data, reply)
             if status is not None:
@@ -259,13 +259,13 @@ class PushSubscription:
         with contextlib.suppress(StreamError, ConnectionError):
             self._connection.send_to(subject)
 
-    def _gap(self, expected: int, got: int) -> None:
+    def _gap(self, expected: int, received: int) -> None:
         """Report missing consumer sequences, once for what is the same finding."""
-        if self._reported_gap != (expected, got):
-            self._reported_gap = (expected, got)
+        if self._reported_gap != (expected, received):
+            self._reported_gap = (expected, received)
             resume = self._stream_seq + 1
             self._connection.report(
-                SequenceGapError(self.consumer_name, expected=expected, got=got, resume_from=resume)
+                SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume)
             )
 
     def _alarm(self, idle: float) -> None:

@@ -26,7 +26,7 @@ def read_object(raw: bytes, *, request: str) -> dict[str, Any]:
         why = "nested too deep" if isinstance(failure, RecursionError) else "no JSON"
         raise StreamError(f"{request}: the answer is {why}: {raw[:_SHOWN]!r}") from None
     if not isinstance(value, dict):
-        raise StreamError(f"{request}: the answer is no JSON object: {raw[:_SHOWN]!r}")
+        raise StreamError(f"{request}: the answer is not a JSON object: {raw[:_SHOWN]!r}")
     return value
 
 

@@ -18,7 +18,11 @@ _SECTION = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*(\S+)\s*-+END")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """One way, or none, to say who is connecting. Nothing secret is part of its ``repr``."""
+    """One way, or none, to say who is connecting. Nothing secret is part of its ``repr``.
+
+    >>> Credentials(user="reader", password="secret")
+    Credentials(user='reader')
+    """
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)

@@ -50,7 +50,7 @@ def read_info(raw: bytes) -> dict[str, Any]:
     if type(limit) is not int or not 0 < limit <= _MAX_PAYLOAD:
         raise BrokenFrameError("INFO", f"max_payload is {limit!r:.40}, not a number of bytes", raw)
     if not isinstance(nonce, str) or not nonce.isascii():
-        raise BrokenFrameError("INFO", "the nonce is no text", raw)
+        raise BrokenFrameError("INFO", "the nonce is not text", raw)
     return info
 
 

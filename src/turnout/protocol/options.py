@@ -26,6 +26,10 @@ class ConnectionOptions:
         inbox_prefix: what answers come back on; an account import may ask for one of its own.
         timeout: seconds to wait for one answer.
         reconnect_timeout: seconds to keep trying when no server is there.
+
+    >>> options = ConnectionOptions.from_mapping({"servers": "nats://a,nats://b:5000", "timeout": "2s", "domain": "x"})
+    >>> [str(server) for server in options.servers], options.timeout, options.api_prefix
+    (['nats://a:4222', 'nats://b:5000'], 2.0, '$JS.x.API')
     """
 
     servers: tuple[Server, ...]
@@ -67,10 +71,10 @@ class ConnectionOptions:
         Raises:
             ConfigError: lists every mistake; no value that may be secret is repeated.
         """
-        return _Reader(options).read()
+        return _OptionsReader(options).read()
 
 
-class _Reader:
+class _OptionsReader:
     """Reads the textual options and collects what is wrong with them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

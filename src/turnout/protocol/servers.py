@@ -18,6 +18,10 @@ class Server:
     """One address; a user and a password in its URL are kept, and shown nowhere.
 
     A user without a password is a token, as in every NATS client.
+
+    >>> server = Server.parse("tls://reader:secret@nats.example:4333")
+    >>> server.host, server.port, server.tls, str(server)
+    ('nats.example', 4333, True, 'tls://nats.example:4333')
     """
 
     host: str

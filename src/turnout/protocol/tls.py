@@ -23,6 +23,9 @@ class Tls:
         hostname: the name that the server's certificate must have, if not the host's.
         insecure: take any certificate.
         first: begin with the handshake, before the server's greeting.
+
+    >>> Tls(ca="-----BEGIN CERTIFICATE-----", hostname="nats.example")
+    Tls(hostname='nats.example', insecure=False, first=False)
     """
 
     ca: str | None = field(default=None, repr=False)

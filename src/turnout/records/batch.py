@@ -31,6 +31,12 @@ class Record:
         timestamp: milliseconds since 1970.
         key_schema: of the key; None for schemaless data.
         value_schema: of the value.
+
+    >>> from turnout.transforms import Chain
+    >>> properties = {"transforms": "h", "transforms.h.type": "HoistField$Value", "transforms.h.field": "v"}
+    >>> chain = Chain.from_config(properties)
+    >>> [record.value for record in chain.apply([Record("t", 1), Record("t", None)])]
+    [{'v': 1}, {'v': None}]
     """
 
     topic: str | None
@@ -53,6 +59,13 @@ class Failure:
         class_name: the converter or transform that was at work.
         exception: the Java class that Connect would have thrown.
         message: what was wrong.
+
+    >>> from turnout.records import Record
+    >>> from turnout.transforms import Chain
+    >>> chain = Chain.from_config({"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "a:int8"})
+    >>> (failure,) = chain.apply([Record("t", {"a": "many"})])
+    >>> failure.stage, failure.message
+    ('TRANSFORMATION', 'c: Value (many) was out of range for requested data type')
     """
 
     stage: str
@@ -69,6 +82,8 @@ class Failure:
 @dataclass(slots=True)
 class Batch:
     """Records as columns; stages change it in place, and a record keeps its row to the end.
+
+    `turnout.jetstream.Batch` is another thing, the messages of one fetch.
 
     Attributes:
         topics: by row, as all lists here.

@@ -29,6 +29,10 @@ class Shape(NamedTuple):
         schema: None for schemaless values.
         names: of an object's fields, in their order.
         types: of the names, where one of them is no text: Python finds an int64 7 and an int32 7 equal.
+
+    >>> (block,) = group(np.arange(2), None, [{"city": "Oulu"}, {"city": "Turku"}])
+    >>> block.shape.kind, block.shape.names
+    ('object', ('city',))
     """
 
     kind: str
@@ -44,6 +48,10 @@ class Block:
         rows: the place of each value in the batch, ascending.
         schema: what they all have; None for schemaless values.
         checked: whether the values are known to fit their schema. What a codec has read always does.
+
+    >>> (block,) = group(np.array([4, 7]), None, [{"city": "Oulu", "n": 1}, {"city": "Turku", "n": 2}])
+    >>> block.rows.tolist(), block.columns
+    ([4, 7], {'city': ('Oulu', 'Turku'), 'n': (1, 2)})
     """
 
     __slots__ = ("_columns", "_members", "_open", "_values", "checked", "rows", "schema")
@@ -188,6 +196,10 @@ def group(rows: Positions, schema: Schema | None, values: Iterable[Any], *, chec
         schema: what they all have. With one, a dict is an object only where the schema is a struct.
         values: the values.
         checked: whether they are known to fit the schema.
+
+    >>> blocks = group(np.arange(4), None, [{"a": 1}, "text", {"a": 2}, None])
+    >>> [(block.kind, block.rows.tolist()) for block in blocks]
+    [('object', [0, 2]), ('plain', [1]), ('null', [3])]
     """
     objects = schema is None or schema.type == "struct"
     places: dict[Any, tuple[list[int], list[Any]]] = {}

@@ -32,6 +32,10 @@ class Header:
         name: as it is; names may repeat.
         value: bytes as they came, or a value of *schema*.
         schema: None for schemaless values, and for bytes off the wire.
+
+    >>> from turnout.records import Schema
+    >>> Header("origin", b"JFK").value, Header("distance", 1400, Schema("int32")).schema.type
+    (b'JFK', 'int32')
     """
 
     name: str
@@ -61,6 +65,11 @@ class Headers:
         names: of all headers off the wire, record by record; null names are kept.
         values: their bytes.
         offsets: where each record's headers begin, and behind them the end of the last: ``count + 1`` numbers.
+
+    >>> import pyarrow as pa
+    >>> headers = Headers(2, pa.array(["a", "b"]), pa.array([b"1", b"2"]), np.array([0, 0, 2]))
+    >>> headers.of(0), [(header.name, header.value) for header in headers.of(1)]
+    ([], [('a', b'1'), ('b', b'2')])
     """
 
     def __init__(

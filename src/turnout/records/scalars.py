@@ -15,7 +15,15 @@ __all__ = ["BigInt", "Float32", "Int8", "Int16", "Int32", "Moment", "Struct"]
 
 
 class Int8(int):
-    """A schemaless integer of 8 bits."""
+    """A schemaless integer of 8 bits.
+
+    >>> from turnout.records import Record
+    >>> from turnout.transforms import Chain
+    >>> chain = Chain.from_config({"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "a:int8"})
+    >>> (record,) = chain.apply([Record("t", {"a": "7"})])
+    >>> record.value, type(record.value["a"]).__name__
+    ({'a': 7}, 'Int8')
+    """
 
     __slots__ = ()
 
@@ -60,6 +68,11 @@ class Struct:
     Attributes:
         schema: of the struct.
         fields: every field by its name; a stored null is None.
+
+    >>> from turnout.records import Field, Schema
+    >>> flight = Struct(Schema("struct", fields=(Field("carrier", Schema("string")),)), {"carrier": "UA"})
+    >>> flight.fields["carrier"], flight.schema.field("carrier").type
+    ('UA', 'string')
     """
 
     schema: Schema

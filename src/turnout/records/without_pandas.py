@@ -10,7 +10,7 @@ from types import ModuleType
 __all__ = ["spare_pandas"]
 
 
-class _Absent:
+class _PandasBlocker:
     """Finds no pandas, wherever it is installed."""
 
     def find_spec(
@@ -34,7 +34,7 @@ def spare_pandas() -> None:
 
     if "pandas" in sys.modules:
         return
-    absent = _Absent()
+    absent = _PandasBlocker()
     sys.meta_path.insert(0, absent)
     try:
         pa.array([0])

@@ -47,7 +47,7 @@ class Connector:
         """The properties of a ``.json`` or a ``.properties`` file that a route takes its transforms from.
 
         Raises:
-            ConfigError: the file is neither, a name stands in it twice, or it has no transforms.
+            ConfigError: the file is neither, a name is in it twice, or it has no transforms.
             OSError: it cannot be read.
         """
         connector = cls.load(file)
@@ -63,7 +63,7 @@ class Connector:
         """The properties of a file, with transforms or without.
 
         Raises:
-            ConfigError: the file is neither JSON nor properties, or a name stands in it twice.
+            ConfigError: the file is neither JSON nor properties, or a name is in it twice.
             OSError: it cannot be read.
         """
         try:
@@ -116,7 +116,7 @@ class Connector:
 def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
     """A connector's properties and its name.
 
-    They stand in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, or alone.
+    They are in ``{"name": …, "config": {…}}``, as Connect's REST interface takes it, or alone.
     """
     twice: list[str] = []
 
@@ -135,12 +135,12 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
     if not isinstance(config, dict):
         raise ConfigError([Mistake("", f"{file}: expected an object, or one under 'config'")])
     if twice:
-        raise ConfigError([Mistake("", f"{file}: {name!r} is there twice") for name in twice])
+        raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
     return config, option_text(loaded.get("name"))
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:
     entries, twice = properties(text)
     if twice:
-        raise ConfigError([Mistake("", f"{file}, line {line}: {name!r} is there twice") for name, line in twice])
+        raise ConfigError([Mistake("", f"{file}, line {line}: {name!r} occurs twice") for name, line in twice])
     return entries

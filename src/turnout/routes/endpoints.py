@@ -1,4 +1,4 @@
-"""Sources and sinks: what may stand in ``source:``, ``sink:`` and ``sinks:`` for each format."""
+"""Sources and sinks: what may be written under ``source:``, ``sink:`` and ``sinks:`` for each format."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class Endpoint(Part):
 
     def options(self) -> dict[str, str]:
         """The options to hand to Spark's reader or writer; those that were left alone are not named."""
-        given = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
-        given.update(given.pop("options", {}))
-        return {self.renamed.get(key, key): _option(value) for key, value in given.items()}
+        written = self.model_dump(by_alias=True, exclude_none=True, exclude={"format", "allow", "lineage", "push_down"})
+        written.update(written.pop("options", {}))
+        return {self.renamed.get(key, key): _option(value) for key, value in written.items()}
 
 
 class _Sink(Endpoint):
@@ -120,9 +120,9 @@ class _Nats(_Connecting):
     def _one_way_in(self) -> _Nats:
         if self.api_prefix is not None and self.domain is not None:
             raise ValueError("apiPrefix and domain exclude each other: a domain is the prefix $JS.<domain>.API")
-        given = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other: one way to log in is enough")
+        logins = [option_of(name) for name in LOGINS if getattr(self, name) is not None]
+        if len(logins) > 1:
+            raise ValueError(f"{' and '.join(logins)} exclude each other: one way to log in is enough")
         for name, other in TOGETHER:
             if getattr(self, name) is not None and getattr(self, other) is None:
                 raise ValueError(f"{option_of(name)} needs {option_of(other)} beside it")
@@ -194,9 +194,9 @@ class NatsSource(_Nats):
     @model_validator(mode="after")
     def _start_fits(self) -> NatsSource:
         if isinstance(self.start, dict) and set(self.streams) != set(self.start):
-            given = ", ".join(self.start) or "none"
+            start = ", ".join(self.start) or "none"
             names = ", ".join(sorted(set(self.streams)))
-            raise ValueError(f"start: found sequences for {given}, expected one for each of {names}")
+            raise ValueError(f"start: found sequences for {start}, expected one for each of {names}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Parts of a route that may stand in files of their own, in the formats that their users have already."""
+"""Parts of a route that may be in files of their own, in the formats that their users have already."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def shown(value: object, path: Path) -> str:
 
 
 def _names_at(path: Path, document: object, top: type[BaseModel]) -> list[str]:
-    """The keys that may stand in the block at *path*."""
+    """The keys that the block at *path* may have."""
     model: Any = top
     here: Any = document
     for step in path:

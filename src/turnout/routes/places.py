@@ -39,7 +39,7 @@ def walk(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
 
 
 def line_of(lines: dict[Path, int], path: Path) -> int | None:
-    """The line of *path*, or of the nearest place above it that stands in the file."""
+    """The line of *path*, or of the nearest place above it that is in the file."""
     while path:
         if path in lines:
             return lines[path]

@@ -58,14 +58,14 @@ class RouteReader:
     def read(self, kind: Callable[..., Made]) -> Made | None:
         """The route, or None when some part cannot be read."""
         checked = self._checked()
-        transforms = self._part("transforms", lambda given: transforms_of(given, self.folder), default=[])
+        transforms = self._part("transforms", lambda part: transforms_of(part, self.folder), default=[])
         converters = self._converters(transforms)
         key = self._format("key", converters.key)
         value = self._format("value", converters.value)
         chain = (
             self._part("transforms", lambda _: self._chain(transforms), default=[]) if transforms is not None else None
         )
-        table = self._part("mappings", lambda given: MappingTable.from_config(mappings_of(given, self.folder)), {})
+        table = self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
         files = FileNames(self.folder)
         for path, problem in files.mistakes(self.document):
             self.add(path, problem)
@@ -101,13 +101,13 @@ class RouteReader:
 
     def _format(self, side: str, of_connector: Format | None) -> Format | None:
         """How keys or values are read: what the route says, else the converter of a connector's file, else as bytes."""
-        given = self.document.get(side)
-        if given is None and of_connector is not None:
+        part = self.document.get(side)
+        if part is None and of_connector is not None:
             return of_connector
-        if given is not None and not isinstance(given, dict):
+        if part is not None and not isinstance(part, dict):
             # Said by the document's own check.
             return None
-        return self._part(side, lambda given: Format.from_config(given, path=side), default={"format": "raw"})
+        return self._part(side, lambda part: Format.from_config(part, path=side), default={"format": "raw"})
 
     def _converters(self, transforms: list[Any] | Connector | None) -> Converters:
         """The converters of a connector's properties: an unknown one is a mistake, unless the route has its own."""
@@ -176,9 +176,9 @@ class RouteReader:
 
     def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
         """One part by its own package's reader; its mistakes are placed under *key*."""
-        given = self.document.get(key)
+        part = self.document.get(key)
         try:
-            return read(default if given is None else given)
+            return read(default if part is None else part)
         except (ConfigError, MappingTableError) as failure:
             for mistake in failure.mistakes:
                 self._place(key, mistake)

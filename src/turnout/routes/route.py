@@ -120,11 +120,11 @@ class Route:
         Raises:
             RouteError: lists every mistake.
         """
-        what = f"{file or 'the route'} cannot be used"
-        written = YamlText.parse(text, what=what)
+        heading = f"{file or 'the route'} cannot be used"
+        written = YamlText.parse(text, what=heading)
         if not isinstance(written.value, dict):
             type_name = type(written.value).__name__
-            raise RouteError([Mistake("", f"found {type_name}, expected a block of names and values")], what=what)
+            raise RouteError([Mistake("", f"found {type_name}, expected a block of names and values")], what=heading)
         folder = (file or FilePath()).parent
         values = Variables(os.environ if variables is None else variables, folder)
         reader = RouteReader(values.fill_in(written.value), written.lines, folder)
@@ -133,8 +133,10 @@ class Route:
             reader.add(place, problem)
         route = reader.read(cls)
         if route is None or reader.mistakes:
-            mistakes = [replace(one, problem=values.masked(masked_url(one.problem))) for one in reader.mistakes]
-            raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=what)
+            mistakes = [
+                replace(mistake, problem=values.masked(masked_url(mistake.problem))) for mistake in reader.mistakes
+            ]
+            raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=heading)
         return replace(route, file=file, digest=digest_of(text))
 
     def nats_source(self, option: str = "source") -> NatsSource:

@@ -209,7 +209,7 @@ def interval(text: str) -> str:
     """
     if not _INTERVAL.fullmatch(text.strip()):
         unit = re.sub(r"[\d.\s+-]", "", text).lower()
-        unit_name = _SHORT.get(unit) or nearest(unit, [f"{one}s" for one in _UNITS])
+        unit_name = _SHORT.get(unit) or nearest(unit, [f"{unit}s" for unit in _UNITS])
         amount = re.search(r"[\d.]+", text)
         guess = f'; did you mean "{amount[0]} {unit_name}"?' if unit_name and amount else ""
         raise ValueError(f'found {text!r}, expected an interval like "1 second" or "500 milliseconds"{guess}')

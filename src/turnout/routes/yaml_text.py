@@ -17,10 +17,10 @@ from turnout.routes.places import Path, dotted, walk
 __all__ = ["YamlText", "decoded"]
 
 _DEEPEST = 50
-"""So many blocks may stand inside one another; a route needs some ten."""
+"""This many blocks may stand inside one another; a route needs some ten."""
 
 _MOST_ALIASED = 10_000
-"""So many values may come from aliases, each counted as often as it is used."""
+"""This many values may come from aliases, each counted as often as it is used."""
 
 _LARGEST = 4 << 20
 """Characters of a file: fifty thousand mappings. A server's configuration that a route names may be larger."""
@@ -77,7 +77,7 @@ def _lines(root: yaml.Node) -> tuple[dict[Path, int], tuple[Mistake, ...]]:
         # A merge key may stand several times: each adds what it names.
         if path in lines and path[-1] != "<<" and (twice is None or path[: len(twice)] != twice):
             twice = path
-            mistakes.append(Mistake(dotted(path), f"is there twice, first on line {lines[path]}", line))
+            mistakes.append(Mistake(dotted(path), f"occurs twice, first on line {lines[path]}", line))
         lines.setdefault(path, line)
     return lines, tuple(mistakes)
 

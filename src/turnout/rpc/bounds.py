@@ -13,7 +13,7 @@ import grpc
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.refusal import RefusedError
 
-__all__ = ["MAX_BULK", "MAX_BULK_BYTES", "MAX_EXPLAINED", "MAX_SEARCHED", "MessageBounds", "Places", "is_large"]
+__all__ = ["MAX_BULK", "MAX_BULK_BYTES", "MAX_EXPLAINED", "MAX_SEARCHED", "MessageBounds", "Slots", "is_large"]
 
 MAX_SEARCHED = 64
 """Pairs of a search by metadata: each is one more condition of the store's query."""
@@ -27,7 +27,7 @@ MAX_BULK = 100_000
 MAX_BULK_BYTES = 256 << 20
 
 _LARGE = 16_384
-"""From so many characters on a message is large: what is looked for in it may take tens of milliseconds."""
+"""A message of this many characters or more is large: matching it may take tens of milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class MessageBounds:
                 )
 
 
-class Places(AbstractContextManager[None]):
-    """A number of places: who finds none is told so at once, and holds no thread that others need.
+class Slots(AbstractContextManager[None]):
+    """A number of places: a caller that finds none gets an error at once, and holds no thread that others need.
 
     Args:
         count: how many there are.

@@ -14,7 +14,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.tenants import check_tenant
 
-__all__ = ["NEEDS", "OPEN", "TENANT_KEY", "Call", "Caller", "Right"]
+__all__ = ["NEEDS", "OPEN", "TENANT_KEY", "CallContext", "Caller", "Right"]
 
 TENANT_KEY = "turnout-tenant"
 """The metadata by which a caller who may see the whole store names one tenant to act for."""
@@ -125,7 +125,7 @@ class Caller:
                 raise _denied("; ".join(refusals))
 
 
-class Call:
+class CallContext:
     """gRPC's context of a call, and who calls."""
 
     __slots__ = ("_context", "caller")

@@ -14,8 +14,8 @@ import grpc
 import structlog
 
 from turnout.errors import TurnoutError
-from turnout.rpc.caller import OPEN, TENANT_KEY, Call, Caller
-from turnout.rpc.metrics import Metrics
+from turnout.rpc.caller import OPEN, TENANT_KEY, CallContext, Caller
+from turnout.rpc.metrics import CallMetrics
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.status import ID_KEY, id_of, status_of
 from turnout.rpc.tokens import Tokens
@@ -48,10 +48,10 @@ def logger(level: str = "info") -> Any:
 class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """Wraps every method: who calls, errors to status codes, a line in the log, the metrics.
 
-    Each method gets a `Call` in place of gRPC's context, with the caller whose subscriptions it is about.
+    Each method gets a `CallContext` in place of gRPC's context, with the caller whose subscriptions it is about.
     """
 
-    def __init__(self, *, log: Any, metrics: Metrics, tokens: Tokens) -> None:
+    def __init__(self, *, log: Any, metrics: CallMetrics, tokens: Tokens) -> None:
         self._log = log
         self._metrics = metrics
         self._tokens = tokens
@@ -143,27 +143,27 @@ class _Ending:
         self._begun = time.perf_counter()
         self._running.__enter__()
 
-    def admit(self) -> Call:
+    def admit(self) -> CallContext:
         """Refuse who may not, what is no message, and what nobody waits for any more; the call with its caller."""
         self._caller = self._calls.caller(*self._names, self._context.invocation_metadata())
         check_message(self._request)
         left = self._context.time_remaining()
         if left is not None and left <= 0:
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed before the work began")
-        return Call(self._context, self._caller)
+        return CallContext(self._context, self._caller)
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.__exit__(kind, problem, trace)
         # Where the caller has gone away, whatever that has led to here, nobody is left to be told anything.
-        gone = isinstance(problem, GeneratorExit) or not self._context.is_active()
-        code, details, about = _verdict(None if gone else problem)
-        shown = grpc.StatusCode.CANCELLED if gone else code
+        cancelled = isinstance(problem, GeneratorExit) or not self._context.is_active()
+        code, details, about = _verdict(None if cancelled else problem)
+        shown = grpc.StatusCode.CANCELLED if cancelled else code
         seconds = time.perf_counter() - self._begun
         ended = FinishedCall(*self._names, shown.name, seconds, self._context.peer(), self._caller.tenant)
         self._calls.note(ended, problem)
-        if problem is None or gone:
+        if problem is None or cancelled:
             return
         if about is not None:
             self._context.set_trailing_metadata(((ID_KEY, about.encode("utf-8", "replace")),))

@@ -125,7 +125,7 @@ def _truth(written: str) -> bool:
 
 
 def _file(written: str) -> Path:
-    # Opened once here, so that a missing file is told before the first call.
+    # Opened once here, so that a missing file is reported before the first call.
     with Path(written).open("rb"):
         return Path(written)
 
@@ -268,12 +268,12 @@ class RemoteStore(StoreBase):
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
         """See `turnout.subscriptions.past.Remembering`."""
         then = self._past(matching_pb2.PastRequest(revision=revision))
-        return tuple(one for one in then if one.id.startswith(prefix))
+        return tuple(subscription for subscription in then if subscription.id.startswith(prefix))
 
     def _past(self, request: matching_pb2.PastRequest) -> list[Subscription]:
         with translated():
             parts = self._storage.GetPast(request, **self._options.call())
-            return [subscription_from(one) for part in parts for one in part.subscriptions]
+            return [subscription_from(subscription) for part in parts for subscription in part.subscriptions]
 
     def births(self) -> Mapping[str, Birth]:
         """See `Store.births`."""

@@ -77,7 +77,7 @@ def digest_of_text(text: str) -> Digest:
         if kind == "scrypt" and len(parts) == 5:
             cost, block, lanes = map(int, parts[:3])
             digest = Scrypt(cost, block, lanes, bytes.fromhex(parts[3]), bytes.fromhex(parts[4]))
-            # What OpenSSL refuses, or what takes too much memory, is told now and not at the first call.
+            # What OpenSSL refuses, or what takes too much memory, is reported now and not at the first call.
             digest.fits("")
             return digest
     except ValueError:

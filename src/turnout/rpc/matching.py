@@ -10,8 +10,8 @@ import grpc
 
 from turnout.conditions import Condition, Explanation, explain
 from turnout.conditions.text import format_condition
-from turnout.rpc.bounds import MAX_EXPLAINED, MessageBounds, Places, is_large
-from turnout.rpc.caller import Call, Right
+from turnout.rpc.bounds import MAX_EXPLAINED, MessageBounds, Slots, is_large
+from turnout.rpc.caller import CallContext, Right
 from turnout.rpc.convert import data_to
 from turnout.rpc.parts import changes_parts
 from turnout.rpc.refusal import RefusedError
@@ -45,15 +45,17 @@ class MatchingServicer(_Servicer):
     ) -> None:
         self._tenants = tenants
         self._bounds = bounds
-        self._streams = Places(max_streams, "too many streams are open; API_WORKERS sets how many may be")
-        self._large = Places(max_large, "too many large messages are being matched: try again, or send less of them")
+        self._streams = Slots(max_streams, "too many streams are open; API_WORKERS sets how many may be")
+        self._large = Slots(max_large, "too many large messages are being matched: try again, or send less of them")
         self._stopping = stopping
 
-    def Match(self, request: pb.MatchRequest, context: Call) -> pb.MatchResponse:  # noqa: N802
+    def Match(self, request: pb.MatchRequest, context: CallContext) -> pb.MatchResponse:  # noqa: N802
         """One message."""
         return self._match(request, context, self._large)
 
-    def _match(self, request: pb.MatchRequest, context: Call, large: AbstractContextManager[None]) -> pb.MatchResponse:
+    def _match(
+        self, request: pb.MatchRequest, context: CallContext, large: AbstractContextManager[None]
+    ) -> pb.MatchResponse:
         metadata = dict(request.metadata)
         self._bounds.check(metadata)
         if request.explain:
@@ -73,7 +75,11 @@ class MatchingServicer(_Servicer):
         return response
 
     def _explain(
-        self, response: pb.MatchResponse, matches: list[SubscriptionMatch], metadata: dict[str, str], context: Call
+        self,
+        response: pb.MatchResponse,
+        matches: list[SubscriptionMatch],
+        metadata: dict[str, str],
+        context: CallContext,
     ) -> None:
         """Add to each match why it is one."""
         if len(matches) > MAX_EXPLAINED:
@@ -82,19 +88,19 @@ class MatchingServicer(_Servicer):
                 f"{len(matches)} subscriptions match: at most {MAX_EXPLAINED} are explained at once",
             )
         service = self._tenants.service(context.caller)
-        for one, match in zip(response.matches, matches, strict=True):
+        for written, match in zip(response.matches, matches, strict=True):
             condition = service.read(match.subscription_id).condition
-            one.explanation.CopyFrom(_explanation(condition, metadata))
+            written.explanation.CopyFrom(_explanation(condition, metadata))
 
     def MatchStream(  # noqa: N802
-        self, request_iterator: Iterable[pb.MatchRequest], context: Call
+        self, request_iterator: Iterable[pb.MatchRequest], context: CallContext
     ) -> Iterator[pb.MatchResponse]:
         """Message after message."""
         with self._streams:
             for request in request_iterator:
                 yield self._match(request, context, self._large.patiently())
 
-    def Explain(self, request: pb.ExplainRequest, context: Call) -> pb.ExplainResponse:  # noqa: N802
+    def Explain(self, request: pb.ExplainRequest, context: CallContext) -> pb.ExplainResponse:  # noqa: N802
         """Why, down to the leaf."""
         metadata = dict(request.metadata)
         self._bounds.check(metadata)
@@ -107,7 +113,7 @@ class MatchingServicer(_Servicer):
             condition=data_to(subscription).route.condition,
         )
 
-    def Watch(self, request: pb.WatchRequest, context: Call) -> Iterator[pb.Changes]:  # noqa: N802
+    def Watch(self, request: pb.WatchRequest, context: CallContext) -> Iterator[pb.Changes]:  # noqa: N802
         """Changes as they come."""
 
         def going() -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-__all__ = ["Metrics"]
+__all__ = ["CallMetrics"]
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Metrics:
+class CallMetrics:
     """The numbers of one server, in a registry of its own, so that two servers in a process do not mix."""
 
     def __init__(self) -> None:

@@ -64,9 +64,9 @@ def births_parts(births: Mapping[str, Birth]) -> Iterator[pb.BirthsPart]:
 def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Birth]:
     """The births that messages say."""
     return {
-        one.id: Birth.of(one.revision, one.time if one.HasField("time") else None)
+        birth.id: Birth.of(birth.revision, birth.time if birth.HasField("time") else None)
         for part in parts
-        for one in part.births
+        for birth in part.births
     }
 
 

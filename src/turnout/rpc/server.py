@@ -17,7 +17,7 @@ from turnout.rpc.bounds import MessageBounds
 from turnout.rpc.calls import Calls, logger
 from turnout.rpc.kiwi_tree import KiwiTreeServicer
 from turnout.rpc.matching import MatchingServicer
-from turnout.rpc.metrics import Metrics
+from turnout.rpc.metrics import CallMetrics
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.storage import StorageServicer
 from turnout.rpc.subscriptions import SubscriptionsServicer
@@ -46,7 +46,7 @@ class RpcServer:
 
     def __init__(self, settings: ServerSettings, *, check: Callable[[], object] = lambda: None) -> None:
         self.settings = settings
-        self.metrics = Metrics()
+        self.metrics = CallMetrics()
         self.log = logger(settings.log_level)
         self.stopping = threading.Event()
         self.port = 0

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
 from turnout.rpc.loopback import is_loopback
-from turnout.rpc.tokens import Token, read_tokens
+from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
 
-__all__ = ["OPTIONS", "Option", "ServerSettings"]
+__all__ = ["OPTIONS", "EnvironmentOption", "ServerSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ServerSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None
-    tokens: tuple[Token, ...] = field(default=(), repr=False)
+    tokens: tuple[AcceptedToken, ...] = field(default=(), repr=False)
     insecure: bool = False
     reflection: bool = True
     log_level: str = "info"
@@ -79,8 +79,8 @@ class ServerSettings:
         return {token.caller.tenant for token in self.tokens} or {None}
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], **given: Any) -> Self:
-        """The settings that the variables name; *given* values that are not None come first.
+    def from_environment(cls, environment: Mapping[str, str], **flags: Any) -> Self:
+        """The settings that the variables name; *flags* that are not None come first.
 
         Raises:
             ConfigError: lists every variable that cannot be read.
@@ -99,8 +99,8 @@ class ServerSettings:
                 mistakes.append(Mistake(option.variable, f"{problem}" or f"cannot read {written!r}"))
         if mistakes:
             raise ConfigError(mistakes, what="bad environment")
-        known = {one.name for one in fields(cls)}
-        values |= {name: value for name, value in given.items() if value is not None and name in known}
+        known = {setting.name for setting in fields(cls)}
+        values |= {name: value for name, value in flags.items() if value is not None and name in known}
         return cls(**values)
 
 
@@ -109,7 +109,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class EnvironmentOption:
     """One environment variable.
 
     Attributes:
@@ -154,7 +154,7 @@ def _truth(text: str) -> bool:
     return truth
 
 
-def _tokens(text: str) -> tuple[Token, ...]:
+def _tokens(text: str) -> tuple[AcceptedToken, ...]:
     return read_tokens(Path(text))
 
 
@@ -163,32 +163,44 @@ def _patterns(text: str) -> tuple[str, ...]:
 
 
 OPTIONS = (
-    Option("API_PORT", "gRPC port", "port", _port),
-    Option("DB_URI", "where subscriptions are kept: sqlite:///file.db, mongodb://host"),
-    Option("DB_NAME", "database name (MongoDB)"),
-    Option("DB_TABLE_NAME", "collection name (MongoDB)"),
-    Option("API_KIWI_TREE_COMPLETE_URI", "kiwi-tree service for patterns of whole values; none: the embedded index"),
-    Option("API_KIWI_TREE_PARTIAL_URI", "kiwi-tree service for patterns of lexemes; none: the embedded index"),
-    Option("API_HOST", "address to listen on, also for metrics; loopback if not given", "host"),
-    Option("API_WORKERS", "threads that answer calls", "workers", _positive),
-    Option("API_MAX_PAGE", "largest page of a search", "max_page", _positive),
-    Option("API_MAX_MESSAGE_BYTES", "largest request", "max_message_bytes", _positive),
-    Option("API_MAX_VALUE", "characters of one value of a message that is matched", "max_value", _positive),
-    Option("API_MAX_CALLS", "calls at once; more are refused with RESOURCE_EXHAUSTED", "max_calls", _positive),
-    Option("API_GRACE_SECONDS", "time for running calls at shutdown", "grace_seconds", _seconds),
-    Option("API_METRICS_PORT", "HTTP port of the Prometheus metrics; none: no metrics", "metrics_port", _port),
-    Option("API_TLS_CERT", "certificate chain (PEM)", "tls_certificate", Path),
-    Option("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
-    Option("API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path),
-    Option("API_TOKENS_FILE", "accepted bearer tokens: tokens.yaml, or one a line", "tokens", _tokens),
-    Option("API_INSECURE", "true: serve without TLS to other machines, and without tokens", "insecure", _truth),
-    Option("API_REFLECTION", "false: no server reflection", "reflection", _truth),
-    Option(
+    EnvironmentOption("API_PORT", "gRPC port", "port", _port),
+    EnvironmentOption("DB_URI", "where subscriptions are kept: sqlite:///file.db, mongodb://host"),
+    EnvironmentOption("DB_NAME", "database name (MongoDB)"),
+    EnvironmentOption("DB_TABLE_NAME", "collection name (MongoDB)"),
+    EnvironmentOption(
+        "API_KIWI_TREE_COMPLETE_URI", "kiwi-tree service for patterns of whole values; none: the embedded index"
+    ),
+    EnvironmentOption(
+        "API_KIWI_TREE_PARTIAL_URI", "kiwi-tree service for patterns of lexemes; none: the embedded index"
+    ),
+    EnvironmentOption("API_HOST", "address to listen on, also for metrics; loopback if not given", "host"),
+    EnvironmentOption("API_WORKERS", "threads that answer calls", "workers", _positive),
+    EnvironmentOption("API_MAX_PAGE", "largest page of a search", "max_page", _positive),
+    EnvironmentOption("API_MAX_MESSAGE_BYTES", "largest request", "max_message_bytes", _positive),
+    EnvironmentOption("API_MAX_VALUE", "characters of one value of a message that is matched", "max_value", _positive),
+    EnvironmentOption(
+        "API_MAX_CALLS", "calls at once; more are refused with RESOURCE_EXHAUSTED", "max_calls", _positive
+    ),
+    EnvironmentOption("API_GRACE_SECONDS", "time for running calls at shutdown", "grace_seconds", _seconds),
+    EnvironmentOption(
+        "API_METRICS_PORT", "HTTP port of the Prometheus metrics; none: no metrics", "metrics_port", _port
+    ),
+    EnvironmentOption("API_TLS_CERT", "certificate chain (PEM)", "tls_certificate", Path),
+    EnvironmentOption("API_TLS_KEY", "private key (PEM)", "tls_key", Path),
+    EnvironmentOption(
+        "API_TLS_CLIENT_CA", "clients must show a certificate of this authority (PEM)", "tls_client_ca", Path
+    ),
+    EnvironmentOption("API_TOKENS_FILE", "accepted bearer tokens: tokens.yaml, or one a line", "tokens", _tokens),
+    EnvironmentOption(
+        "API_INSECURE", "true: serve without TLS to other machines, and without tokens", "insecure", _truth
+    ),
+    EnvironmentOption("API_REFLECTION", "false: no server reflection", "reflection", _truth),
+    EnvironmentOption(
         "API_ALLOW_DESTINATIONS",
         "subjects that destinations may be, wildcards allowed, with commas; none: all but $…, _INBOX.…",
         "allow_destinations",
         _patterns,
     ),
-    Option("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
+    EnvironmentOption("LOG_LEVEL", "debug, info, warning or error", "log_level", str.lower),
 )
 """Every variable that a server reads; the first six are the original's."""

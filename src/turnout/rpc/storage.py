@@ -8,7 +8,7 @@ import grpc
 
 from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.rpc.bounds import MAX_BULK, MAX_BULK_BYTES
-from turnout.rpc.caller import Call
+from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import subscription_from
 from turnout.rpc.parts import batches, births_parts, changes_parts
 from turnout.rpc.refusal import RefusedError
@@ -33,7 +33,7 @@ class StorageServicer(_Servicer):
         self._tenants = tenants
 
     def CreateMany(  # noqa: N802
-        self, request_iterator: Iterable[subscriptions_pb2.Subscription], context: Call
+        self, request_iterator: Iterable[subscriptions_pb2.Subscription], context: CallContext
     ) -> pb.CreateManyResponse:
         """All or none. A stream that its caller breaks off raises here, before anything is stored."""
         subscriptions = list(_bounded(request_iterator))
@@ -44,25 +44,25 @@ class StorageServicer(_Servicer):
             self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)
 
-    def Revision(self, request: pb.RevisionRequest, context: Call) -> pb.RevisionResponse:  # noqa: ARG002, N802
+    def Revision(self, request: pb.RevisionRequest, context: CallContext) -> pb.RevisionResponse:  # noqa: ARG002, N802
         """The present revision."""
         return pb.RevisionResponse(revision=self._tenants.service(context.caller).store.revision())
 
-    def GetChanges(self, request: pb.ChangesRequest, context: Call) -> Iterator[pb.Changes]:  # noqa: N802
+    def GetChanges(self, request: pb.ChangesRequest, context: CallContext) -> Iterator[pb.Changes]:  # noqa: N802
         """What happened after a revision."""
         yield from changes_parts(self._tenants.service(context.caller).store.changes(request.since))
 
     def GetSnapshot(  # noqa: N802
         self,
         request: pb.SnapshotRequest,  # noqa: ARG002
-        context: Call,
+        context: CallContext,
     ) -> Iterator[pb.SnapshotPart]:
         """Everything."""
         snapshot = self._tenants.service(context.caller).store.snapshot()
         for batch in batches(snapshot.subscriptions):
             yield pb.SnapshotPart(revision=snapshot.revision, subscriptions=batch)
 
-    def AsOf(self, request: pb.AsOfRequest, context: Call) -> pb.RevisionResponse:  # noqa: N802
+    def AsOf(self, request: pb.AsOfRequest, context: CallContext) -> pb.RevisionResponse:  # noqa: N802
         """The revision of a moment."""
         store = self._tenants.service(context.caller).store
         if request.WhichOneof("moment") is None:
@@ -70,14 +70,14 @@ class StorageServicer(_Servicer):
         moment = request.revision if request.WhichOneof("moment") == "revision" else time_of(request.time)
         return pb.RevisionResponse(revision=store.as_of(moment).revision)
 
-    def GetPast(self, request: pb.PastRequest, context: Call) -> Iterator[pb.SnapshotPart]:  # noqa: N802
+    def GetPast(self, request: pb.PastRequest, context: CallContext) -> Iterator[pb.SnapshotPart]:  # noqa: N802
         """What there was."""
         past = self._tenants.service(context.caller).store.as_of(request.revision)
         then = past.snapshot().subscriptions if not request.HasField("id") else _one(past, request.id)
         for batch in batches(then):
             yield pb.SnapshotPart(revision=past.revision, subscriptions=batch)
 
-    def GetBirths(self, request: pb.BirthsRequest, context: Call) -> Iterator[pb.BirthsPart]:  # noqa: ARG002, N802
+    def GetBirths(self, request: pb.BirthsRequest, context: CallContext) -> Iterator[pb.BirthsPart]:  # noqa: ARG002, N802
         """When what is there came to be."""
         yield from births_parts(self._tenants.service(context.caller).store.births())
 
@@ -89,7 +89,7 @@ def _one(past: PastStore, id_: str) -> tuple[Subscription, ...]:
         return ()
 
 
-def _check_count(context: Call, count: int) -> None:
+def _check_count(context: CallContext, count: int) -> None:
     """Refuse a stream that has ended before its time."""
     announced = dict(context.invocation_metadata() or ()).get(COUNT_KEY, f"{count}")
     if announced != f"{count}":

@@ -6,7 +6,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.bounds import MAX_SEARCHED
-from turnout.rpc.caller import Call
+from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import data_from, data_to, subscription_to
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import subscriptions_pb2 as pb
@@ -21,7 +21,7 @@ class SubscriptionsServicer(ServiceServicer):
     def __init__(self, tenants: Tenants) -> None:
         self._tenants = tenants
 
-    def Create(self, request: pb.SubscriptionDataInput, context: Call) -> pb.CreateResponse:  # noqa: N802
+    def Create(self, request: pb.SubscriptionDataInput, context: CallContext) -> pb.CreateResponse:  # noqa: N802
         """Validate and store."""
         subscription = data_from(request)
         context.caller.check_destinations([subscription])
@@ -29,18 +29,18 @@ class SubscriptionsServicer(ServiceServicer):
         self._tenants.changed()
         return pb.CreateResponse(id=created)
 
-    def Read(self, request: pb.ReadRequest, context: Call) -> pb.SubscriptionDataOutput:  # noqa: N802
+    def Read(self, request: pb.ReadRequest, context: CallContext) -> pb.SubscriptionDataOutput:  # noqa: N802
         """One by its id."""
         return data_to(self._tenants.service(context.caller).read(request.id))
 
-    def Delete(self, request: pb.DeleteRequest, context: Call) -> Empty:  # noqa: N802
+    def Delete(self, request: pb.DeleteRequest, context: CallContext) -> Empty:  # noqa: N802
         """Forget one."""
         self._tenants.service(context.caller).delete(request.id)
         self._tenants.changed()
         return Empty()
 
     def SearchByCondition(  # noqa: N802
-        self, request: pb.SearchByConditionRequest, context: Call
+        self, request: pb.SearchByConditionRequest, context: CallContext
     ) -> pb.SearchByConditionResponse:
         """Those that contain a leaf."""
         if request.WhichOneof("condition") is None:
@@ -61,7 +61,7 @@ class SubscriptionsServicer(ServiceServicer):
         return response
 
     def SearchByMetadata(  # noqa: N802
-        self, request: pb.SearchByMetadataRequest, context: Call
+        self, request: pb.SearchByMetadataRequest, context: CallContext
     ) -> pb.SearchByMetadataResponse:
         """Those whose metadata has every pair."""
         if len(request.metadata) > MAX_SEARCHED:

@@ -15,7 +15,7 @@ from turnout.subscriptions.store import Store
 __all__ = ["Tenants"]
 
 _VISITORS = 64
-"""So many indexes are kept of tenants whom callers only act for; who has a token of its own keeps its index."""
+"""This many indexes are kept of tenants that callers only act for; a tenant with a token of its own keeps its index."""
 
 
 class Tenants:

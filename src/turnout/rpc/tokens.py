@@ -19,14 +19,14 @@ from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
 from turnout.subscriptions.destinations import check_pattern
 from turnout.subscriptions.tenants import check_tenant
 
-__all__ = ["EVERY_TENANT", "Token", "Tokens", "entry_of", "new_token", "read_tokens"]
+__all__ = ["EVERY_TENANT", "AcceptedToken", "Tokens", "entry_of", "new_token", "read_tokens"]
 
 EVERY_TENANT = "*"
 """In place of a tenant: the whole store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class AcceptedToken:
     """One accepted token.
 
     Attributes:
@@ -41,7 +41,7 @@ class Token:
     id: str = ""
 
     @classmethod
-    def plain(cls, token: str) -> Token:
+    def plain(cls, token: str) -> AcceptedToken:
         """A token that may do everything."""
         return cls(Sha256.of(token))
 
@@ -53,7 +53,7 @@ class Tokens:
     with wrong ones, pay for scrypt; they do so one at a time.
     """
 
-    def __init__(self, tokens: Iterable[Token]) -> None:
+    def __init__(self, tokens: Iterable[AcceptedToken]) -> None:
         self._tokens = tuple(tokens)
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, Caller] = {}
@@ -68,18 +68,18 @@ class Tokens:
         known = self._known.get(mark)
         if known is not None:
             return known
-        for one in self._tokens:
-            if self._fits(one, token):
-                return self._known.setdefault(mark, one.caller)
+        for accepted in self._tokens:
+            if self._fits(accepted, token):
+                return self._known.setdefault(mark, accepted.caller)
         return None
 
-    def _fits(self, one: Token, token: str) -> bool:
-        if one.id and token.partition(".")[0] != one.id:
+    def _fits(self, known: AcceptedToken, token: str) -> bool:
+        if known.id and token.partition(".")[0] != known.id:
             return False
-        if isinstance(one.digest, Sha256):
-            return one.digest.fits(token)
+        if isinstance(known.digest, Sha256):
+            return known.digest.fits(token)
         with self._computing:
-            return one.digest.fits(token)
+            return known.digest.fits(token)
 
 
 def _tenant(name: str) -> str:
@@ -100,17 +100,17 @@ class _Entry(BaseModel):
     rights: list[Literal["read", "write", "match"]] = ["read", "write", "match"]
     destinations: list[Annotated[str, AfterValidator(check_pattern)]] | None = None
 
-    def token(self) -> Token:
+    def token(self) -> AcceptedToken:
         """The token of this entry."""
         tenant = None if self.tenant == EVERY_TENANT else self.tenant
         allowed = None if self.destinations is None else tuple(self.destinations)
-        return Token(self.hash, Caller(tenant, frozenset(map(Right, self.rights)), allowed), self.id)
+        return AcceptedToken(self.hash, Caller(tenant, frozenset(map(Right, self.rights)), allowed), self.id)
 
 
 _ENTRIES = TypeAdapter(list[_Entry])
 
 
-def read_tokens(path: Path) -> tuple[Token, ...]:
+def read_tokens(path: Path) -> tuple[AcceptedToken, ...]:
     """The tokens of a file: YAML entries where its name ends in .yaml or .yml, else a token a line for everything.
 
     Of the latter blank lines and those that begin with ``#`` are passed over.
@@ -127,16 +127,16 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     return tokens
 
 
-def _lines(text: str, path: Path) -> tuple[Token, ...]:
+def _lines(text: str, path: Path) -> tuple[AcceptedToken, ...]:
     stripped = (line.strip() for line in text.splitlines())
     lines = [line for line in stripped if line and not line.startswith("#")]
     short = [number for number, line in enumerate(lines, 1) if line.startswith("-") or ": " in line]
     if short:
         raise ConfigError([Mistake("tokens", f"{path} looks like YAML: name it {path.stem}.yaml")])
-    return tuple(map(Token.plain, lines))
+    return tuple(map(AcceptedToken.plain, lines))
 
 
-def _entries(text: str, path: Path) -> tuple[Token, ...]:
+def _entries(text: str, path: Path) -> tuple[AcceptedToken, ...]:
     try:
         entries = _ENTRIES.validate_python(yaml.safe_load(text) or [])
     except yaml.YAMLError as problem:
@@ -152,14 +152,14 @@ def _entries(text: str, path: Path) -> tuple[Token, ...]:
     return tuple(entry.token() for entry in entries)
 
 
-def new_token() -> tuple[str, Token]:
+def new_token() -> tuple[str, AcceptedToken]:
     """A new token of 256 random bits, and what it is recognised by."""
     name = secrets.token_hex(4)
     token = f"{name}.{secrets.token_urlsafe(32)}"
-    return token, Token(Scrypt.of(token), id=name)
+    return token, AcceptedToken(Scrypt.of(token), id=name)
 
 
-def entry_of(token: Token, tenant: str, rights: Collection[Right], destinations: Collection[str]) -> str:
+def entry_of(token: AcceptedToken, tenant: str, rights: Collection[Right], destinations: Collection[str]) -> str:
     """The entry of the token file for a token that `new_token` has made."""
     entry = {"id": token.id, "hash": str(token.digest), "tenant": tenant, "rights": sorted(map(str, rights))}
     if destinations:

@@ -90,11 +90,11 @@ def _nats(old: NatsSource, new: NatsSource) -> Iterator[Change]:
     if (old.api_prefix, old.domain) != (new.api_prefix, new.domain):
         yield _unsafe("source.apiPrefix", "another JetStream answers under another prefix, with other sequences")
     streams, others = old.streams, new.streams
-    gone, added = [name for name in streams if name not in others], [name for name in others if name not in streams]
-    if gone:
-        reason = f"the checkpoint holds the place in {', '.join(gone)}, which would be forgotten"
+    removed, added = [name for name in streams if name not in others], [name for name in others if name not in streams]
+    if removed:
+        reason = f"the checkpoint holds the place in {', '.join(removed)}, which would be forgotten"
         yield _unsafe("source.stream", reason)
-    if added and not gone:
+    if added and not removed:
         yield _safe("source.stream", f"{', '.join(added)} begins at {new.start}; the others go on where they are")
     if old.filters != new.filters:
         yield _safe("source.filterSubject", "the place is a sequence: the filter holds for messages behind it")
@@ -139,7 +139,7 @@ _ONLY_AT_FIRST = "it has an effect where there is no checkpoint; reset the offse
 
 def _rest(old: Endpoint, new: Endpoint, handled: set[str]) -> Iterator[Change]:
     """Options that leave places alone."""
-    before, after = (one.model_dump(by_alias=True) for one in (old, new))
+    before, after = (version.model_dump(by_alias=True) for version in (old, new))
     for name in before:
         if name in handled or before[name] == after[name]:
             continue

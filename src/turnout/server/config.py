@@ -17,11 +17,11 @@ from turnout.routes.endpoints import Part
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
 
-__all__ = ["Address", "GrpcPart", "RestartsPart", "RetentionPart", "ServerConfig", "SparkPart", "TlsPart"]
+__all__ = ["GrpcPart", "HostPort", "RestartsPart", "RetentionPart", "ServerConfig", "SparkPart", "TlsPart"]
 
 
-class Address(str):
-    """``host:port``; an IPv6 host stands in brackets."""
+class HostPort(str):
+    """``host:port``; an IPv6 host is in brackets."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ def _address(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError("expected host:port, as 127.0.0.1:8090 or [::1]:8090")
-    return Address(text)
+    return HostPort(text)
 
 
 class TlsPart(Part):
@@ -167,14 +167,14 @@ class ServerConfig(Part):
     _listen = field_validator("listen")(_address)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> HostPort:
         """Where HTTP is answered."""
-        return Address(self.listen)
+        return HostPort(self.listen)
 
     @property
-    def grpc_address(self) -> Address:
+    def grpc_address(self) -> HostPort:
         """Where the subscriptions service is answered."""
-        return Address(self.grpc.listen)
+        return HostPort(self.grpc.listen)
 
     @model_validator(mode="after")
     def _others_are_kept_out(self) -> Self:
@@ -188,14 +188,14 @@ class ServerConfig(Part):
         return self
 
     @classmethod
-    def load(cls, file: Path | None, environment: Mapping[str, str], **given: Any) -> Self:
-        """The configuration of a file, the environment over it, and *given* values that are not None over both.
+    def load(cls, file: Path | None, environment: Mapping[str, str], **flags: Any) -> Self:
+        """The configuration of a file, the environment over it, and the *flags* that are not None over both.
 
         Args:
             file: a YAML file; its relative paths start from its folder.
             environment: the variables of the subscriptions service, which mean the same here; those of TLS and tokens
                 hold for HTTP as well.
-            given: fields by their Python names, from the command line.
+            flags: fields by their Python names, from the command line.
 
         Raises:
             ConfigError: lists every mistake with its path in the file.
@@ -203,7 +203,7 @@ class ServerConfig(Part):
         """
         document = _read(file) if file else {}
         document |= _from_environment(document, environment)
-        document |= {to_camel(name): value for name, value in given.items() if value is not None}
+        document |= {to_camel(name): value for name, value in flags.items() if value is not None}
         try:
             return cls.model_validate(document)
         except ValidationError as failure:
@@ -253,7 +253,7 @@ def _from_environment(document: Mapping[str, Any], environment: Mapping[str, str
     host, port = environment.get("API_HOST"), environment.get("API_PORT")
     if host or port:
         grpc = document.get("grpc") if isinstance(document.get("grpc"), dict) else {}
-        before = Address((grpc or {}).get("listen") or GrpcPart().listen)
+        before = HostPort((grpc or {}).get("listen") or GrpcPart().listen)
         written = host or before.host
         settings["grpc"] = {"listen": f"{f'[{written}]' if ':' in written else written}:{port or before.port}"}
     return settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from turnout.errors import Mistake
 from turnout.server.compatibility import Change
-from turnout.server.supervisor import Phase, Status, Supervisor, Version
+from turnout.server.supervisor import Phase, RouteStatus, RouteVersion, Supervisor
 from turnout.server.watch import RouteFile
 from turnout.spark.running.checkpoint import checkpoint_of, local_folder
 
@@ -18,7 +18,7 @@ __all__ = ["Pending", "RouteEntry"]
 class Pending:
     """A version that waits for somebody to confirm that it begins a new checkpoint."""
 
-    version: Version
+    version: RouteVersion
     changes: tuple[Change, ...]
 
 
@@ -36,19 +36,19 @@ class RouteEntry:
 
     name: str
     file: RouteFile
-    version: Version | None = None
+    version: RouteVersion | None = None
     mistakes: tuple[Mistake, ...] = ()
     pending: Pending | None = None
     supervisor: Supervisor | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> RouteStatus:
         """Where the route stands."""
         if self.supervisor is not None:
             return self.supervisor.status
-        return Status(Phase.INVALID, 0.0, str(self.mistakes[0]) if self.mistakes else "")
+        return RouteStatus(Phase.INVALID, 0.0, str(self.mistakes[0]) if self.mistakes else "")
 
     @property
     def checkpoint(self) -> Path | None:
-        """The folder of its progress; None where that does not lie on this machine."""
+        """The folder of its progress; None where that is not on this machine."""
         return None if self.version is None else local_folder(str(checkpoint_of(self.version.route)))

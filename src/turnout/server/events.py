@@ -15,7 +15,7 @@ from turnout.server.state import State, StoredEvent
 __all__ = ["Event", "Events"]
 
 _BEHIND = 1000
-"""A listener that is so many events behind is let go; it may come back and say what it saw last."""
+"""A listener that is this many events behind is let go; it may come back and say what it saw last."""
 
 _PROGRESS_SECONDS = 1.0
 
@@ -68,7 +68,7 @@ class Events:
             listener.offer(event)
 
     async def listen(self, after: int | None = None, quiet: float = 15.0) -> AsyncIterator[Event | None]:
-        """What was kept after the event of that id, then what happens; None after so many *quiet* seconds."""
+        """What was kept after the event of that id, then what happens; None after *quiet* seconds without an event."""
         listener = _Listener(asyncio.get_running_loop())
         with self._lock:
             if self._closed:

@@ -15,7 +15,7 @@ from turnout.wire.places import state_of
 __all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes"]
 
 REACH = 20_000
-"""So many messages of the stream of dead letters are looked at, from its end on."""
+"""This many messages of the stream of dead letters are looked at, from its end on."""
 
 
 def newest(
@@ -84,4 +84,4 @@ def text_of_bytes(raw: bytes) -> str | None:
         text = raw.decode()
     except UnicodeDecodeError:
         return None
-    return text if all(one.isprintable() or one in "\n\r\t" for one in text) else None
+    return text if all(character.isprintable() or character in "\n\r\t" for character in text) else None

@@ -83,8 +83,8 @@ class Matchers:
                 self._opened[url] = store, LiveMatcher(store)
             self._opened.move_to_end(url)
             while len(self._opened) > _KEPT:
-                _, (gone, _live) = self._opened.popitem(last=False)
-                gone.close()
+                _, (evicted, _live) = self._opened.popitem(last=False)
+                evicted.close()
             return self._opened[url][1]
 
     def index(self, route: Route) -> Index | None:

@@ -31,7 +31,7 @@ class Measure:
         kind: ``counter``, ``gauge`` or ``histogram``.
         labels: that tell its series apart.
         unit: of its values.
-        text: what it says, in a sentence; Prometheus is told it as well.
+        text: what it says, in a sentence; Prometheus gets it as well.
         counted: when the number changes, and what it begins with.
     """
 
@@ -52,8 +52,8 @@ _ROUTE = ("route",)
 _STAGE = ("route", "stage")
 
 MEASURES: Final = {
-    one.name: one
-    for one in (
+    measure.name: measure
+    for measure in (
         Measure(
             "turnout_route_records_read_total", "counter", _ROUTE, "records",
             "Records that came from the source: the sum of the outcomes.", _BATCH,

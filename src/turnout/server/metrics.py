@@ -1,4 +1,4 @@
-"""What Prometheus is told of routes: most of it is read when it asks, only durations are counted here."""
+"""What Prometheus learns of routes: most of it is read when it asks, only durations are counted here."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Push:
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         moments = _Moments(self._began, time.time_ns())
-        metrics = [one for family in self._registry.collect() for one in _converted(family, moments)]
+        metrics = [metric for family in self._registry.collect() for metric in _converted(family, moments)]
         scope = export.ScopeMetrics(InstrumentationScope("turnout", __version__), metrics, "")
         return export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
 
@@ -171,14 +171,14 @@ def _distributions(family: Metric, moments: _Moments) -> Iterator[export.Histogr
         labels = tuple(sorted((name, text) for name, text in sample.labels.items() if name != "le"))
         by_labels.setdefault(labels, []).append(sample)
     for labels, samples in by_labels.items():
-        buckets = [one for one in samples if one.name.endswith("_bucket")]
+        buckets = [sample for sample in samples if sample.name.endswith("_bucket")]
         yield export.HistogramDataPoint(
             dict(labels),
             *moments,
             count=int(buckets[-1].value),
-            sum=next(float(one.value) for one in samples if one.name.endswith("_sum")),
-            bucket_counts=list(_differences(one.value for one in buckets)),
-            explicit_bounds=[float(one.labels["le"]) for one in buckets[:-1]],
+            sum=next(float(sample.value) for sample in samples if sample.name.endswith("_sum")),
+            bucket_counts=list(_differences(bucket.value for bucket in buckets)),
+            explicit_bounds=[float(bucket.labels["le"]) for bucket in buckets[:-1]],
             min=unknown,
             max=unknown,
         )

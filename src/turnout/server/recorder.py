@@ -11,7 +11,7 @@ from typing import Protocol
 from turnout.engine.counts import Counts
 from turnout.server.events import Events
 from turnout.server.state import MinutePace, State
-from turnout.server.supervisor import Phase, Status
+from turnout.server.supervisor import Phase, RouteStatus
 from turnout.server.survey import Lag
 from turnout.spark.running.progress import Progress
 
@@ -49,7 +49,7 @@ class Recorder:
         self._unwritten: dict[tuple[str, int], Counts] = {}
         self._pace: dict[tuple[str, int], MinutePace] = {}
 
-    def phase_changed(self, name: str, status: Status) -> None:
+    def phase_changed(self, name: str, status: RouteStatus) -> None:
         """On the log and as an event."""
         worse = status.phase in (Phase.FAILED, Phase.WAITING)
         reason = f": {status.reason}" if status.reason else ""

@@ -19,7 +19,7 @@ from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
-from turnout.server.supervisor import Phase, Supervisor, Version
+from turnout.server.supervisor import Phase, RouteVersion, Supervisor
 from turnout.server.texts import RouteTexts, name_in
 from turnout.server.watch import Files, RouteFile, digest_of, write
 
@@ -59,7 +59,7 @@ class Routes:
         self._resolve = resolve
         self._lock = threading.RLock()
         self._entries: dict[str, RouteEntry] = {}
-        self._seen: dict[Path, str] = {}
+        self._digests: dict[Path, str] = {}
         self._missing: set[Path] = set()
         self._leaving: dict[str, Supervisor] = {}
 
@@ -106,14 +106,14 @@ class Routes:
         with self._lock:
             files = self._files.look()
             for path, file in files.items():
-                if self._seen.get(path) != file.digest:
+                if self._digests.get(path) != file.digest:
                     self._offer(file, who="file")
-                    self._seen[path] = file.digest
-            gone = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
-            for path in gone.keys() & self._missing:
-                self._remove(gone[path], who="file")
+                    self._digests[path] = file.digest
+            removed = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
+            for path in removed.keys() & self._missing:
+                self._remove(removed[path], who="file")
             # An editor may remove a file and write it again: what is missed twice is gone.
-            self._missing = gone.keys() - self._missing
+            self._missing = removed.keys() - self._missing
 
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
         """Take a file as it is now: start what it says, or show what is wrong with it."""
@@ -129,7 +129,7 @@ class Routes:
             return
         if before is not None and before.name != route.name:
             self._remove(before, who=who)
-        self._take(Version(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
+        self._take(RouteVersion(route, file.text, file.digest, file.path, who), file, confirmed=confirmed)
 
     def _check_name(self, name: str, path: Path) -> None:
         """Refuse a second file with the name of another one that is still there."""
@@ -147,7 +147,7 @@ class Routes:
         name = name_in(file)
         return f"{name}@{file.path.name}" if name in self._entries else name
 
-    def _take(self, version: Version, file: RouteFile, *, confirmed: bool) -> None:
+    def _take(self, version: RouteVersion, file: RouteFile, *, confirmed: bool) -> None:
         name = version.route.name
         entry = self._entries.get(name) or RouteEntry(name, file)
         before = self._before(name)
@@ -168,7 +168,7 @@ class Routes:
             return
         self._start(entry, version)
 
-    def _park(self, entry: RouteEntry, before: Version, pending: Pending) -> None:
+    def _park(self, entry: RouteEntry, before: RouteVersion, pending: Pending) -> None:
         """Keep a version that needs to be confirmed; the one before goes on, also after the server was restarted."""
         entry = replace(entry, pending=pending)
         unsafe = [f"{change.change}: {change.reason}" for change in pending.changes if not change.safe]
@@ -178,15 +178,15 @@ class Routes:
         else:
             self._entries[entry.name] = entry
 
-    def _before(self, name: str) -> Version | None:
+    def _before(self, name: str) -> RouteVersion | None:
         """The version that runs, or that a server before this one has run; None where that cannot be read any more."""
         entry = self._entries.get(name)
         if entry is not None and entry.version is not None:
             return entry.version
-        kept = self._state.newest_revision(name)
-        return None if kept is None else self._texts.kept(kept)
+        newest = self._state.newest_revision(name)
+        return None if newest is None else self._texts.kept(newest)
 
-    def _start(self, entry: RouteEntry, version: Version) -> None:
+    def _start(self, entry: RouteEntry, version: RouteVersion) -> None:
         supervisor = entry.supervisor or Supervisor(
             entry.name,
             self._runner,
@@ -199,7 +199,7 @@ class Routes:
         pause = self._state.paused(entry.name)
         supervisor.run(version, paused_by=pause.who if pause else "")
 
-    def _prepare(self, version: Version) -> Route:
+    def _prepare(self, version: RouteVersion) -> Route:
         """The route as it is to be run now; a checkpoint that is to be left is set aside first."""
         reset = self._state.reset_of(version.route.name)
         if reset is None:
@@ -214,7 +214,7 @@ class Routes:
     def _remove(self, entry: RouteEntry, *, who: str) -> None:
         del self._entries[entry.name]
         # A file with the same name may have waited for this one to go.
-        self._seen = {path: digest for path, digest in self._seen.items() if path in self._paths_in_use()}
+        self._digests = {path: digest for path, digest in self._digests.items() if path in self._paths_in_use()}
         self._leaving = {name: leaving for name, leaving in self._leaving.items() if not leaving.join(0)}
         if entry.supervisor is not None:
             entry.supervisor.close()
@@ -260,7 +260,7 @@ class Routes:
                 raise ConflictError(f"{path} cannot be written: {failure.strerror}") from failure
             file = RouteFile(path, text, digest_of(text, path.parent))
             self._offer(file, who=who, confirmed=confirmed)
-            self._seen[path] = file.digest
+            self._digests[path] = file.digest
             return entry is None
 
     def confirm(self, name: str, digest: str, *, who: str) -> None:
@@ -290,7 +290,7 @@ class Routes:
             raise ConflictError("this server was given single files: there is no folder to write a new route into")
         path = folder / f"{name}.yaml"
         if path.exists():
-            raise ConflictError(f"the file {path.name} is there, and holds another route")
+            raise ConflictError(f"the file {path.name} exists already, and holds another route")
         return path
 
     def _check_digest(self, entry: RouteEntry | None, digest: str | None) -> None:
@@ -349,7 +349,7 @@ class Routes:
             self._recorder.tell("route.offsets", name, to=exact)
             return exact
 
-    def _resettable(self, name: str) -> Version:
+    def _resettable(self, name: str) -> RouteVersion:
         """The version of a route whose offsets can be reset now."""
         with self._lock:
             entry, supervisor = self.entry(name), self._supervisor(name)
@@ -357,7 +357,7 @@ class Routes:
             if not (self._state.paused(name) and phase is Phase.PAUSED and supervisor.idle):
                 raise ConflictError(f"route {name} is {phase}: offsets are reset while it is paused")
             if entry.version is None or entry.checkpoint is None:
-                raise ConflictError(f"route {name}: its checkpoint does not lie on this machine: remove it there")
+                raise ConflictError(f"route {name}: its checkpoint is not on this machine: remove it there")
             return entry.version
 
     def _supervisor(self, name: str) -> Supervisor:

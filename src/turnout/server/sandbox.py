@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.engine import Program
-from turnout.engine.explain import Explanation, explain
+from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.given import Given, record_batch
 from turnout.errors import ConfigError, Mistake
 from turnout.routes import Route
@@ -59,7 +59,7 @@ def batch_at(route: Route, place: str) -> Any:
     return record_at(source, stream, sequence)
 
 
-def explained(route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None) -> Explanation:
+def explained(route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None) -> RecordExplanation:
     """What becomes of the only record of a batch, matched with the route's subscriptions as they are now.
 
     Raises:

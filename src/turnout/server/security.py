@@ -1,4 +1,4 @@
-"""Who may do what, and what browsers are told: one gate before every request.
+"""Who may do what, and what browsers may know: one gate before every request.
 
 A browser sends requests for any page that it shows. So a request that changes something has to carry what the page of
 another site cannot make it carry: a JSON content type or an Authorization header (both need a preflight, which this
@@ -231,7 +231,7 @@ def _name(url: str) -> str:
 
 
 def _is_under(path: str, public: Iterable[str]) -> bool:
-    return any(path == one or (one.endswith("/") and path.startswith(one)) for one in public)
+    return any(path == open_path or (open_path.endswith("/") and path.startswith(open_path)) for open_path in public)
 
 
 def _bounded(receive: Receive) -> Receive:

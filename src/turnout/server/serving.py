@@ -40,7 +40,7 @@ from turnout.server.survey import Survey
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 
-__all__ = ["Pages", "RunnerOf", "Server", "spark_runner"]
+__all__ = ["Pages", "RouteServer", "RunnerOf", "spark_runner"]
 
 _log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
@@ -66,7 +66,7 @@ def spark_runner(config: ServerConfig, state: Path, routes: list[Route]) -> Runn
     )
 
 
-class Server:
+class RouteServer:
     """Everything that ``turnout serve`` runs. ``with`` starts it, and ends it after the last micro-batches.
 
     Args:
@@ -147,7 +147,7 @@ class Server:
         policy, checkpoints = self.config.restarts, self.config.checkpoints
         self.routes = Routes(self._files, self.runner, state, recorder, policy, checkpoints=checkpoints)
         self._resources.callback(self.routes.close)
-        survey = Survey(self.routes.entries, seen=recorder.lagged)
+        survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
         metrics.watch(self.routes.entries, survey.lag)
         tenants = subscriptions[1] if subscriptions else None

@@ -19,7 +19,7 @@ from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
 from turnout.spark.running.progress import Progress
 
-__all__ = ["Phase", "Status", "Supervisor", "Version", "Watcher"]
+__all__ = ["Phase", "RouteObserver", "RouteStatus", "RouteVersion", "Supervisor"]
 
 _log = logging.getLogger("turnout.server")
 _LINES = 3
@@ -44,7 +44,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class RouteVersion:
     """A route as it is to be run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RouteStatus:
     """Where a route stands.
 
     Attributes:
@@ -82,10 +82,10 @@ class Status:
     last_success: float | None = None
 
 
-class Watcher(Protocol):
+class RouteObserver(Protocol):
     """Hears what becomes of a route. Called from the route's thread and from those who command it; returns at once."""
 
-    def phase_changed(self, name: str, status: Status) -> None:
+    def phase_changed(self, name: str, status: RouteStatus) -> None:
         """The route is doing something else now."""
         ...
 
@@ -112,8 +112,8 @@ class Supervisor:
         runner: Runner,
         restarts: Restarts,
         *,
-        prepare: Callable[[Version], Route],
-        watcher: Watcher,
+        prepare: Callable[[RouteVersion], Route],
+        watcher: RouteObserver,
         after: Supervisor | None = None,
     ) -> None:
         self.name = name
@@ -123,18 +123,18 @@ class Supervisor:
         self._watcher = watcher
         self._after = after
         self._changed = threading.Condition()
-        self._version: Version | None = None
+        self._version: RouteVersion | None = None
         self._should_run = False
         self._paused = ""
         self._not_before = 0.0
         self._closed = False
         self._stop: threading.Event | None = None
-        self._status = Status(Phase.STARTING, time.time())
+        self._status = RouteStatus(Phase.STARTING, time.time())
         self._thread = threading.Thread(target=self._work, name=f"turnout-route-{name}", daemon=True)
         self._thread.start()
 
     @property
-    def status(self) -> Status:
+    def status(self) -> RouteStatus:
         """Where the route stands now."""
         return self._status
 
@@ -146,7 +146,7 @@ class Supervisor:
 
     # Commands
 
-    def run(self, version: Version, *, paused_by: str = "") -> None:
+    def run(self, version: RouteVersion, *, paused_by: str = "") -> None:
         """Run this version instead of any other, or keep it ready while the route is paused."""
         with self._changed:
             self._version = version
@@ -205,7 +205,7 @@ class Supervisor:
         while (task := self._next()) is not None:
             self._attempt(*task)
 
-    def _next(self) -> tuple[Version, threading.Event] | None:
+    def _next(self) -> tuple[RouteVersion, threading.Event] | None:
         with self._changed:
             while not self._closed:
                 wait = self._not_before - time.monotonic() if self._should_run else None
@@ -216,7 +216,7 @@ class Supervisor:
                 self._changed.wait(wait)
             return None
 
-    def _attempt(self, version: Version, stop: threading.Event) -> None:
+    def _attempt(self, version: RouteVersion, stop: threading.Event) -> None:
         before = Counts()
 
         def progressed(progress: Progress) -> None:

@@ -46,7 +46,7 @@ class Survey:
         entries: gives the routes.
         pause: seconds between two looks.
         clock: seconds since the epoch.
-        seen: hears of each lag that a look finds.
+        observer: hears of each lag that a look finds.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Survey:
         *,
         pause: float = 2.0,
         clock: Callable[[], float] = time.time,
-        seen: Callable[[str, Lag], None] | None = None,
+        observer: Callable[[str, Lag], None] | None = None,
     ) -> None:
         self._entries = entries
         self._pause = pause
         self._clock = clock
-        self._seen = seen
+        self._observer = observer
         self._lags: dict[str, Lag] = {}
         self._problems: dict[str, str] = {}
         self._looked = threading.Event()
@@ -117,9 +117,9 @@ class Survey:
                 else:
                     lags |= {} if lag is None else {entry.name: lag}
         self._lags, self._problems = lags, problems
-        if self._seen is not None:
+        if self._observer is not None:
             for name, lag in lags.items():
-                self._seen(name, lag)
+                self._observer(name, lag)
         self._looked.set()
 
     def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:

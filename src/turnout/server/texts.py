@@ -11,7 +11,7 @@ from turnout.errors import RouteError
 from turnout.routes import Route
 from turnout.server.runner import Runner
 from turnout.server.state import Revision
-from turnout.server.supervisor import Version
+from turnout.server.supervisor import RouteVersion
 from turnout.server.watch import RouteFile
 
 __all__ = ["RouteTexts", "name_in"]
@@ -42,14 +42,14 @@ class RouteTexts:
             raise RouteError(mistakes, what=f"route {route.name} cannot be used")
         return route
 
-    def kept(self, revision: Revision) -> Version | None:
+    def kept(self, revision: Revision) -> RouteVersion | None:
         """The version that a server before this one has run; None where it cannot be read any more."""
         file = Path(revision.file)
         try:
             route = self._parsed(revision.text, file)
         except (RouteError, OSError):
             return None
-        return Version(route, revision.text, revision.digest, file, revision.who)
+        return RouteVersion(route, revision.text, revision.digest, file, revision.who)
 
     def _parsed(self, text: str, file: Path) -> Route:
         """The route that a text says, with a checkpoint where this server keeps those of routes that name none."""

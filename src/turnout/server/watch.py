@@ -102,7 +102,7 @@ class Files:
         listed: dict[Path, None] = {}
         for path in self._paths:
             inside = sorted(path.iterdir()) if path.is_dir() else [path]
-            listed |= dict.fromkeys(one for one in inside if one == path or _is_route(one))
+            listed |= dict.fromkeys(file for file in inside if file == path or _is_route(file))
         return (path for path in listed if path != self._config)
 
     def _read(self, path: Path) -> tuple[_Stamp, RouteFile]:

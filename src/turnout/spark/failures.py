@@ -28,6 +28,6 @@ def in_one_line(failure: BaseException) -> str:
     return _SUFFIX.sub("", _PREFIX.sub("", chosen)).strip() or chosen
 
 
-def run_error(what: str, failure: BaseException) -> RunError:
+def run_error(action: str, failure: BaseException) -> RunError:
     """A RunError that says what was being done and, in one line, why it stopped."""
-    return RunError(f"{what}: {in_one_line(failure)}")
+    return RunError(f"{action}: {in_one_line(failure)}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Publishers", "lines_of"]
 
 _KEPT_BACK: Final = 16
-"""So many batches with refused messages are held in memory, before their dead letters are published."""
+"""This many batches with refused messages are held in memory, before their dead letters are published."""
 
 
 class Publishers:

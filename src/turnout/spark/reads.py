@@ -63,7 +63,7 @@ class SourceStreams:
         infos = {name: stream_info(connection, name) for name in source.streams}
         stored = _stored(connection, infos)
         filters = source.filters or (">",)
-        read = {common(one, other) for one in stored for other in filters} - {None}
+        read = {common(subject, other) for subject in stored for other in filters} - {None}
         created = {name: str(info["created"]) for name, info in infos.items()}
         return cls(tuple(sorted(subject for subject in read if subject is not None)), created)
 
@@ -100,7 +100,7 @@ def _stored(connection: Connection, infos: Mapping[str, Mapping[str, Any]]) -> l
 def _origins(config: Mapping[str, Any]) -> Iterable[str]:
     """The streams of the same account that a stream copies."""
     copied = [*([config["mirror"]] if config.get("mirror") else ()), *(config.get("sources") or ())]
-    return (one["name"] for one in copied if not one.get("external"))
+    return (origin["name"] for origin in copied if not origin.get("external"))
 
 
 def _config(connection: Connection, stream: str) -> list[Mapping[str, Any]]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from turnout.histogram import Histogram
     from turnout.subscriptions.index import Index
 
-__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "Stage", "TaskTally"]
+__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "SparkStage", "TaskTally"]
 
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
@@ -65,13 +65,13 @@ COUNTS: Final = ", ".join(
         f"failure struct<{', '.join(f'{name}: string' for name in _FAILURE)}>",
     ]
 )
-"""The columns of `Stage.publish`: what a task counted, in its first row, and a logged failure in each."""
+"""The columns of `SparkStage.publish`: what a task counted, in its first row, and a logged failure in each."""
 
 MESSAGES: Final = (
     f"topic string, {MESSAGE_ID} string, value binary, headers array<struct<key:string,value:binary>>, key binary,"
     f" partition int, offset bigint, timestamp timestamp, {SINK} tinyint, {COUNTS}"
 )
-"""The columns of `Stage.rows`: messages, with null counts; and rows of `COUNTS` that are no messages."""
+"""The columns of `SparkStage.rows`: messages, with null counts; and rows of `COUNTS` that are no messages."""
 
 COUNTS_SCHEMA: Final = pa.schema(
     [
@@ -96,7 +96,7 @@ _programs: dict[str, Program] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class SparkStage:
     """One route as functions for ``mapInArrow``.
 
     Attributes:

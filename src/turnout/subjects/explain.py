@@ -8,13 +8,13 @@ from turnout.subjects.mapping import MappingTable, SubjectMapping
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["Explanation", "Outcome", "explain", "why_not"]
+__all__ = ["MappingExplanation", "MappingOutcome", "explain", "why_not"]
 
 _ONLY_DEFAULT = "it is for clusters that have no destinations of their own"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MappingOutcome:
     """One thing that can become of the subject.
 
     Attributes:
@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class MappingExplanation:
     """What a table does with one subject.
 
     Attributes:
@@ -46,12 +46,12 @@ class Explanation:
     subject: str
     mapping: SubjectMapping | None
     group: str | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MappingOutcome, ...]
     skipped: tuple[tuple[str, str], ...]
     others: tuple[tuple[str, str], ...]
 
 
-def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Explanation:
+def explain(table: MappingTable, subject: str, cluster: str | None = None) -> MappingExplanation:
     """What *table* does with *subject* in *cluster*, and why."""
     chosen = table.find(subject)
     others = tuple(
@@ -60,16 +60,16 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ex
         if mapping is not chosen
     )
     if chosen is None:
-        return Explanation(subject, None, None, (Outcome(subject, subject, 100),), (), others)
+        return MappingExplanation(subject, None, None, (MappingOutcome(subject, subject, 100),), (), others)
     tokens = subject.split(".")
     shares = chosen.group(cluster)
     outcomes = [
-        Outcome(share.transform.destination, share.transform.apply_tokens(tokens), share.weight, share.completed)
+        MappingOutcome(share.transform.destination, share.transform.apply_tokens(tokens), share.weight, share.completed)
         for share in shares
     ]
     lost = 100 - sum(share.weight for share in shares)
     if lost:
-        outcomes.append(Outcome("", None, lost))
+        outcomes.append(MappingOutcome("", None, lost))
     group = cluster if cluster and cluster in chosen.groups else ""
     skipped = tuple(
         (
@@ -79,7 +79,7 @@ def explain(table: MappingTable, subject: str, cluster: str | None = None) -> Ex
         for destination in chosen.destinations
         if destination.cluster != group
     )
-    return Explanation(subject, chosen, group, tuple(outcomes), skipped, others)
+    return MappingExplanation(subject, chosen, group, tuple(outcomes), skipped, others)
 
 
 def why_not(source: str, subject: str) -> str:

@@ -15,13 +15,13 @@ from typing import Any
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["Shape", "SourceIndex", "shape_of"]
+__all__ = ["SourceIndex", "SourceShape", "shape_of"]
 
 FIXED, STAR, STARRED = "fixed", "*", "*x"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SourceShape:
     """What the sources of one dictionary have in common.
 
     Attributes:
@@ -52,7 +52,7 @@ class Shape:
         return ".".join(tokens[index] for index in self.fixed)
 
 
-def shape_of(source: str) -> Shape:
+def shape_of(source: str) -> SourceShape:
     """The shape of a source."""
     tokens = source.split(".")
     full = tokens[-1] == FULL
@@ -60,7 +60,7 @@ def shape_of(source: str) -> Shape:
         STAR if token == PARTIAL else STARRED if token.startswith(PARTIAL) else FIXED
         for token in (tokens[:-1] if full else tokens)
     )
-    return Shape(tuple(kinds), full)
+    return SourceShape(tuple(kinds), full)
 
 
 _Probe = tuple[int, Callable[[Sequence[str]], Any], dict[Any, int]]
@@ -78,7 +78,7 @@ class SourceIndex:
 
     sources: tuple[str, ...]
     literals: dict[str, int]
-    shapes: dict[Shape, dict[str, int]]
+    shapes: dict[SourceShape, dict[str, int]]
     # By the number of a subject's tokens, the last entry for all that have more.
     _probes: tuple[tuple[_Probe, ...], ...] = field(default=((),), repr=False, compare=False)
 
@@ -87,7 +87,7 @@ class SourceIndex:
         """Index *sources*, of which an earlier one wins over a later one."""
         ordered = tuple(sources)
         literals: dict[str, int] = {}
-        shapes: dict[Shape, dict[str, int]] = {}
+        shapes: dict[SourceShape, dict[str, int]] = {}
         for number, source in enumerate(ordered):
             shape = shape_of(source)
             if shape.is_literal:
@@ -121,7 +121,7 @@ class SourceIndex:
         return lowest
 
 
-def _probe(sources: tuple[str, ...], shape: Shape, numbers: dict[str, int]) -> _Probe:
+def _probe(sources: tuple[str, ...], shape: SourceShape, numbers: dict[str, int]) -> _Probe:
     """A shape ready to be asked: its dictionary keyed by what an itemgetter picks from a subject's tokens."""
     fixed = shape.fixed
     if not fixed:

@@ -104,12 +104,12 @@ class SubjectMapping:
         except InvalidSubjectError as failure:
             raise BadSourceError(str(failure), cause=failure, source=source) from failure
         groups: dict[str, list[tuple[SubjectTransform, int]]] = {"": []}
-        seen: set[str] = set()
+        named: set[str] = set()
         for entry, destination in enumerate(destinations):
             groups.setdefault(destination.cluster, []).append(
-                (_checked(source, entry, destination, seen, groups), destination.weight)
+                (_checked(source, entry, destination, named, groups), destination.weight)
             )
-        completes = source not in seen
+        completes = source not in named
         shares = {name: _shares(source, chosen, completes=completes) for name, chosen in groups.items()}
         return cls(source, tuple(destinations), shares)
 
@@ -136,13 +136,13 @@ def _checked(
     source: str,
     entry: int,
     destination: Destination,
-    seen: set[str],
+    named: set[str],
     groups: Mapping[str, Sequence[tuple[SubjectTransform, int]]],
 ) -> SubjectTransform:
     """The transform of one destination, after the server's checks in the server's order."""
-    if destination.destination in seen:
-        raise DuplicateDestinationError(f"{destination.destination!r} is there twice", source=source, entry=entry)
-    seen.add(destination.destination)
+    if destination.destination in named:
+        raise DuplicateDestinationError(f"{destination.destination!r} occurs twice", source=source, entry=entry)
+    named.add(destination.destination)
     if not 0 <= destination.weight <= _WHOLE:
         raise InvalidWeightError(
             f"a weight is from 0 to 100, found {destination.weight}",
@@ -163,7 +163,7 @@ def _checked(
 
 
 def _shares(source: str, chosen: Sequence[tuple[SubjectTransform, int]], *, completes: bool) -> tuple[Share, ...]:
-    """A group with its cumulative weights: completed where that is wanted, the smallest share first."""
+    """A group with its cumulative weights: completed if *completes*, the smallest share first."""
     parts = [(weight, transform, False) for transform, weight in chosen]
     missing = _WHOLE - sum(weight for weight, _, _ in parts)
     if missing and completes:

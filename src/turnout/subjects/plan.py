@@ -16,7 +16,7 @@ from turnout.subjects.functions import Call, cut
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
-__all__ = ["Matches", "Render", "Step", "matcher", "renderer", "tokens_needed"]
+__all__ = ["Matches", "Render", "TokenStep", "matcher", "renderer", "tokens_needed"]
 
 Matches = Callable[[Sequence[str]], bool]
 """Whether the tokens of a literal subject match a source."""
@@ -27,11 +27,11 @@ Render = Callable[[str, Sequence[str], float | None], str]
 _Getter = Callable[[str, Sequence[str]], str]
 
 _NAMED = 1024
-"""Up to so many partitions have their numbers written out beforehand."""
+"""Up to this many partitions have their numbers written out beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TokenStep:
     """One token of a destination, ready to run.
 
     Attributes:
@@ -46,7 +46,7 @@ class Step:
     tokens: tuple[int, ...] = ()
 
 
-def tokens_needed(steps: Sequence[Step]) -> int:
+def tokens_needed(steps: Sequence[TokenStep]) -> int:
     """How many tokens a subject must have for every step to find its own."""
     return max((index + 1 for step in steps for index in step.tokens), default=0)
 
@@ -67,7 +67,7 @@ def matcher(pattern: Sequence[str]) -> Matches:
     return lambda tokens: len(tokens) == count and pick(tokens) == values
 
 
-def renderer(steps: Sequence[Step], tail: int | None) -> Render:
+def renderer(steps: Sequence[TokenStep], tail: int | None) -> Render:
     """The function from a subject to the mapped subject.
 
     Args:

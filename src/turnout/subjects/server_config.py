@@ -78,10 +78,10 @@ def parse_config(
     >>> parse_config('region = eu; mappings { "orders.*": [{ destination: "eu.$1", weight: 80% }] }; here: $region')
     {'region': 'eu', 'mappings': {'orders.*': [{'destination': 'eu.$1', 'weight': '80%'}]}, 'here': 'eu'}
     """
-    return _Parser(text, Path(file) if file else None, read, environment or {}, depth=0).document()
+    return _ConfigParser(text, Path(file) if file else None, read, environment or {}, depth=0).document()
 
 
-class _Parser:
+class _ConfigParser:
     """One pass over one file. *maps* is the stack of blocks that variables are looked up in."""
 
     def __init__(
@@ -269,7 +269,7 @@ class _Parser:
             if name in block:
                 return block[name]
         if name in self.environment:
-            inner = _Parser(f"value = {self.environment[name]}", None, self.read, {}, depth=self.depth)
+            inner = _ConfigParser(f"value = {self.environment[name]}", None, self.read, {}, depth=self.depth)
             return inner.document().get("value")
         self.at = start
         raise self.wrong(
@@ -297,7 +297,7 @@ class _Parser:
             text = self.read(path)
         except OSError as failure:
             raise self.wrong(f"cannot read the included file {str(path)!r}: {failure.strerror or failure}") from failure
-        return _Parser(text, path, self.read, self.environment, depth=self.depth + 1).document()
+        return _ConfigParser(text, path, self.read, self.environment, depth=self.depth + 1).document()
 
     def skip_space_and_comments(self, also: str = "") -> None:
         while True:

@@ -17,7 +17,7 @@ from turnout.subjects.errors import (
     UnknownFunctionError,
 )
 from turnout.subjects.functions import is_braced, is_call, parse_call
-from turnout.subjects.plan import Matches, Render, Step, matcher, renderer, tokens_needed
+from turnout.subjects.plan import Matches, Render, TokenStep, matcher, renderer, tokens_needed
 from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of
 
 __all__ = ["SubjectTransform", "check_mapping", "placeholders", "with_placeholders"]
@@ -48,7 +48,7 @@ class SubjectTransform:
     source: str
     destination: str
     strict: bool = False
-    steps: tuple[Step, ...] = field(default=(), repr=False, compare=False)
+    steps: tuple[TokenStep, ...] = field(default=(), repr=False, compare=False)
     tail: int | None = field(default=None, repr=False, compare=False)
     render: Render = field(default=lambda subject, _tokens, _draw: subject, repr=False, compare=False)
     _matches: Matches = field(default=lambda _: True, repr=False, compare=False)
@@ -189,17 +189,17 @@ def _strict_or_none(source: str, destination: str) -> SubjectTransform | None:
         return None
 
 
-def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, strict: bool) -> tuple[Step, ...]:
+def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, strict: bool) -> tuple[TokenStep, ...]:
     """The destination's tokens, checked against the source's, in the server's order of checks."""
     places = [index for index, token in enumerate(source_tokens) if token == PARTIAL]
     literal_source = not places and source_tokens[-1] != FULL
-    steps: list[Step] = []
+    steps: list[TokenStep] = []
     used = 0
     for index, token in enumerate(tokens):
         position = position_of(tokens, index)
         call = parse_call(token, destination=destination, position=position)
         if call is None:
-            steps.append(Step(token))
+            steps.append(TokenStep(token))
             continue
         if strict and not literal_source and call.function != "wildcard":
             raise NotSupportedForImportError(destination, token, position)
@@ -207,7 +207,7 @@ def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, str
             raise IndexOutOfRangeError(destination, token, position, detail="the source has no '*'")
         if literal_source:
             # The server ignores the token arguments of partition here, and hashes the whole subject.
-            steps.append(Step(None, call))
+            steps.append(TokenStep(None, call))
             continue
         for wildcard in call.wildcards:
             if wildcard > len(places):
@@ -217,7 +217,7 @@ def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, str
         used += len(call.wildcards)
         # 0 and less are not refused, also where the source has only a ">": they read the subject's first token, as
         # in the server.
-        steps.append(Step(None, call, tuple(places[n - 1] if n > 0 else 0 for n in call.wildcards)))
+        steps.append(TokenStep(None, call, tuple(places[n - 1] if n > 0 else 0 for n in call.wildcards)))
     if strict and used < len(places):
         raise NotUsingAllWildcardsError(
             destination, destination, 0, detail=f"{len(places)} in the source, {used} placeholders"

@@ -80,7 +80,7 @@ def _with_files(url: str, change: Callable[[Path], Path]) -> str:
 
 
 def existing(url: str) -> str:
-    """The URL that opens a store only where there is one: who reads from a mistyped path should not get an empty store.
+    """The URL that opens a store only where there is one: a mistyped path should not give an empty store.
 
     >>> existing("sqlite:///subscriptions.db")
     'sqlite:///subscriptions.db?mode=rw'

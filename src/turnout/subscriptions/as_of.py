@@ -42,10 +42,10 @@ def _present(store: Store, ids: Iterable[str] | None) -> Snapshot:
         return _some(store.as_of(store.revision()), ids)
     except HistoryForgottenError:
         revision = store.revision()
-        return Snapshot(tuple(store.read(one) for one in dict.fromkeys(ids)), revision)
+        return Snapshot(tuple(store.read(id_) for id_ in dict.fromkeys(ids)), revision)
 
 
 def _some(past: PastStore, ids: Iterable[str] | None) -> Snapshot:
     if ids is None:
         return past.snapshot()
-    return Snapshot(tuple(past.read(one) for one in dict.fromkeys(ids)), past.revision)
+    return Snapshot(tuple(past.read(id_) for id_ in dict.fromkeys(ids)), past.revision)

@@ -56,7 +56,7 @@ def subscription_from_json(data: object) -> Subscription:
     route = _object(body.get("route"), "route")
     _only(route, ("destinations", "condition"), "route.")
     destinations = route.get("destinations", [])
-    if not isinstance(destinations, list) or not all(isinstance(one, str) for one in destinations):
+    if not isinstance(destinations, list) or not all(isinstance(destination, str) for destination in destinations):
         raise SubscriptionInvalidError(f"route.destinations: expected a list of texts, found {destinations!r}")
     metadata = _object(body.get("metadata", {}), "metadata")
     for name, value in metadata.items():

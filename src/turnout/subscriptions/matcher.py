@@ -23,16 +23,16 @@ from turnout.subscriptions.store import Store
 __all__ = ["IndexStats", "Match", "Matcher"]
 
 _LOOSE = 16
-"""So many new subscriptions are evaluated one by one at most, before they get a layer of the index."""
+"""At most this many new subscriptions are evaluated one by one, before they get a layer of the index."""
 
 _PATIENCE = 1_000
 """How often new subscriptions are evaluated one by one, all in all, before they get a layer."""
 
 _RATIO = 4
-"""A layer is merged with the next one when it is not so many times as large."""
+"""A layer is merged with the next one when it is less than this many times as large."""
 
 _AT_ONCE = 4_096
-"""So many subscriptions are merged while the caller waits; more than that in the background."""
+"""This many subscriptions are merged while the caller waits; more than that in the background."""
 
 
 class _Layer(NamedTuple):
@@ -51,7 +51,7 @@ class _Layer(NamedTuple):
         return self if stratum is self.stratum else self._replace(stratum=stratum)
 
 
-class _State(NamedTuple):
+class _MatcherState(NamedTuple):
     """What a match sees: layers, and new subscriptions that are in none yet."""
 
     layers: tuple[_Layer, ...] = ()
@@ -103,9 +103,9 @@ class Matcher:
         return cls(snapshot.subscriptions, sample=sample, revision=snapshot.revision)
 
     def _start(self, subscriptions: Iterable[Subscription], revision: int) -> None:
-        last = {_identified(one).id: one for one in subscriptions}
+        last = {_identified(subscription).id: subscription for subscription in subscriptions}
         layers = (_Layer.of(Stratum.of(last.values(), self._costs)),) if last else ()
-        self._state = _State(layers)
+        self._state = _MatcherState(layers)
         self.revision = revision
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class Matcher:
             if changes.reset:
                 self._start(changes.created, changes.revision)
                 return
-            created = {_identified(one).id: one for one in changes.created}
+            created = {_identified(subscription).id: subscription for subscription in changes.created}
             self._change({*changes.deleted_ids, *created}, tuple(created.values()))
             self.revision = changes.revision
 
@@ -151,13 +151,15 @@ class Matcher:
             self._patience -= len(loose)
             if self._patience < 0:
                 self._settle()
-            matches += [answer.of(metadata) for one, answer in loose if evaluate(one.condition, metadata)]
+            matches += [
+                answer.of(metadata) for subscription, answer in loose if evaluate(subscription.condition, metadata)
+            ]
         return matches
 
     def match_many(self, messages: Sequence[Mapping[str, str]]) -> MatchBatch:
         """What `match` gives for each message, all worked out at once: from some hundred messages on much faster.
 
-        The matches are made as objects when they are looked at; who needs ids alone asks for `MatchBatch.ids`.
+        The matches are made as objects when they are looked at; `MatchBatch.ids` gives the ids alone.
 
         >>> from turnout.conditions import kiwi
         >>> matcher = Matcher([Subscription(["d"], kiwi("k", "a*"), id="x")])
@@ -169,9 +171,9 @@ class Matcher:
         columns = {key: Column([message.get(key) for message in messages]) for key in index.keys}
         matches = index.match(columns, len(messages))
         beside: dict[int, list[Answer]] = {}
-        for one, answer in loose:
+        for subscription, answer in loose:
             for row, message in enumerate(messages):
-                if evaluate(one.condition, message):
+                if evaluate(subscription.condition, message):
                     beside.setdefault(row, []).append(answer)
         return MatchBatch(messages, matches, [layer.answers for layer in layers], beside)
 
@@ -197,16 +199,18 @@ class Matcher:
         """Drop the subscriptions of these ids and take others in, both at once."""
         with self._lock:
             state = self._without(self._state, gone)
-            self._state = state._replace(loose=(*state.loose, *((one, answer_of(one)) for one in created)))
+            self._state = state._replace(
+                loose=(*state.loose, *((subscription, answer_of(subscription)) for subscription in created))
+            )
             if len(self._state.loose) > _LOOSE:
                 self._settle()
 
     @staticmethod
-    def _without(state: _State, gone: Collection[str]) -> _State:
+    def _without(state: _MatcherState, gone: Collection[str]) -> _MatcherState:
         layers = tuple(layer.without(gone) for layer in state.layers)
-        return _State(
+        return _MatcherState(
             tuple(layer for layer in layers if layer.stratum.left),
-            tuple(one for one in state.loose if one[0].id not in gone),
+            tuple(entry for entry in state.loose if entry[0].id not in gone),
         )
 
     def _settle(self) -> None:
@@ -215,8 +219,8 @@ class Matcher:
             self._patience = _PATIENCE
             layers, loose = self._state
             if loose:
-                layer = _Layer.of(Stratum.of((one for one, _ in loose), self._costs_beside(layers)))
-                self._state = _State((*layers, layer))
+                layer = _Layer.of(Stratum.of((subscription for subscription, _ in loose), self._costs_beside(layers)))
+                self._state = _MatcherState((*layers, layer))
             self._merge()
 
     def _costs_beside(self, layers: Sequence[_Layer]) -> Costs:
@@ -245,7 +249,7 @@ class Matcher:
 
     def _replace(self, parts: tuple[_Layer, ...]) -> None:
         """Put one layer in the place of several. Meanwhile others may come, and subscriptions go."""
-        living = [one for layer in parts for one in layer.stratum.living()]
+        living = [subscription for layer in parts for subscription in layer.stratum.living()]
         first = self._state.layers[:1]
         costs = self._costs if first and first[0].single is parts[0].single else self._costs_beside(first)
         merged = _Layer.of(Stratum.of(living, costs))
@@ -253,8 +257,8 @@ class Matcher:
         with self._lock:
             layers = self._state.layers
             places = [place for place, layer in enumerate(layers) if id(layer.single) in of_parts]
-            still = {one.id for place in places for one in layers[place].stratum.living()}
-            merged = merged.without({one.id for one in living} - still)
+            still = {subscription.id for place in places for subscription in layers[place].stratum.living()}
+            merged = merged.without({subscription.id for subscription in living} - still)
             left = [layer for layer in layers if id(layer.single) not in of_parts]
             if merged.stratum.left:
                 left.insert(places[0], merged)

@@ -17,7 +17,7 @@ from turnout.subscriptions.index.index import Matches
 __all__ = ["MatchBatch", "MatchList"]
 
 _AT_ONCE = 1024
-"""Ids are taken for so many messages at a time: what was touched is still in the cache when it is handed out."""
+"""Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
 
 _Numbers: TypeAlias = NDArray[np.int64]
 

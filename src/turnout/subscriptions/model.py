@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 def new_id() -> str:
-    """A new random id."""
+    """A new random id.
+
+    >>> len(new_id()), new_id() != new_id()
+    (36, True)
+    """
     return str(uuid.uuid4())
 
 

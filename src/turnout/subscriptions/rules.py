@@ -97,9 +97,9 @@ def _groups(subscription: Subscription) -> Iterator[str]:
             yield f"{place}: a group needs two children or more, found {len(group.children)}"
         if len(set(group.children)) == len(group.children):
             continue
-        seen: dict[Condition, int] = {}
+        first_places: dict[Condition, int] = {}
         for number, child in enumerate(group.children):
-            first = seen.setdefault(child, number)
+            first = first_places.setdefault(child, number)
             if first != number:
                 yield f"{place}.group[{number}]: the same as group[{first}]"
 

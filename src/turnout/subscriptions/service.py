@@ -124,10 +124,10 @@ class SubscriptionService:
         Raises:
             SubscriptionNotFoundError: there is none.
         """
-        gone = self.store.read(id) if self._kiwi_trees is not None else None
+        deleted = self.store.read(id) if self._kiwi_trees is not None else None
         self.store.delete(id)
-        if gone is not None and self._kiwi_trees is not None:
-            for leaf in _tree_leaves([gone]):
+        if deleted is not None and self._kiwi_trees is not None:
+            for leaf in _tree_leaves([deleted]):
                 self._release(self._kiwi_trees.of(leaf), leaf)
 
     def _release(self, registry: PatternRegistry, leaf: Kiwi) -> None:

@@ -122,7 +122,9 @@ class TenantStore(StoreBase):
 
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`."""
-        owned = (replace(one, id=self._prefix + (one.id or new_id())) for one in subscriptions)
+        owned = (
+            replace(subscription, id=self._prefix + (subscription.id or new_id())) for subscription in subscriptions
+        )
         with self._known_ids():
             return [self._bare(id_) for id_ in self._store.create_many(owned)]
 
@@ -144,8 +146,12 @@ class TenantStore(StoreBase):
             key, pattern, partial, limit=limit, cursor=self._prefix + cursor, prefix=self._prefix
         )
         items = (
-            ConditionMatch(self._bare(one.subscription_id), one.condition_id, self._known(one.subscription))
-            for one in page.items
+            ConditionMatch(
+                self._bare(match.subscription_id),
+                match.condition_id,
+                self._known(match.subscription),
+            )
+            for match in page.items
         )
         return Page(tuple(items), self._bare(page.cursor))
 

@@ -39,7 +39,13 @@ Run: TypeAlias = Callable[[Block, Sequence[bool] | None, Batch, Errors], Block |
 
 
 class Side(StrEnum):
-    """Which part of the record a ``$Key`` or ``$Value`` transform works on."""
+    """Which part of the record a ``$Key`` or ``$Value`` transform works on.
+
+    >>> from turnout.transforms import Chain
+    >>> properties = {"transforms": "m", "transforms.m.type": "MaskField$Key", "transforms.m.fields": "a"}
+    >>> Chain.from_config(properties).stages[0].transform.side
+    <Side.KEY: 'Key'>
+    """
 
     KEY = "Key"
     VALUE = "Value"

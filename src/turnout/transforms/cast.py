@@ -97,8 +97,8 @@ class Cast(Transform):
             raise RecordError("a struct with a default cannot be cast: its default has the old types", SCHEMA_BUILDER)
         targets = dict(self.fields)
         fields = tuple(
-            Field(one.name, _cast_schema(one.schema, targets[one.name])) if one.name in targets else one
-            for one in schema.fields
+            Field(field.name, _cast_schema(field.schema, targets[field.name])) if field.name in targets else field
+            for field in schema.fields
         )
         changed = schema.basics(fields).with_(optional=schema.optional)
         casts = [

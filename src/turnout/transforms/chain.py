@@ -23,7 +23,15 @@ __all__ = ["Chain", "ChainMistake", "Guard", "Stage"]
 
 @dataclass(frozen=True, slots=True)
 class ChainMistake(Mistake):
-    """A mistake in a chain, with the moment at which a Connect worker would find it."""
+    """A mistake in a chain, with the moment at which a Connect worker would find it.
+
+    >>> from turnout.errors import ConfigError
+    >>> try:
+    ...     Chain.from_config({"transforms": "t", "transforms.t.type": "MaskField$Value"})
+    ... except ConfigError as error:
+    ...     [(mistake.path, mistake.phase) for mistake in error.mistakes]
+    [('transforms.t.fields', 'validation')]
+    """
 
     phase: Phase = "validation"
 
@@ -269,6 +277,6 @@ class _Builder:
             return None
 
     def _note(self, prefix: str, wrong: Sequence[OptionError]) -> None:
-        for one in wrong:
-            place = prefix + one.option if one.option else prefix.rstrip(".")
-            self.mistakes.append(ChainMistake(place, one.problem, phase=one.phase))
+        for mistake in wrong:
+            place = prefix + mistake.option if mistake.option else prefix.rstrip(".")
+            self.mistakes.append(ChainMistake(place, mistake.problem, phase=mistake.phase))

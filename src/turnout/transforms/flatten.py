@@ -101,7 +101,7 @@ class Flatten(Transform):
 
     def _joined(self, prefix: str, name: Any) -> str:
         if type(name) is not str:
-            raise RecordError(f"the key {name!r} of a map is no string", "java.lang.ClassCastException")
+            raise RecordError(f"the key {name!r} of a map is not a string", "java.lang.ClassCastException")
         return f"{prefix}{self.delimiter}{name}" if prefix else name
 
 

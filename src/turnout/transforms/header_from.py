@@ -56,7 +56,9 @@ class HeaderFrom(Transform):
         sources = self._sources(shape.schema)
         changed = None
         if shape.schema is not None:
-            changed = shape.schema.basics(tuple(one for one in shape.schema.fields if one.name not in self.fields))
+            changed = shape.schema.basics(
+                tuple(field for field in shape.schema.fields if field.name not in self.fields)
+            )
 
         def run(block: Block, where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
             rows = block.rows if where is None else block.rows[np.array(where)]

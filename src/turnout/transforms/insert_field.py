@@ -84,13 +84,17 @@ class InsertField(Transform):
         return Step(self._into_map if shape.schema is None else self._into_struct(shape.schema))
 
     def _into_map(self, block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> list[Block]:
-        inserted = {one: self._values(one, block, batch, errors) for one in self.insertions}
+        inserted = {insertion: self._values(insertion, block, batch, errors) for insertion in self.insertions}
         # A null partition or timestamp is not stored, so that the shape is another one there.
-        absent = {one: values for one, values in inserted.items() if one.source in _LEFT_OUT and None in values}
+        absent = {
+            insertion: values
+            for insertion, values in inserted.items()
+            if insertion.source in _LEFT_OUT and None in values
+        }
         columns: dict[Any, Sequence[Any]] = dict(block.columns)
         if not absent:
-            for one, values in inserted.items():
-                columns[one.name] = _schemaless(one, values)
+            for insertion, values in inserted.items():
+                columns[insertion.name] = _schemaless(insertion, values)
             return [block.with_columns(None, columns)]
         together: dict[tuple[bool, ...], list[int]] = {}
         for place, missing in enumerate(zip(*absent.values(), strict=True)):
@@ -100,35 +104,35 @@ class InsertField(Transform):
     def _part(self, part: Block, places: list[int], inserted: dict[Insertion, Sequence[Any]]) -> Block:
         """The same for records of which all or none have a partition, and a timestamp."""
         columns: dict[Any, Sequence[Any]] = dict(part.columns)
-        for one, values in inserted.items():
+        for insertion, values in inserted.items():
             chosen = [values[place] for place in places]
-            if one.source not in _LEFT_OUT or None not in chosen:
-                columns[one.name] = _schemaless(one, chosen)
+            if insertion.source not in _LEFT_OUT or None not in chosen:
+                columns[insertion.name] = _schemaless(insertion, chosen)
         return part.with_columns(None, columns)
 
     def _into_struct(self, schema: Schema) -> Run:
         fields = list(schema.fields)
-        for one in self.insertions:
-            if not one.name:
+        for insertion in self.insertions:
+            if not insertion.name:
                 raise RecordError("fieldName cannot be null.", SCHEMA_BUILDER)
-            if any(one.name == field.name for field in fields):
-                problem = f'Cannot create field because of field name duplication "{one.name}"'
+            if any(insertion.name == field.name for field in fields):
+                problem = f'Cannot create field because of field name duplication "{insertion.name}"'
                 raise RecordError(problem, SCHEMA_BUILDER)
-            fields.append(Field(one.name, _SCHEMAS[one.source].with_(optional=one.optional)))
+            fields.append(Field(insertion.name, _SCHEMAS[insertion.source].with_(optional=insertion.optional)))
         changed = schema.basics(tuple(fields))
         added = fields[len(schema.fields) :]
         defaults = self.replace_null_with_default
 
         def run(block: Block, _where: Sequence[bool] | None, batch: Batch, errors: Errors) -> Block:
             columns = copied(block, errors, defaults=defaults)
-            for one, field in zip(self.insertions, added, strict=True):
-                values = self._values(one, block, batch, errors)
-                if one.source == "timestamp":
+            for insertion, field in zip(self.insertions, added, strict=True):
+                values = self._values(insertion, block, batch, errors)
+                if insertion.source == "timestamp":
                     values = _moments(values)
-                elif one.source == "topic":
+                elif insertion.source == "topic":
                     # A null partition or timestamp is never stored, and so passes even where it is required.
                     store(field, values, errors)
-                columns[one.name] = values
+                columns[insertion.name] = values
             return block.with_columns(changed, columns)
 
         return run

@@ -56,7 +56,7 @@ class CharacterReader:
         """The next characters, fewer at the end."""
         return self.text[self.at : self.at + count]
 
-    def deeper(self, what: str) -> None:
+    def deeper(self, construct: str) -> None:
         """Note that one more group or class is open.
 
         Raises:
@@ -64,7 +64,7 @@ class CharacterReader:
         """
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self.error(f"{what} nest deeper than {_DEEPEST}")
+            raise self.error(f"{construct} nest deeper than {_DEEPEST}")
 
     def shallower(self) -> None:
         """Note that a group or class is closed."""

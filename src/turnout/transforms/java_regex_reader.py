@@ -140,7 +140,7 @@ class JavaRegexReader(CharacterReader):
             self.at += 1
             head = self._group_head()
             if head is None:
-                # Flags alone hold to the end of the group that they stand in.
+                # Flags alone hold to the end of the group that they are in.
                 return ""
             opening = head
         else:

@@ -53,7 +53,7 @@ def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], in
         JavaTimeError: when Java would refuse the pattern.
     """
     tokens = parse_java_time(pattern)
-    slow = _Parser(tokens, now or datetime.now(UTC)).parse
+    slow = _TimeParser(tokens, now or datetime.now(UTC)).parse
     quick = _quickened(tokens, slow) or slow
     return _of_iso(tokens, quick) or quick
 
@@ -69,7 +69,7 @@ def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -
     has_millis = tail[:2] == [".", Letters("S", 3)]
     size = 23 if has_millis else 19
     zone = tail[2:] if has_millis else tail
-    if len(zone) > 1 or not all(one == "Z" or (isinstance(one, Letters) and one.letter == "X") for one in zone):
+    if len(zone) > 1 or not all(part == "Z" or (isinstance(part, Letters) and part.letter == "X") for part in zone):
         return None
     length, end, sign = size + len(zone), "Z" if zone else "", between[0]
 
@@ -128,7 +128,7 @@ def _quickened(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> 
     return quick
 
 
-class _Parser:
+class _TimeParser:
     """A pattern, ready to read texts."""
 
     def __init__(self, tokens: tuple[Token, ...], now: datetime) -> None:

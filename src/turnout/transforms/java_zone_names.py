@@ -76,7 +76,7 @@ NAMES = sorted(
         for several in (standard, summer)
         for name in several
     ),
-    key=lambda one: -len(one.name),
+    key=lambda zone: -len(zone.name),
 )
 _LONGEST = len(NAMES[0].name)
 
@@ -84,9 +84,9 @@ _LONGEST = len(NAMES[0].name)
 def zone_name_at(text: str, at: int) -> tuple[int, int] | None:
     """The number of the name that the text has at *at*, in any case, and where it ends; None if there is none."""
     upper = text[at : at + _LONGEST].upper()
-    for number, one in enumerate(NAMES):
-        if upper.startswith(one.name):
-            return number, at + len(one.name)
+    for number, zone in enumerate(NAMES):
+        if upper.startswith(zone.name):
+            return number, at + len(zone.name)
     return None
 
 

@@ -12,7 +12,7 @@ from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
 from turnout.transforms.java_number import double, parsed_decimal, scale_of, single
 from turnout.transforms.java_time_parse import time_parser
-from turnout.transforms.literal_schemas import Misfit, aligned, merged, plain
+from turnout.transforms.literal_schemas import ElementMisfit, aligned, merged, plain
 
 __all__ = ["Literal", "parse_literal"]
 
@@ -64,10 +64,10 @@ def parse_literal(text: str) -> Literal:
     tokens = _TOKEN.findall(text)
     try:
         if tokens[0] in ("[", "{"):
-            literal = _Reader(tokens).container()
+            literal = _LiteralReader(tokens).container()
         else:
             literal = _scalar(tokens, 0)[0] or Literal(_STRING, text)
-    except (_NotALiteral, Misfit, IndexError, RecursionError):
+    except (_NotALiteral, ElementMisfit, IndexError, RecursionError):
         return Literal(_STRING, text)
     return Literal(literal.schema, plain(literal.schema, literal.value))
 
@@ -115,7 +115,7 @@ def _number(text: str) -> Literal | None:
     return Literal(Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", str(scale)),)), number)
 
 
-class _Reader:
+class _LiteralReader:
     """Reads arrays and maps off a list of tokens."""
 
     def __init__(self, tokens: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from turnout.records.schema import DATE, TIME, TIMESTAMP, Schema
 from turnout.transforms.java_calendar import DAY
 from turnout.transforms.java_number import double, low_bits, single
 
-__all__ = ["Misfit", "aligned", "merged", "plain"]
+__all__ = ["ElementMisfit", "aligned", "merged", "plain"]
 
 _WIDENING = ("int8", "int16", "int32", "int64", "float32", "float64")
 _KINDS: Mapping[str, tuple[int, Callable[[int], int]]] = {
@@ -19,7 +19,7 @@ _KINDS: Mapping[str, tuple[int, Callable[[int], int]]] = {
 }  # fmt: skip
 
 
-class Misfit(Exception):  # noqa: N818 - a signal to the reader of literals, never seen outside
+class ElementMisfit(Exception):  # noqa: N818 - a signal to the reader of literals, never seen outside
     """Raised when an element cannot be brought under the common schema: the literal is a string then."""
 
 
@@ -33,7 +33,7 @@ def merged(schemas: Sequence[Schema | None]) -> Schema | None:
             # Of one type the later one counts, whatever else is different.
             common = schema
         elif schema.type in _WIDENING and common.type in _WIDENING:
-            common = max(common, schema, key=lambda one: _WIDENING.index(one.type))
+            common = max(common, schema, key=lambda candidate: _WIDENING.index(candidate.type))
         else:
             return None
     return common
@@ -43,10 +43,10 @@ def aligned(schema: Schema, value: Any) -> Any:
     """The element converted to the common schema; its class carries its width.
 
     Raises:
-        Misfit: it cannot be.
+        ElementMisfit: it cannot be.
     """
     if value is None:
-        raise Misfit
+        raise ElementMisfit
     if schema.name in (DATE, TIME, TIMESTAMP):
         if isinstance(value, Moment):
             return value
@@ -64,7 +64,7 @@ def aligned(schema: Schema, value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     if isinstance(value, Moment) or not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-        raise Misfit
+        raise ElementMisfit
     return value
 
 

@@ -11,7 +11,7 @@ from turnout.records.paths import parse_path
 from turnout.records.schema import ANY
 from turnout.transforms.base import NamedField, Side
 from turnout.transforms.chain import Chain, Stage
-from turnout.transforms.schemas import State, states_through
+from turnout.transforms.schemas import RecordShapes, states_through
 
 __all__ = ["unknown_fields"]
 
@@ -38,7 +38,7 @@ def unknown_fields(
     >>> schema = parse_ddl("city STRING, total DOUBLE").schema
     >>> paths = {"town": "value.ctiy", "sum": "value.total"}
     >>> [mistake.problem for mistake in unknown_fields(Chain(), None, schema, paths)]
-    ['no value has a field \'ctiy\' by then; there are city, total; did you mean "city"?']
+    ['no value has a field \'ctiy\' at that point; there are city, total; did you mean "city"?']
     """
     if key is None and value is None:
         return
@@ -61,7 +61,7 @@ def _named(stage: Stage) -> Iterator[tuple[str, NamedField]]:
 
 
 def _looked_up(
-    place: str, field: NamedField, states: Collection[State], causes: Mapping[Side, str]
+    place: str, field: NamedField, states: Collection[RecordShapes], causes: Mapping[Side, str]
 ) -> Iterator[Mistake]:
     shapes = {state.key if field.side == Side.KEY else state.value for state in states}
     schemas = {shape.schema for shape in shapes if shape.kind != "null"}
@@ -72,7 +72,7 @@ def _looked_up(
     none = causes.get(field.side) or f"the {field.side.lower()} has no fields there"
     there = f"there are {', '.join(known)}" if known else none
     guess = did_you_mean(field.path[-1], known)
-    yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} by then; {there}{guess}")
+    yield Mistake(place, f"no {field.side.lower()} has a field {shown!r} at that point; {there}{guess}")
 
 
 def _may_hold(schema: Schema | None, path: tuple[str, ...]) -> bool:

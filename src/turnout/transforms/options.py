@@ -64,6 +64,10 @@ class Option:
         check: gives what is wrong with a parsed value, None if nothing.
         valid: what the documentation says about valid values.
         block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
+
+    >>> fields = Option("fields", "LIST", "The fields to mask.")
+    >>> fields.parse("card, city"), Option("negate", "BOOLEAN", "Turn the answer around.").parse("True")
+    (('card', 'city'), True)
     """
 
     name: str

@@ -90,7 +90,7 @@ class RecordIsTombstone(Predicate):
     summary: ClassVar[str] = "True where the value is null."
 
     def test(self, batch: Batch, errors: Errors) -> Mask:  # noqa: ARG002 - cannot fail
-        """Nulls stand in blocks of their own."""
+        """Nulls are in blocks of their own."""
         tombstones = np.zeros(len(batch), np.bool_)
         for block in batch.value:
             if block.kind == "null":

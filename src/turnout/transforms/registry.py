@@ -183,8 +183,8 @@ def _labels(known: Mapping[str, type[Transform]]) -> list[str]:
     ]
 
 
-def _unknown(what: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
+def _unknown(kind: str, name: str, simple: str, known: Mapping[str, object] | list[str]) -> str:
     names = sorted(known)
     near = nearest(name.removeprefix(PACKAGE), names) or nearest(simple, names)
     hint = f" (did you mean {near}?)" if near else ""
-    return f"no {what} is named {name!r}{hint}; there are {', '.join(names)}"
+    return f"no {kind} is named {name!r}{hint}; there are {', '.join(names)}"

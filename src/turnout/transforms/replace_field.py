@@ -97,7 +97,7 @@ class ReplaceField(Transform):
         new_names: dict[Any, Any] = {}
         for name in names:
             if type(name) is not str:
-                raise RecordError(f"the key {name!r} of a map is no string", "java.lang.ClassCastException")
+                raise RecordError(f"the key {name!r} of a map is not a string", "java.lang.ClassCastException")
             if self.keeps(name):
                 new_names[self.renamed(name)] = name
 

@@ -55,9 +55,9 @@ class _RouteList:
         spec = StageSpec(label, f"{place}.type", f"{place}.", option_text(type_), options)
         predicate = item.get("predicate")
         several = predicate if isinstance(predicate, list) else [] if predicate is None else [predicate]
-        for number, one in enumerate(several):
+        for number, entry in enumerate(several):
             where = f"{place}.predicate[{number}]" if isinstance(predicate, list) else f"{place}.predicate"
-            guard = self._guard(label, where, one)
+            guard = self._guard(label, where, entry)
             if guard:
                 spec.predicates.append(guard)
         spec.negate = self._boolean(f"{place}.negate", item.get("negate", False))

@@ -20,7 +20,7 @@ from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.chain import Chain
 from turnout.transforms.filter import Filter
 
-__all__ = ["ChainSchemas", "State", "common_schema", "schemas_after", "states_through"]
+__all__ = ["ChainSchemas", "RecordShapes", "common_schema", "schemas_after", "states_through"]
 
 _MOST = 200
 """How many pairs of shapes are tracked; beyond that, any output shape is assumed to be possible."""
@@ -42,7 +42,7 @@ class ChainSchemas:
     values: frozenset[Schema | None]
 
 
-class State(NamedTuple):
+class RecordShapes(NamedTuple):
     """The shapes of a record's key and value; what a schemaless object has in it is not known."""
 
     key: Shape
@@ -64,9 +64,9 @@ def schemas_after(chain: Chain, key: Schema | None, value: Schema | None) -> Cha
     return ChainSchemas(_schemas(state.key for state in states), _schemas(state.value for state in states))
 
 
-def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[State]]:
+def states_through(chain: Chain, key: Schema | None, value: Schema | None) -> Sequence[frozenset[RecordShapes]]:
     """What can reach each stage, and at the end what can come out; shorter where there are too many to be followed."""
-    states = frozenset(State(one, other) for one in _shapes(key) for other in _shapes(value))
+    states = frozenset(RecordShapes(shape, other) for shape in _shapes(key) for other in _shapes(value))
     followed = [states]
     for stage in chain.stages:
         if not isinstance(stage.transform, Filter):
@@ -88,7 +88,7 @@ def _schemas(shapes: Iterable[Shape]) -> frozenset[Schema | None]:
     return frozenset(shape.schema for shape in shapes if shape.kind != "null")
 
 
-def _after(transform: Transform, state: State) -> set[State]:
+def _after(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     """What the transform makes of records of these shapes; nothing where it fails for all of them."""
     if not transform.sided:
         return _whole(transform, state)
@@ -118,7 +118,7 @@ def _seen(before: Shape, block: Block) -> set[Shape]:
     return set(_shapes(block.schema))
 
 
-def _whole(transform: Transform, state: State) -> set[State]:
+def _whole(transform: Transform, state: RecordShapes) -> set[RecordShapes]:
     batch = _batch(state)
     try:
         errors: Errors = transform.apply(batch, _ROWS)
@@ -129,7 +129,7 @@ def _whole(transform: Transform, state: State) -> set[State]:
     if errors and "null" in (state.key.kind, state.value.kind):
         return set()
     keys = _seen_side(state.key, batch.key)
-    return {State(key, value) for key in keys for value in _seen_side(state.value, batch.value)}
+    return {RecordShapes(key, value) for key in keys for value in _seen_side(state.value, batch.value)}
 
 
 def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
@@ -143,7 +143,7 @@ def _seen_side(before: Shape, side: list[Block]) -> set[Shape]:
 # --- made-up records --------------------------------------------------------------------------------------------------
 
 
-def _batch(state: State) -> Batch:
+def _batch(state: RecordShapes) -> Batch:
     return Batch(["topic"], [0], [0], [0], [_block(state.key)], [_block(state.value)], Headers(1))
 
 

@@ -199,7 +199,7 @@ class Memo:
         self.function = function
         chosen = by_type or {}
         kinds: tuple[type, ...] = (str, int, float, Moment)
-        self._known = {kind: _Known(chosen.get(kind, function)) for kind in kinds}
+        self._known = {kind: _Memo(chosen.get(kind, function)) for kind in kinds}
 
     def __call__(self, value: Any) -> Any:
         """What the function makes of the value."""
@@ -221,7 +221,7 @@ class Memo:
         return known.of_any if nulls else known.function
 
 
-class _Known(dict[Any, Any]):
+class _Memo(dict[Any, Any]):
     """Values and what a function makes of each, computed when first asked for."""
 
     __slots__ = ("function", "overflows")

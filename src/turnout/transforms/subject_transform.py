@@ -22,7 +22,10 @@ __all__ = ["SubjectTransform"]
 
 @dataclass(frozen=True, slots=True)
 class SubjectTransform(Transform):
-    """See ``summary``. Connect has no such transform; a topic that the source does not match stays as it is."""
+    """See ``summary``. Connect has no such transform; a topic that the source does not match stays as it is.
+
+    It is named like `turnout.subjects.SubjectTransform`, which it applies: ``type: SubjectTransform`` in a chain.
+    """
 
     summary: ClassVar[str] = "Rewrites the topic by a NATS subject transform, as wildcard(1) and partition(10,1)."
     sided: ClassVar[bool] = False

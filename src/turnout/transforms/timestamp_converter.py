@@ -116,7 +116,9 @@ class TimestampConverter(Transform):
     def _field_of_struct(self, shape: Shape, schema: Schema, conversion: Conversion) -> Step:
         name, defaults = self.field, self.replace_null_with_default
         old = schema.field(name)
-        fields = tuple(Field(name, self._target(one.schema)) if one.name == name else one for one in schema.fields)
+        fields = tuple(
+            Field(name, self._target(field.schema)) if field.name == name else field for field in schema.fields
+        )
         changed = schema.basics(fields).with_(optional=schema.optional)
         if schema.default is not None:
             changed = changed.with_(default=self._default(schema, conversion))

@@ -109,9 +109,9 @@ class Conversion:
         return Moment
 
 
-def _checked(value: Any, kind: type, what: str) -> Any:
+def _checked(value: Any, kind: type, expected: str) -> Any:
     if type(value) is not kind:
-        raise RecordError(f"Expected the timestamp to be {what}, but found {type(value).__name__}")
+        raise RecordError(f"Expected the timestamp to be {expected}, but found {type(value).__name__}")
     return value
 
 

@@ -22,7 +22,7 @@ from turnout.errors import StreamError
 from turnout.histogram import Histogram
 from turnout.wire.packing import numbered, pack
 
-__all__ = ["TOO_LARGE", "Chunk", "Counted", "Messages", "Numbered", "Refused", "small_enough"]
+__all__ = ["TOO_LARGE", "Chunk", "Counted", "Numbered", "PublishedMessages", "Refused", "small_enough"]
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -35,7 +35,7 @@ Refused = Callable[[int, StreamError], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class PublishedMessages:
     """Messages that are sent together.
 
     Attributes:
@@ -67,10 +67,10 @@ class Messages:
             raise reason
         self.refused(int(self.places[place]), reason)
 
-    def take(self, places: Numbers) -> Messages:
+    def take(self, places: Numbers) -> PublishedMessages:
         """Those at some places."""
         chosen = pa.array(places)
-        return Messages(
+        return PublishedMessages(
             self.subjects.take(chosen),
             self.payloads.take(chosen),
             None if self.lines is None else self.lines.take(chosen),
@@ -84,7 +84,7 @@ class Messages:
         return pack(self.subjects.cast(pa.binary()), self.payloads, self.lines, replies)
 
 
-def small_enough(messages: Messages, limit: int) -> Messages:
+def small_enough(messages: PublishedMessages, limit: int) -> PublishedMessages:
     """The messages but for those that are larger, headers and payload together, than the server takes."""
     if not len(messages):
         return messages
@@ -113,7 +113,7 @@ class Chunk(Protocol):
         delivery: how long those took that have an acknowledgement.
     """
 
-    messages: Messages
+    messages: PublishedMessages
     left: int
     size: int
     duplicates: int
@@ -138,7 +138,7 @@ class Chunk(Protocol):
 class Counted:
     """A chunk whose messages share the reply subject *lead* + *number*."""
 
-    def __init__(self, messages: Messages, lead: bytes, number: int) -> None:
+    def __init__(self, messages: PublishedMessages, lead: bytes, number: int) -> None:
         self.messages = messages
         self.number = number
         self.left = len(messages)
@@ -169,7 +169,7 @@ class Counted:
 class Numbered:
     """A chunk whose messages have reply subjects of their own: *lead* and a number, from *first* on."""
 
-    def __init__(self, messages: Messages, lead: bytes, first: int) -> None:
+    def __init__(self, messages: PublishedMessages, lead: bytes, first: int) -> None:
         count = len(messages)
         self.messages = messages
         self.left = count

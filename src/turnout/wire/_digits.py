@@ -61,8 +61,8 @@ def _last_eight(words: NDArray[Any], ends: NDArray[np.int64]) -> tuple[NDArray[n
     digits = np.where(others == 0, np.int64(8), np.int64(7) - (exponent >> np.int64(3)))
     # What stands before the number becomes leading zeros. A shift by all 64 bits is split: C leaves it undefined.
     half = (np.int64(8) - digits).astype(np.uint64) * np.uint64(4)
-    kept = ((((chunk & _LOW_NIBBLES) >> half) >> half) << half) << half
-    pairs = ((kept * np.uint64(2561)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    nibbles = ((((chunk & _LOW_NIBBLES) >> half) >> half) << half) << half
+    pairs = ((nibbles * np.uint64(2561)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
     fours = ((pairs * np.uint64(6553601)) >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
     value = (fours * np.uint64(42949672960001)) >> np.uint64(32)
     return value.astype(np.int64), digits

@@ -14,7 +14,7 @@ from turnout.protocol.answers import read_object
 from turnout.protocol.errors import NoMatchingStreamError, api_error
 from turnout.protocol.options import ConnectionOptions
 from turnout.protocol.status import NO_RESPONDERS, read_status
-from turnout.wire._chunks import Messages
+from turnout.wire._chunks import PublishedMessages
 from turnout.wire.connection import Connection
 from turnout.wire.streams import streams_of
 
@@ -74,7 +74,7 @@ class Refusals:
         self.subjects[subject] = reason
         self._published.discard(subject)
 
-    def publishable(self, messages: Messages) -> Messages:
+    def publishable(self, messages: PublishedMessages) -> PublishedMessages:
         """The messages but for those on subjects that are malformed or given up, which are refused.
 
         Raises:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
-from turnout.wire._chunks import Chunk, Counted, Flags, Messages, Numbered, Numbers
+from turnout.wire._chunks import Chunk, Counted, Flags, Numbered, Numbers, PublishedMessages
 from turnout.wire.packing import have_ids
 
 __all__ = ["Window"]
@@ -36,7 +36,7 @@ class Window:
         """How many bytes the frames of the chunks are that are not through."""
         return sum(chunk.size for chunk in self._chunks)
 
-    def add(self, messages: Messages) -> bytes | memoryview:
+    def add(self, messages: PublishedMessages) -> bytes | memoryview:
         """Take messages as a chunk; its frames."""
         chunk = self._counted(messages) if have_ids(messages.lines) else self._numbered(messages)
         self._chunks.append(chunk)
@@ -107,11 +107,11 @@ class Window:
         self._chunks = [chunk for chunk in self._chunks if chunk.left]
         return settled
 
-    def _counted(self, messages: Messages) -> Counted:
+    def _counted(self, messages: PublishedMessages) -> Counted:
         self._numbers += 1
         return Counted(messages, self._lead, self._numbers)
 
-    def _numbered(self, messages: Messages) -> Numbered:
+    def _numbered(self, messages: PublishedMessages) -> Numbered:
         first = self._numbers + 1
         self._numbers += len(messages)
         return Numbered(messages, self._lead, first)

@@ -78,7 +78,7 @@ class Acknowledger:
         """
         connection = self._connection
         answers: list[bytes] = []
-        below = seen = 0
+        below = received = 0
         ended = False
         for message in connection.messages(time.monotonic() + connection.options.timeout):
             status = message.status
@@ -92,10 +92,10 @@ class Acknowledger:
             mine = sequences(message.reply.encode())[0] < end
             answers.append(frame(message.reply, b"+ACK" if mine else b"-NAK"))
             below += mine
-            seen += 1
-            if seen == batch:
+            received += 1
+            if received == batch:
                 break
         connection.unsubscribe(number)
         if answers:
             connection.send(b"".join(answers))
-        return below, below == seen and not ended
+        return below, below == received and not ended

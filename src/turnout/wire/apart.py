@@ -16,12 +16,12 @@ from turnout.wire.records import SCHEMA
 from turnout.wire.sieve import Sieve
 from turnout.wire.ways import TOGETHER, Way, cover
 
-__all__ = ["ApartReader", "Reader", "SievedReader", "reader_of"]
+__all__ = ["ApartReader", "RangeReader", "SievedReader", "reader_of"]
 
 _BATCH = 2 << 20
 
 
-class Reader(Protocol):
+class RangeReader(Protocol):
     """Reads one `Range`, once; the attributes are those of `turnout.wire.pull.PullReader`."""
 
     @property
@@ -39,7 +39,7 @@ class Reader(Protocol):
         ...
 
 
-def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partition: int = 0) -> Reader:
+def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partition: int = 0) -> RangeReader:
     """What reads a range in a way; the messages are the same in each."""
     if way.kind == "beside":
         return _beside(connection, range_)
@@ -51,7 +51,7 @@ def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partit
     return PullReader(connection, range_, partition)
 
 
-def _beside(connection: Connection, range_: Range) -> Reader:
+def _beside(connection: Connection, range_: Range) -> RangeReader:
     """By sequence, for which the server knows one filter: of several, their cover is asked for."""
     if len(range_.filters) < 2:
         return DirectReader(connection, range_)
@@ -61,7 +61,7 @@ def _beside(connection: Connection, range_: Range) -> Reader:
 class SievedReader:
     """Leaves out, of what another reader brings, what *filters* do not match; a batch may have no rows."""
 
-    def __init__(self, reader: Reader, filters: Sequence[str]) -> None:
+    def __init__(self, reader: RangeReader, filters: Sequence[str]) -> None:
         self._reader = reader
         self._sieve = Sieve(filters)
 
@@ -109,8 +109,8 @@ class ApartReader:
 
     def _piece(self, start: int, end: int) -> Iterator[Any]:
         batches: list[Any] = []
-        for one in self._range.filters:
-            part = replace(self._range, start=start, end=end, filters=(one,))
+        for filter_ in self._range.filters:
+            part = replace(self._range, start=start, end=end, filters=(filter_,))
             reader = PullReader(
                 self._connection, part, self._partition, stream_end=self._way.stream_end, begun=self._begun
             )

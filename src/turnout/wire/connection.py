@@ -29,7 +29,10 @@ __all__ = ["Connection", "Message"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message as it came; *headers* is the raw block, empty where there was none."""
+    """One message as it came; *headers* is the raw block, empty where there was none.
+
+    `turnout.jetstream.Message` is what the async client hands out, with its acknowledgements.
+    """
 
     subject: str
     reply: str

@@ -69,7 +69,7 @@ class DirectReader:
                 continue
             deadline = 0.0
             if self._next == before and not done:
-                raise StreamError(f"stream {self._range.stream!r}: more is pending, and nothing comes")
+                raise StreamError(f"stream {self._range.stream!r}: messages are pending, but none arrive")
             if rows:
                 sequences = np.array([row.offset for row in rows])
                 self.hole, self._last = hole(sequences, self.next), rows[-1].offset
@@ -105,7 +105,7 @@ class DirectReader:
                     return rows, ended
                 row = _row(range_.stream, message)
                 if row.offset < following:
-                    raise StreamError(f"{subject}: message {row.offset} came behind {following - 1}")
+                    raise StreamError(f"{subject}: message {row.offset} came after {following - 1}")
                 following = row.offset + 1
                 if row.offset < range_.end:
                     rows.append(row)

@@ -17,7 +17,7 @@ from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StreamState", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
+__all__ = ["Place", "StoredSequences", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
 
 _STREAM_NOT_FOUND = 10059
 _CONSUMED = frozenset({"workqueue", "interest"})
@@ -27,7 +27,7 @@ Place = str | int | datetime | Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class StoredSequences:
     """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between.
 
     Attributes:
@@ -42,7 +42,7 @@ class StreamState:
     consumed: bool
 
 
-def state_of(connection: Connection, stream: str) -> StreamState:
+def state_of(connection: Connection, stream: str) -> StoredSequences:
     """Ask for the state of *stream*.
 
     Raises:
@@ -59,7 +59,7 @@ def state_of(connection: Connection, stream: str) -> StreamState:
     # A stream that never had a message says that its first is 0.
     first, following = max(1, state["first_seq"]), state["last_seq"] + 1
     mean = state["bytes"] / messages if messages else 0
-    return StreamState(first, following, mean, max(0, following - first - messages), consumed)
+    return StoredSequences(first, following, mean, max(0, following - first - messages), consumed)
 
 
 def resolve(connection: Connection, stream: str, place: Place) -> int:
@@ -158,23 +158,23 @@ def parse_place(text: str) -> Place | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def place_of(option: str, given: Place) -> Place:
+def place_of(option: str, written: Place) -> Place:
     """A place that may be given as text.
 
     Args:
         option: where it was given, to be named in the error.
-        given: the place, or the text that names it.
+        written: the place, or the text that names it.
 
     Raises:
         ConfigError: the text names none.
     """
-    if isinstance(given, datetime) and given.tzinfo is None:
+    if isinstance(written, datetime) and written.tzinfo is None:
         # What has no zone is UTC, as everywhere in turnout.
-        return given.replace(tzinfo=UTC)
-    if not isinstance(given, str):
-        return given
-    place = parse_place(given.strip())
+        return written.replace(tzinfo=UTC)
+    if not isinstance(written, str):
+        return written
+    place = parse_place(written.strip())
     if place is None:
         expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
-        raise ConfigError([Mistake(option, f"expected {expected}, found {given!r}")])
+        raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])
     return place

@@ -20,7 +20,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.protocol import headers as _headers
 from turnout.protocol.frames import MessageLine
 from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
-from turnout.wire._chunks import TOO_LARGE, Messages, Numbered, Refused, small_enough
+from turnout.wire._chunks import TOO_LARGE, Numbered, PublishedMessages, Refused, small_enough
 from turnout.wire._digits import numbers_before, windows
 from turnout.wire._memory import with_room
 from turnout.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
@@ -120,7 +120,9 @@ class Publisher:
             size = stop - start
             some = lines.slice(start, size) if lines is not None else None
             places = np.arange(start, stop) if refused is not None else None
-            self._send(Messages(subjects.slice(start, size), payloads.slice(start, size), some, refused, places))
+            self._send(
+                PublishedMessages(subjects.slice(start, size), payloads.slice(start, size), some, refused, places)
+            )
             start = stop
 
     def flush(self) -> Published:
@@ -145,9 +147,9 @@ class Publisher:
         self._rows.clear()
         self._rows_bytes = 0
         heads = pa.array(lines, type=pa.binary()) if any(lines) else None
-        self._send(Messages(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
+        self._send(PublishedMessages(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
 
-    def _send(self, messages: Messages) -> None:
+    def _send(self, messages: PublishedMessages) -> None:
         """Send one chunk, and wait if the window is full after it."""
         messages = self._refusals.publishable(messages)
         if self._expected:
@@ -288,7 +290,7 @@ class Publisher:
         self._settle(self._window.acknowledge(numbers, known))
 
     def _settle(self, acknowledged: int) -> None:
-        """Let go of the chunks that are through, after so many acknowledgements that were waited for."""
+        """Let go of the chunks that are through, after this many acknowledgements that were waited for."""
         if acknowledged:
             self._trouble = None
         for chunk in self._window.let_go():

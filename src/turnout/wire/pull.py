@@ -51,7 +51,12 @@ _PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any."""
+    """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any.
+
+    >>> part = Range("ORDERS", 1, 10, ("orders.eu.>",))
+    >>> part.end - part.start
+    9
+    """
 
     stream: str
     start: int
@@ -60,7 +65,7 @@ class Range:
 
 
 @dataclass(slots=True)
-class _Request:
+class _PullRequest:
     """One pull under way: how many messages it still may bring."""
 
     inbox: str
@@ -75,7 +80,7 @@ class _Progress:
     consumer_sequence: int = 0
     max_bytes: int = _BYTES
     done: bool = False
-    requests: deque[_Request] = field(default_factory=deque)
+    requests: deque[_PullRequest] = field(default_factory=deque)
     barren: int = 0
 
 
@@ -207,7 +212,7 @@ class PullReader:
             if count <= 0:
                 break
             self._requested += 1
-            request = _Request(f"{self._inbox}.{self._requested}", count)
+            request = _PullRequest(f"{self._inbox}.{self._requested}", count)
             body = {"batch": count, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
             subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
             frames.append(frame(subject, json.dumps(body).encode(), request.inbox))
@@ -288,12 +293,12 @@ class PullReader:
         """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
         at = self._at
         count = len(batch.sequences)
-        seen = 0
+        last = 0
         for place, subject, block in batch.statuses:
-            self._take(place - seen)
-            seen = place
+            self._take(place - last)
+            last = place
             self._receive_status(subject, block)
-        self._take(count - seen)
+        self._take(count - last)
         if not count:
             return 0
         expected = np.arange(at.consumer_sequence + 1, at.consumer_sequence + 1 + count)

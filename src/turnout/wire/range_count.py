@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from turnout.wire.connection import Connection
-from turnout.wire.places import StreamState, pending_from, state_of
+from turnout.wire.places import StoredSequences, pending_from, state_of
 from turnout.wire.streams import stream_info
 
 __all__ = ["count_about", "count_exactly"]
@@ -88,7 +88,7 @@ def _between(connection: Connection, stream: str, start: int, end: int, filters:
     return None
 
 
-def _lost_some(before: StreamState, after: StreamState) -> bool:
+def _lost_some(before: StoredSequences, after: StoredSequences) -> bool:
     """Whether something may have been deleted between the two looks, but for what lay below all that was kept."""
     if after.deleted != before.deleted:
         return True

@@ -118,7 +118,7 @@ def _payloads(
         if broken.any():
             row = rows[np.argmax(broken)]
             line = bytes(memory[frames.start[row] : frames.line_end[row]])
-            raise BrokenFrameError("HMSG", "the size of its headers cannot be", line)
+            raise BrokenFrameError("HMSG", "the size of its headers is impossible", line)
         payload[rows] += sizes
         before_size[rows] = begins - 1
     return payload, before_size
@@ -163,7 +163,7 @@ def _statuses(
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _ReplyColumns:
     """What the reply subjects say, and where the topics end."""
 
     sequence: Positions
@@ -175,7 +175,7 @@ class _Places:
 
 def _positions(
     memory: bytearray, words: NDArray[Any], octets: NDArray[np.uint8], frames: Frames, reply_end: Positions
-) -> _Places:
+) -> _ReplyColumns:
     """Read the numbers of each reply subject from its end; where one has another form, read all in Python."""
     first = bytes(memory[frames.start[0] : reply_end[0]]).split(b" ")
     reply = first[3] if len(first) > 3 else b""
@@ -204,10 +204,10 @@ def _positions(
     fits = (words[reply_start] == _ACK) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
     if not (regular and fits.all() and (topic_end > frames.start + 4).all()):
         return _read_each(memory, frames, reply_end)
-    return _Places(sequence, consumer_sequence, time, pending, topic_end)
+    return _ReplyColumns(sequence, consumer_sequence, time, pending, topic_end)
 
 
-def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Places:
+def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _ReplyColumns:
     """The reply subjects one by one: for servers that put more behind the usual tokens."""
     table = np.empty((5, len(frames)), dtype=np.int64)
     for row in range(len(frames)):
@@ -227,7 +227,7 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Plac
                 reply.decode("utf-8", "replace"),
                 f"says no position: what came on {shown!r} did not come from a stream",
             ) from None
-    return _Places(*table)
+    return _ReplyColumns(*table)
 
 
 def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:

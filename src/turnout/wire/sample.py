@@ -36,7 +36,7 @@ def sample(connection: Connection, stream: str, count: int, subject: str = ">") 
         if not rows:
             # Nothing is behind these places then, or nobody answers: not worth the same wait again.
             break
-        sampled |= {one.offset: one for one in rows}
+        sampled |= {row.offset: row for row in rows}
     return record_batch([sampled[sequence] for sequence in sorted(sampled)])
 
 

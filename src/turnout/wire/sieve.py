@@ -21,7 +21,9 @@ class Sieve:
     def __init__(self, filters: Sequence[str]) -> None:
         self._filters = tuple(filters)
         # To a mapping's source a token like *x is a wildcard, to a consumer's filter it is text.
-        plain = all(token in (PARTIAL, FULL) or token[:1] != PARTIAL for one in filters for token in one.split("."))
+        plain = all(
+            token in (PARTIAL, FULL) or token[:1] != PARTIAL for filter_ in filters for token in filter_.split(".")
+        )
         self._index = SourceIndex.build(filters) if plain else None
         self._known: dict[str, bool] = {}
 
@@ -44,11 +46,11 @@ class Sieve:
 
     def _matches(self, subject: str) -> bool:
         if self._index is None:
-            return any(matches(one, subject) for one in self._filters)
+            return any(matches(filter_, subject) for filter_ in self._filters)
         tokens = subject.split(".")
         # A subject with an empty token, which only a stream's own transform makes, is matched by no filter.
         return "" not in tokens and self._index.first(subject, tokens) is not None
 
 
 _KEPT = 100_000
-"""So many subjects are remembered; a stream where each message has its own would fill the memory."""
+"""This many subjects are remembered; a stream where each message has its own would fill the memory."""

@@ -71,7 +71,7 @@ def subject_counts(connection: Connection, stream: str, pattern: str = ">") -> d
         request = f"STREAM.INFO.{stream}"
         page = info["state"].get("subjects") or {}
         if not isinstance(page, dict):
-            raise StreamError(f"{request}: 'subjects' in the answer is no object")
+            raise StreamError(f"{request}: 'subjects' in the answer is not an object")
         counts.update({subject: number_in(page, subject, request=request) for subject in page})
         if len(counts) == known or len(counts) >= number_in(info, "total", request=request, default=0):
             return counts

@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.wire.connection import Connection
-from turnout.wire.places import StreamState, state_of
+from turnout.wire.places import StoredSequences, state_of
 from turnout.wire.range_count import count_about
 
-__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Cost", "Kind", "Way", "cover", "way_of", "way_to_look"]
+__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Kind", "ReadCost", "Way", "cover", "way_of", "way_to_look"]
 
 Kind = Literal["together", "apart", "sieved", "beside"]
 
@@ -47,7 +47,7 @@ BESIDE: Final = Way("beside")
 would be refused by a work queue, and would have a say in what an interest stream keeps."""
 
 
-def way_to_look(state: StreamState) -> Way:
+def way_to_look(state: StoredSequences) -> Way:
     """How whoever only looks reads a stream: as none of its consumers where these decide what it keeps."""
     return BESIDE if state.consumed else TOGETHER
 
@@ -62,7 +62,7 @@ _BYTE: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ReadCost:
     """Estimates of the processor time, in microseconds, that a range takes of server and reader together.
 
     The factors were measured with nats-server 2.15.1, a file store, 100,000 messages of 300 bytes, 1 to 30 filters on
@@ -85,7 +85,7 @@ class Cost:
         return self.length * _WHOLE + self._moved(self.length) + _CONSUMER
 
     def apart(self, messages: int, filters: int, pieces: int = 1) -> float:
-        """So many consumers with one filter, which have so many messages in all; each looks at those of the others."""
+        """*filters* consumers with one filter each, *messages* in all; each also scans the others' messages."""
         each = self.length * _PASSED_BY + pieces * _CONSUMER
         return messages * _FILTERED + self._moved(messages) + filters * each
 
@@ -98,7 +98,7 @@ _QUESTIONS: Final = 20_000.0
 """Where the whole range costs less than this, it is not worth asking what else would."""
 
 _HELD: Final = 32 << 20
-"""So many bytes of messages are put in order at once: Spark's workers hold several times that anyway. A piece costs a
+"""This many bytes of messages are put in order at once: Spark's workers hold several times that anyway. A piece costs a
 consumer for each filter, so it should not be small either."""
 
 _SHORTEST_PIECE: Final = 1000
@@ -116,7 +116,7 @@ def way_of(connection: Connection, stream: str, start: int, end: int, filters: S
     if len(filters) < 2 or end <= start:
         return TOGETHER
     state = state_of(connection, stream)
-    cost = Cost(end - start, state.mean_bytes)
+    cost = ReadCost(end - start, state.mean_bytes)
     if cost.whole() <= _QUESTIONS:
         return WHOLE
     messages = count_about(connection, stream, start, end, filters)
@@ -137,20 +137,22 @@ def _first(way: tuple[float, Way]) -> float:
     return way[0]
 
 
-def _piece(cost: Cost, messages: int) -> int:
+def _piece(cost: ReadCost, messages: int) -> int:
     size = messages * cost.mean_bytes
     return cost.length if size <= _HELD else max(_SHORTEST_PIECE, int(cost.length * _HELD / size))
 
 
 def cover(filters: Sequence[str]) -> str:
     """The narrowest single filter that matches every subject that one of *filters* matches."""
-    split = [one.split(".") for one in filters]
+    split = [filter_.split(".") for filter_ in filters]
     shortest = min(len(tokens) - (tokens[-1] == FULL) for tokens in split)
     same_length = all(len(tokens) == shortest and tokens[-1] != FULL for tokens in split)
-    tokens = [at[0] if len(set(at)) == 1 else PARTIAL for at in zip(*(one[:shortest] for one in split), strict=True)]
+    tokens = [
+        at[0] if len(set(at)) == 1 else PARTIAL for at in zip(*(parts[:shortest] for parts in split), strict=True)
+    ]
     if same_length:
         return ".".join(tokens)
     # What is shorter than one of the filters is matched by none that ends in ``>`` there.
-    if any(len(one) == shortest for one in split):
+    if any(len(parts) == shortest for parts in split):
         tokens = tokens[:-1]
     return ".".join([*tokens, FULL])

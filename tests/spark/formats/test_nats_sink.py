@@ -34,9 +34,9 @@ def stored(connection: Connection, stream: str) -> int:
 
 
 def message(connection: Connection, stream: str, subject: str) -> tuple[list[tuple[str, bytes]], bytes]:
-    told = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})["message"]
-    block = base64.b64decode(told.get("hdrs", ""))
-    return wire_headers.parse(block), base64.b64decode(told.get("data", ""))
+    message = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})["message"]
+    block = base64.b64decode(message.get("hdrs", ""))
+    return wire_headers.parse(block), base64.b64decode(message.get("data", ""))
 
 
 def test_rows_become_messages(nats: SparkSession, nats_server: NatsServer, connection: Connection, stream: str) -> None:

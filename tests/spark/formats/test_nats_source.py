@@ -39,13 +39,13 @@ Fill = Callable[..., str]
 @pytest.fixture
 def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
     """Makes a stream of numbered messages; called again with its name it adds more."""
-    made: list[str] = []
+    streams: list[str] = []
 
     def make(count: int, name: str = "", size: int = 1, **config: Any) -> str:
         if not name:
             name = f"SRC{secrets.token_hex(4)}"
             create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
-            made.append(name)
+            streams.append(name)
         begun = stream_info(connection, name)["state"]["last_seq"]
         with Connection.open(nats_server.url) as opened:
             publisher = Publisher(opened)
@@ -55,7 +55,7 @@ def fill(connection: Connection, nats_server: NatsServer) -> Iterator[Fill]:
         return name
 
     yield make
-    for name in made:
+    for name in streams:
         delete_stream(connection, name)
 
 
@@ -72,10 +72,10 @@ def run(nats: SparkSession, nats_server: NatsServer, tmp_path: Path) -> Callable
     """Runs a stream to its present end; the offsets that came, and the finished query."""
 
     def make(stream: str, checkpoint: str = "c", **options: str) -> tuple[list[int], StreamingQuery]:
-        seen: list[int] = []
+        offsets: list[int] = []
 
         def take(batch: DataFrame, _: int) -> None:
-            seen.extend(row.offset for row in batch.select("offset").collect())
+            offsets.extend(row.offset for row in batch.select("offset").collect())
 
         loaded = nats.readStream.format("nats").options(servers=nats_server.url, stream=stream, **options).load()
         query = (
@@ -85,7 +85,7 @@ def run(nats: SparkSession, nats_server: NatsServer, tmp_path: Path) -> Callable
             .start()
         )
         query.awaitTermination(60)
-        return seen, query
+        return offsets, query
 
     return make
 
@@ -189,10 +189,10 @@ def test_no_secret_in_a_plan(nats: SparkSession, nats_server: NatsServer, fill: 
 def test_micro_batches_and_a_restart(run: Callable[..., Any], fill: Fill) -> None:
     """No batch holds more than was admitted; a restart goes on at the checkpoint; the lag is in the progress."""
     stream = fill(25)
-    seen, query = run(stream, maxRecordsPerTrigger="10")
-    progress = [json.loads(one.json) for one in query.recentProgress if one.numInputRows]
+    offsets, query = run(stream, maxRecordsPerTrigger="10")
+    progress = [json.loads(progress.json) for progress in query.recentProgress if progress.numInputRows]
 
-    assert sorted(seen) == list(range(1, 26))
+    assert sorted(offsets) == list(range(1, 26))
     assert [one["numInputRows"] for one in progress] == [10, 10, 5]
     assert [one["sources"][0]["endOffset"] for one in progress[:2]] == [{stream: 11, f"{stream}.from": 1}, {stream: 21}]
     assert progress[0]["sources"][0]["latestOffset"] == {stream: 26}
@@ -237,9 +237,9 @@ def test_a_stream_that_is_consumed(run: Callable[..., Any], fill: Fill, connecti
     assert run(stream, ackConsumer="spark")[0] == []
     fill(25, stream)
 
-    seen, _ = run(stream, ackConsumer="spark", maxRecordsPerTrigger="10")
+    offsets, _ = run(stream, ackConsumer="spark", maxRecordsPerTrigger="10")
 
-    assert sorted(seen) == list(range(1, 26))
+    assert sorted(offsets) == list(range(1, 26))
     assert stream_info(connection, stream)["state"]["messages"] == 0
     fill(5, stream)
     assert sorted(run(stream, ackConsumer="spark")[0]) == list(range(26, 31))
@@ -312,11 +312,11 @@ def test_a_paused_query(nats: SparkSession, nats_server: NatsServer, fill: Fill,
     """While the file is there a query finds nothing new, and an availableNow run ends; then it goes on."""
     stream = fill(3)
     pause = tmp_path / "pause"
-    seen: list[int] = []
+    offsets: list[int] = []
     numbers: list[int] = []
 
     def take(batch: DataFrame, number: int) -> None:
-        seen.extend(row.offset for row in batch.select("offset").collect())
+        offsets.extend(row.offset for row in batch.select("offset").collect())
         numbers.append(number)
 
     def run() -> None:
@@ -335,11 +335,11 @@ def test_a_paused_query(nats: SparkSession, nats_server: NatsServer, fill: Fill,
     pause.touch()
     fill(2, stream)
     run()
-    assert sorted(seen) == [1, 2, 3]
+    assert sorted(offsets) == [1, 2, 3]
     assert numbers == [0]
     pause.unlink()
     run()
-    assert sorted(seen) == [1, 2, 3, 4, 5]
+    assert sorted(offsets) == [1, 2, 3, 4, 5]
     assert numbers == [0, 1]
 
 

@@ -57,8 +57,8 @@ def reader(nats_server: NatsServer, stream: str, monkeypatch: Any) -> Callable[.
     def make(revisions: FakeRevisions | None = None, **options: str) -> NatsStreamReader:
         monkeypatch.setattr(stream_module, "AskedRevisions", lambda _: revisions)
         asked = {} if revisions is None else {"revisionsUrl": "http://127.0.0.1:1/token"}
-        given = {"servers": nats_server.url, "stream": stream, "splits": "true", **asked, **options}
-        return NatsStreamReader(SourceOptions.from_mapping(given, streaming=True), StructType())
+        options_ = {"servers": nats_server.url, "stream": stream, "splits": "true", **asked, **options}
+        return NatsStreamReader(SourceOptions.from_mapping(options_, streaming=True), StructType())
 
     return make
 

@@ -15,7 +15,7 @@ from turnout.wire import Connection, create_consumer, create_stream, delete_stre
 pytestmark = pytest.mark.jetstream
 
 
-def made(connection: Connection, **config: Any) -> str:
+def created_consumer(connection: Connection, **config: Any) -> str:
     name = f"WAIT{secrets.token_hex(4)}"
     create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config})
     return name
@@ -23,7 +23,7 @@ def made(connection: Connection, **config: Any) -> str:
 
 def test_the_wait_ends_with_the_next_message(nats_server: NatsServer, connection: Connection) -> None:
     """Long before its time, and nothing of it is left behind."""
-    stream = made(connection)
+    stream = created_consumer(connection)
     waiting = threading.Thread(target=wait_for_more, args=(connection, {stream: 1}, (), 300.0), daemon=True)
     waiting.start()
     with Connection.open(nats_server.url) as other:
@@ -40,7 +40,7 @@ def test_the_wait_ends_with_the_next_message(nats_server: NatsServer, connection
 
 def test_a_stream_that_cannot_be_waited_at(connection: Connection) -> None:
     """One that gives each message to a single consumer has it already: the wait is short, and nothing is disturbed."""
-    stream = made(connection, retention="workqueue")
+    stream = created_consumer(connection, retention="workqueue")
     create_consumer(connection, stream, {"durable_name": "mine", "name": "mine", "ack_policy": "explicit"})
 
     waiting = threading.Thread(target=wait_for_more, args=(connection, {stream: 1}, (), 300.0), daemon=True)

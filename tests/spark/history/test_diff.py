@@ -75,7 +75,9 @@ def free_port() -> int:
 def store(file: Path, *conditions: str) -> str:
     url = f"sqlite:///{file}"
     opened = open_store(url)
-    opened.create_many(Subscription([f"out.{at}"], parse(one), id=f"s{at}") for at, one in enumerate(conditions))
+    opened.create_many(
+        Subscription([f"out.{at}"], parse(condition), id=f"s{at}") for at, condition in enumerate(conditions)
+    )
     opened.close()
     return url
 
@@ -86,8 +88,10 @@ def test_one_record_in_ten_thousand(spark: SparkSession, nats_server: NatsServer
 
     result = ts.diff(Route.parse(text, {}), Route.parse(new, {}), spark)
 
-    found = result.differences
-    totals = {name: number for name, number in found.totals.items() if number and name not in ("old_us", "new_us")}
+    differences = result.differences
+    totals = {
+        name: number for name, number in differences.totals.items() if number and name not in ("old_us", "new_us")
+    }
     assert totals == {
         "records": RECORDS,
         "changed": 2,
@@ -97,8 +101,8 @@ def test_one_record_in_ten_thousand(spark: SparkSession, nats_server: NatsServer
         "new_delivered": RECORDS - 2,
         "new_filtered": 2,
     }
-    assert found.matrix.changes == [(Ended("delivered"), Ended("filtered", "old"), 2)]
-    assert [one.place for one in found.examples.by_kind["lost", ""]] == [Place(n, stream, 0) for n in RARE]
+    assert differences.matrix.changes == [(Ended("delivered"), Ended("filtered", "old"), 2)]
+    assert [one.place for one in differences.examples.by_kind["lost", ""]] == [Place(n, stream, 0) for n in RARE]
     assert sorted(map(tuple, result.matrix.collect())) == [
         ("delivered", "", "delivered", "", RECORDS - 2),
         ("delivered", "", "filtered", "old", 2),
@@ -122,11 +126,17 @@ def test_two_snapshots_of_subscriptions(spark: SparkSession, text: str, tmp_path
     result = ts.diff(Route.parse(text, {}), Route.parse(other, {}), spark, start="1", end="1001")
 
     assert (same.differences.records, same.differences.empty) == (1000, True)
-    found = result.differences
+    differences = result.differences
     # Those with n=3 went to out.0 for s0, and go to out.1 for s1; those with n=4 went under their own topic.
-    assert (found.records, found.changed, found.lost, found.gained, found.moved) == (1000, 200, 200, 200, 0)
-    assert (found.losers.counts, found.gainers.counts) == ({"s0": 100}, {"s0": 100, "s1": 100})
-    assert found.values == found.headers == 0
+    assert (differences.records, differences.changed, differences.lost, differences.gained, differences.moved) == (
+        1000,
+        200,
+        200,
+        200,
+        0,
+    )
+    assert (differences.losers.counts, differences.gainers.counts) == ({"s0": 100}, {"s0": 100, "s1": 100})
+    assert differences.values == differences.headers == 0
 
 
 def test_from_a_time(spark: SparkSession, text: str) -> None:

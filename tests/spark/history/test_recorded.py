@@ -12,14 +12,14 @@ from tests.spark.reads import RecordedReads
 
 from turnout.errors import ConfigError
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
-from turnout.spark.history.recorded import Span, recorded, same_source
+from turnout.spark.history.recorded import RecordSpan, recorded, same_source
 
 MOMENT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
-def asked(source: Any, start: Any, end: Any) -> dict[str, str]:
+def options_of(source: Any, start: Any, end: Any) -> dict[str, str]:
     reads = RecordedReads()
-    recorded(reads.session, source, Span.parse(start, end))
+    recorded(reads.session, source, RecordSpan.parse(start, end))
     return {"format": reads.format_name, **reads.given}
 
 
@@ -43,24 +43,24 @@ def test_places_in_streams(start: Any, end: Any, expected: tuple[str, str]) -> N
     """They go to the batch source, without what only streaming reads know."""
     source = nats(start="latest", maxRecordsPerTrigger=7, ackConsumer=None, pollWait=1, filterSubject="a.>")
 
-    given = asked(source, start, end)
+    options = options_of(source, start, end)
 
-    assert (given["startingOffsets"], given["endingOffsets"]) == expected
-    assert {name: given[name] for name in ("format", "splits", "stream", "filterSubject")} == {
+    assert (options["startingOffsets"], options["endingOffsets"]) == expected
+    assert {name: options[name] for name in ("format", "splits", "stream", "filterSubject")} == {
         "format": "nats", "splits": "true", "stream": "S", "filterSubject": "a.>"
     }  # fmt: skip
-    assert not {"maxRecordsPerTrigger", "pollWait"} & set(given)
+    assert not {"maxRecordsPerTrigger", "pollWait"} & set(options)
 
 
 def test_places_in_topics() -> None:
     """A time for all partitions, or offsets for each; one number for all is refused."""
-    given = asked(kafka(maxRecordsPerTrigger=7), MOMENT, "latest")
+    options = options_of(kafka(maxRecordsPerTrigger=7), MOMENT, "latest")
 
-    assert given["startingTimestamp"] == str(int(MOMENT.timestamp() * 1000))
-    assert given["endingOffsets"] == "latest"
-    assert not {"startingOffsets", "maxOffsetsPerTrigger"} & set(given)
+    assert options["startingTimestamp"] == str(int(MOMENT.timestamp() * 1000))
+    assert options["endingOffsets"] == "latest"
+    assert not {"startingOffsets", "maxOffsetsPerTrigger"} & set(options)
     with pytest.raises(ConfigError, match="17 is no place in Kafka"):
-        asked(kafka(), 17, None)
+        options_of(kafka(), 17, None)
 
 
 def test_places_in_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_places_in_files(spark: SparkSession, tmp_path: Path) -> None:
     source = FileSource.model_validate({"format": "parquet", "path": str(tmp_path / "in"), "stream": True})
 
     def offsets(start: Any, end: Any) -> list[int]:
-        return sorted(row.offset for row in recorded(spark, source, Span.parse(start, end)).collect())
+        return sorted(row.offset for row in recorded(spark, source, RecordSpan.parse(start, end)).collect())
 
     assert offsets(None, None) == [1, 2, 3, 4, 5]
     assert offsets(2, 4) == [2, 3]
@@ -82,7 +82,7 @@ def test_places_in_files(spark: SparkSession, tmp_path: Path) -> None:
 def test_what_is_no_place(place: Any) -> None:
     """It is named, with what was expected."""
     with pytest.raises(ConfigError, match=r"from: expected earliest, latest, a sequence, an ISO time"):
-        Span.parse(place, None)
+        RecordSpan.parse(place, None)
 
 
 def test_the_same_records() -> None:

@@ -83,7 +83,9 @@ def test_the_same_as_in_one_process(spark: SparkSession, route: Route, start: st
     here, there = AnchorTraffic(catalogue.terms()), AnchorTraffic(catalogue.terms())
     batches = records_between(route, start, end)
 
-    alone = traffic_of(Program.of(route), batches, Index.of(snapshot), [one.id for one in snapshot], here)
+    alone = traffic_of(
+        Program.of(route), batches, Index.of(snapshot), [subscription.id for subscription in snapshot], here
+    )
     split = traffic_in_tasks(route, spark, snapshot, there, start=start, end=end)
 
     assert split == alone

@@ -39,9 +39,9 @@ def store(monkeypatch: Any) -> Shaky:
 
 @pytest.fixture
 def revisions(store: Shaky, tmp_path: Path) -> Iterator[Revisions]:
-    made = Revisions("memory://", tmp_path / "index")
-    yield made
-    made.close()
+    revisions = Revisions("memory://", tmp_path / "index")
+    yield revisions
+    revisions.close()
 
 
 def add(store: Shaky) -> None:
@@ -90,16 +90,16 @@ def test_a_revision_that_is_gone(revisions: Revisions, store: Shaky, caplog: Any
 
 def test_learning_changes_no_revision(revisions: Revisions) -> None:
     """Typical messages are asked for under the keys of conditions; the index is the same subscriptions."""
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     def metadata(keys: Any) -> list[dict[str, str]]:
-        asked.append(tuple(keys))
+        requested.append(tuple(keys))
         return [{"town": "Oulu"}] * 10
 
     before = revisions.newest()
     revisions.learn(metadata)
 
-    assert asked == [("town",)]
+    assert requested == [("town",)]
     assert revisions.newest() == before
     assert len(Index.open(revisions.folder, before)) == 1
 

@@ -25,7 +25,7 @@ def session(code: str) -> Any:
     return SimpleNamespace(_sc=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
 
 
-def said(spark: Any, failure: Exception, checkpoint: Path | None = None) -> str:
+def message_of(spark: Any, failure: Exception, checkpoint: Path | None = None) -> str:
     with pytest.raises(RunError) as raised, ending_in_words("r", spark, checkpoint):
         raise failure
     return str(raised.value)
@@ -43,7 +43,7 @@ def test_a_jvm_that_has_ended(code: str, ended: str) -> None:
     """The connection breaks first: the process gets a moment to be gone."""
     spark = session(code)
 
-    words = said(spark, Py4JNetworkError("Answer from Java side is empty"))
+    words = message_of(spark, Py4JNetworkError("Answer from Java side is empty"))
 
     assert words == f"route r failed: Spark's JVM ended {ended}; {AGAIN}"
     assert how_jvm_ended(spark) == ended
@@ -51,7 +51,7 @@ def test_a_jvm_that_has_ended(code: str, ended: str) -> None:
 
 def test_a_session_without_a_jvm_of_ours() -> None:
     """That of Spark Connect: what it raises is told as it is."""
-    assert said(SimpleNamespace(), ConnectionResetError("gone")) == "route r failed: gone"
+    assert message_of(SimpleNamespace(), ConnectionResetError("gone")) == "route r failed: gone"
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     failure = RunError("route r failed: it could not be written")
     failure.__cause__ = OSError(28, "No space left on device", "/x")
 
-    assert said(SimpleNamespace(), failure, tmp_path) == (
+    assert message_of(SimpleNamespace(), failure, tmp_path) == (
         f"route r failed: a disk is full ([Errno 28] No space left on device: '/x'); make room and {AGAIN}"
     )
 
@@ -68,7 +68,7 @@ def test_a_dead_worker() -> None:
     """In local mode it ends the run."""
     failure = RunError("Job aborted: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)")
 
-    assert said(SimpleNamespace(), failure) == (
+    assert message_of(SimpleNamespace(), failure) == (
         f"route r failed: a Python worker died, killed or short of memory; {AGAIN}"
     )
 

@@ -73,10 +73,10 @@ errors: {{tolerance: all, log: true, logMessages: {str(shown).lower()}}}
 
     assert (result.counts.delivered, result.counts.dead_lettered) == (1, 30)
     assert result.counts.conserved
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 21
-    assert all(f"offset='{n}'" in line for n, line in enumerate(said[:-1], 1))
-    assert said[0].endswith("(key='k', value='{\"a\": \"x\"}')") == shown
-    assert said[-1] == "route logged: 10 more records failed in this micro-batch"
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 21
+    assert all(f"offset='{n}'" in line for n, line in enumerate(messages[:-1], 1))
+    assert messages[0].endswith("(key='k', value='{\"a\": \"x\"}')") == shown
+    assert messages[-1] == "route logged: 10 more records failed in this micro-batch"
     dead = spark.read.json(str(sink)).where("topic = 'dead'").collect()
     assert len(dead) == 30

@@ -41,8 +41,8 @@ def test_many_subscriptions_are_indexed_by_a_sample(tmp_path: Path, monkeypatch:
     """Only speed depends on it: without the permission to ask for messages there is none, and nothing fails."""
     store = f"sqlite:///{tmp_path / 'subscriptions.db'}"
     opened = open_store(store)
-    wanted = (Subscription(destinations=("a",), condition=kiwi("town", f"T{n}")) for n in range(1500))
-    opened.create_many(wanted)
+    subscriptions = (Subscription(destinations=("a",), condition=kiwi("town", f"T{n}")) for n in range(1500))
+    opened.create_many(subscriptions)
     opened.close()
     seen: list[Any] = []
     with NatsServer(config=CONFIG) as server:

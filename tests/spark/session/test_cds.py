@@ -17,10 +17,10 @@ from turnout.spark.session.java import Java, find_java, names_jars_once
 
 @pytest.fixture
 def java() -> Java:
-    found = find_java()
-    if found.major < 13:
+    java_home = find_java()
+    if java_home.major < 13:
         pytest.skip("this JDK archives no classes at its exit")
-    return found
+    return java_home
 
 
 def settle(*parts: Path) -> None:
@@ -31,7 +31,7 @@ def settle(*parts: Path) -> None:
 
 def written(options: list[str]) -> Path:
     """The file that a JVM with these options writes when it ends."""
-    return Path(next(one for one in options if "ArchiveClassesAtExit" in one).partition("=")[2])
+    return Path(next(option for option in options if "ArchiveClassesAtExit" in option).partition("=")[2])
 
 
 def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path, monkeypatch: Any) -> None:
@@ -44,7 +44,7 @@ def test_a_jvm_makes_an_archive_and_the_next_maps_it(java: Java, tmp_path: Path,
     if not part.exists():
         pytest.skip("this JDK has no archive of its own to build on")
 
-    assert any("ArchiveClassesAtExit" in one for one in archive_options(java, tmp_path))
+    assert any("ArchiveClassesAtExit" in option for option in archive_options(java, tmp_path))
     settle(part)
     options = archive_options(java, tmp_path)
     (archive,) = tmp_path.glob("*.jsa")
@@ -71,7 +71,7 @@ def test_the_class_path_of_sparks_launcher(java: Java, tmp_path: Path, monkeypat
 
     options = archive_options(used, tmp_path)
 
-    assert any("SharedArchiveFile" in one for one in options)
+    assert any("SharedArchiveFile" in option for option in options)
     subprocess.run([program, *options, "-Xshare:on", *launched], check=True, capture_output=True)
 
 
@@ -95,7 +95,7 @@ def test_several_first_runs(java: Java, tmp_path: Path, monkeypatch: Any) -> Non
     settle(*parts)
 
     assert len({*parts}) == 3
-    assert any("SharedArchiveFile" in one for one in archive_options(java, tmp_path))
+    assert any("SharedArchiveFile" in option for option in archive_options(java, tmp_path))
     assert len(list(tmp_path.iterdir())) == 1
 
 

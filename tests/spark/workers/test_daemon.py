@@ -31,11 +31,11 @@ def test_what_workers_need_can_be_imported() -> None:
 def test_no_thread_is_lost_by_a_fork() -> None:
     """But the one of Arrow's allocator, which starts again by itself; nothing imports pandas; all is frozen."""
     environment = {"OPENBLAS_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONWARNINGS": "ignore"}
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, env=environment, cwd="/"
     )
 
-    assert told.stdout.split() == ["1", "False", "True"]
+    assert completed.stdout.split() == ["1", "False", "True"]
 
 
 def look(batches: Any) -> Any:

@@ -31,12 +31,12 @@ def test_workers_import_what_is_installed(tmp_path: Path) -> None:
     look = (
         "import os, sys, pyspark; print(pyspark.__file__, os.environ['PYTHONPATH'], sys.argv[1], sys.prefix, sep='|')"
     )
-    told = subprocess.run(
+    completed = subprocess.run(
         [worker_python(), "-c", look, "an argument"],
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
 
-    assert told.stdout.strip().split("|") == [
+    assert completed.stdout.strip().split("|") == [
         str(HOME / "__init__.py"),
         os.pathsep.join((str(tmp_path / "a b"), str(tmp_path))),
         "an argument",

@@ -58,7 +58,9 @@ def test_what_is_planted_is_found() -> None:
         ("narrow", "wide", True)
     }
     assert {pair.id for pair in analysis.subsumed if pair.by == "open"} >= {"twin-1", "narrow", "crowd-0"}
-    assert [(one.ids, one.clash) for one in analysis.impossible] == [(("never",), "origin:XXX and origin:YYY")]
+    assert [(finding.ids, finding.clash) for finding in analysis.impossible] == [
+        (("never",), "origin:XXX and origin:YYY")
+    ]
     assert analysis.always_true == ("every",)
     assert analysis.undecided == ()
     assert set(analysis.access.always) == {"every", "open"}
@@ -75,7 +77,7 @@ def test_no_claim_has_a_counterexample(some, seen) -> None:
         true = {id_ for id_, condition in by_id.items() if evaluate(condition, message)}
         assert all(set(equal.ids) <= true or not set(equal.ids) & true for equal in analysis.equal)
         assert all(pair.by in true for pair in analysis.subsumed if pair.id in true)
-        assert not any(set(one.ids) & true for one in analysis.impossible)
+        assert not any(set(finding.ids) & true for finding in analysis.impossible)
         assert set(analysis.always_true) <= true
 
 
@@ -134,12 +136,12 @@ def test_what_is_verified_in_vain(several) -> None:
     """A message that has an anchor costs a verification for each term under it; those without a match are in vain."""
     extra = " OR (carrier:AA AND n>5)" if several else ""
     catalogue = Catalogue([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
-    seen = [{"carrier": "UA", "n": "7"}, {"carrier": "UA", "n": "1"}, {"carrier": "DL", "n": "9"}, {"n": "3"}]
+    messages = [{"carrier": "UA", "n": "7"}, {"carrier": "UA", "n": "1"}, {"carrier": "DL", "n": "9"}, {"n": "3"}]
     matcher = Matcher([subscription("a", f"(carrier:UA AND n>5){extra}"), subscription("b", "carrier:UA AND n>9")])
 
     traffic = AnchorTraffic(catalogue.terms())
-    traffic.add({key: [message.get(key) for message in seen] for key in ("carrier", "n")}, len(seen))
-    for message in seen:
+    traffic.add({key: [message.get(key) for message in messages] for key in ("carrier", "n")}, len(messages))
+    for message in messages:
         for match in matcher.match(message):
             traffic.match(match.subscription_id, message)
     access = access_of(catalogue.terms(), 1, traffic)

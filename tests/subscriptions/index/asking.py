@@ -20,16 +20,16 @@ def columns_of(messages):
 
 def pairs(index, messages):
     """(message, subscription id) of all matches, sorted."""
-    found = index.match(columns_of(messages), len(messages))
-    ids = index.subscription_ids(found.subscriptions).to_pylist()
-    return sorted(zip(found.rows.tolist(), ids, strict=True))
+    matches = index.match(columns_of(messages), len(messages))
+    ids = index.subscription_ids(matches.subscriptions).to_pylist()
+    return sorted(zip(matches.rows.tolist(), ids, strict=True))
 
 
 def expected(subscriptions, messages):
     """The same by the interpreter."""
     return sorted(
-        (row, one.id)
+        (row, subscription.id)
         for row, message in enumerate(messages)
-        for one in subscriptions
-        if evaluate(one.condition, message)
+        for subscription in subscriptions
+        if evaluate(subscription.condition, message)
     )

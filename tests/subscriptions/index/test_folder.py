@@ -36,8 +36,8 @@ def store():
 
 @pytest.fixture
 def index_folder(tmp_path, store):
-    with IndexFolder(tmp_path / "index", store) as made:
-        yield made
+    with IndexFolder(tmp_path / "index", store) as folder:
+        yield folder
 
 
 def opened(index_folder):
@@ -45,7 +45,7 @@ def opened(index_folder):
     return Index.open(index_folder.folder, index_folder.refresh())
 
 
-def found(index, value):
+def matching_ids(index, value):
     """The ids of the subscriptions that want a value."""
     return [id_ for _, id_ in pairs(index, [{"k": value}])]
 
@@ -58,9 +58,9 @@ def test_follows_its_store(store, index_folder):
     store.delete(first)
     after = opened(index_folder)
 
-    assert (found(before, "a"), found(after, "a")) == ([first], [second])
+    assert (matching_ids(before, "a"), matching_ids(after, "a")) == ([first], [second])
     assert (len(before), len(after), len(index_folder)) == (1, 1, 1)
-    assert found(Index.open(index_folder.folder, before.revision), "a") == [first]
+    assert matching_ids(Index.open(index_folder.folder, before.revision), "a") == [first]
     assert store.revision() == after.revision
 
 
@@ -78,7 +78,7 @@ def test_what_came_and_went(store, index_folder):
     """A revision that changes nothing can be opened too."""
     store.delete(store.create(wanting("a")))
 
-    assert found(opened(index_folder), "a") == []
+    assert matching_ids(opened(index_folder), "a") == []
 
 
 @settings(max_examples=40)
@@ -91,9 +91,9 @@ def test_any_history_ends_in_the_same_index(tmp_path_factory, data):
         patch.setattr(folder, "LAYERS", 2)
         patch.setattr(folder, "_LEAST", data.draw(st.sampled_from([3, 1_000])))
         for _ in range(data.draw(st.integers(1, 6))):
-            wanted = data.draw(st.lists(conditions, max_size=4))
-            store.create_many(Subscription(["d"], one) for one in wanted)
-            present = [one.id for one in store.snapshot()]
+            drawn = data.draw(st.lists(conditions, max_size=4))
+            store.create_many(Subscription(["d"], condition) for condition in drawn)
+            present = [subscription.id for subscription in store.snapshot()]
             for gone in data.draw(st.lists(st.sampled_from(present), unique=True, max_size=3)) if present else ():
                 store.delete(gone)
             if data.draw(st.booleans()):
@@ -117,8 +117,8 @@ def test_layers_are_merged(store, index_folder):
     merged = opened(index_folder)
 
     assert len(merged._layers) < folder.LAYERS + 1
-    assert [found(reader, f"v{n}") for n in range(3)] == [[ids[0]], [ids[1]], [ids[2]]]
-    assert [found(merged, f"v{n}") for n in range(3)] == [[], [ids[1]], [ids[2]]]
+    assert [matching_ids(reader, f"v{n}") for n in range(3)] == [[ids[0]], [ids[1]], [ids[2]]]
+    assert [matching_ids(merged, f"v{n}") for n in range(3)] == [[], [ids[1]], [ids[2]]]
 
 
 def test_the_base_is_built_anew(store, index_folder, monkeypatch):
@@ -131,7 +131,7 @@ def test_the_base_is_built_anew(store, index_folder, monkeypatch):
     index_folder.settle()
     index = opened(index_folder)
 
-    assert (found(index, "v3"), found(index, "v4"), found(index, "last")) == ([], [ids[4]], [last])
+    assert (matching_ids(index, "v3"), matching_ids(index, "v4"), matching_ids(index, "last")) == ([], [ids[4]], [last])
     index_folder.settle()
     assert len(index) == 30
 
@@ -141,7 +141,7 @@ def test_a_store_that_forgot_its_past(index_folder, monkeypatch):
     new = wanting("new", "n1")
     monkeypatch.setattr(index_folder, "_store", Forgetful(Changes(7, (new,), (), reset=True)))
 
-    assert (index_folder.refresh(), found(Index.open(index_folder.folder, 7), "new")) == (7, ["n1"])
+    assert (index_folder.refresh(), matching_ids(Index.open(index_folder.folder, 7), "new")) == (7, ["n1"])
 
 
 class Forgetful:
@@ -165,7 +165,7 @@ def test_a_store_that_is_away(store, index_folder, monkeypatch):
         with pytest.raises(StoreUnavailableError):
             index_folder.refresh()
 
-    assert found(Index.open(index_folder.folder, revision), "a") == [created]
+    assert matching_ids(Index.open(index_folder.folder, revision), "a") == [created]
     assert index_folder.refresh() == revision
 
 
@@ -193,7 +193,7 @@ def test_files_are_private_and_go(tmp_path, store):
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
     index_folder.close()
     assert not place.exists()
-    assert found(reader, "v1") == [ids[1]]
+    assert matching_ids(reader, "v1") == [ids[1]]
     index_folder.close()
 
 
@@ -250,7 +250,7 @@ def test_carried_to_another_machine(tmp_path, store, index_folder):
     for path in index_folder.files(revision):
         shutil.copy(path, elsewhere)
 
-    assert [found(Index.open(elsewhere, revision), f"v{n}") for n in range(2)] == [[], [ids[1]]]
+    assert [matching_ids(Index.open(elsewhere, revision), f"v{n}") for n in range(2)] == [[], [ids[1]]]
 
 
 def test_two_processes_read(store, index_folder):
@@ -277,7 +277,7 @@ def test_readers_while_it_changes(store, index_folder):
     def read():
         try:
             while not stop.is_set():
-                if stays not in found(Index.open(index_folder.folder, latest[0]), "a"):
+                if stays not in matching_ids(Index.open(index_folder.folder, latest[0]), "a"):
                     problems.append("missed")
         except Exception as problem:  # noqa: BLE001 - a thread's failure has to reach the test
             problems.append(problem)
@@ -370,7 +370,7 @@ def test_a_whole_revision_outlives_its_writer(tmp_path, store):
     store.create(wanting("a", id_="second"))
 
     with IndexFolder(tmp_path / "index", store, keep=2) as writer:
-        assert found(Index.open(writer.folder, before), "a") == ["first"]
+        assert matching_ids(Index.open(writer.folder, before), "a") == ["first"]
 
 
 def test_errors_cross_processes():
@@ -385,7 +385,7 @@ def test_a_reader_lets_go_of_old_revisions(store, index_folder):
     """One that matches with revision after revision has few files mapped: those of the latest, and the garbage's."""
     for number in range(40):
         store.create(wanting(str(number), id_=f"s{number}"))
-        assert found(opened(index_folder), str(number)) == [f"s{number}"]
+        assert matching_ids(opened(index_folder), str(number)) == [f"s{number}"]
     gc.collect()
 
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
@@ -417,4 +417,4 @@ def test_a_revision_that_a_power_cut_has_torn(tmp_path, store, tear, at):
     with IndexFolder(tmp_path / "index", store, keep=2) as writer:
         with pytest.raises(IndexFileError):
             Index.open(writer.folder, before)
-        assert found(opened(writer), "b") == ["second"]
+        assert matching_ids(opened(writer), "b") == ["second"]

@@ -37,72 +37,74 @@ def low_bounds():
 
 
 @given(_conditions, _messages, st.lists(messages, max_size=4))
-def test_is_the_interpreter(wanted, given_messages, sample):
+def test_is_the_interpreter(stored_conditions, given_messages, sample):
     """Whatever the conditions, messages and sample, exactly those pairs match, each once, sorted by row."""
-    subscriptions = subscriptions_of(wanted)
+    subscriptions = subscriptions_of(stored_conditions)
     index = Index.of(subscriptions, sample=sample)
-    found = index.match(columns_of(given_messages), len(given_messages))
+    matches = index.match(columns_of(given_messages), len(given_messages))
 
     assert expected(subscriptions, given_messages) == pairs(index, given_messages)
-    assert sorted(found.rows.tolist()) == found.rows.tolist()
+    assert sorted(matches.rows.tolist()) == matches.rows.tolist()
 
 
 @given(_conditions, _messages)
-def test_is_the_interpreter_at_every_bound(wanted, given_messages):
+def test_is_the_interpreter_at_every_bound(stored_conditions, given_messages):
     """Second literals, batches in halves and new generations of books change no answer."""
     with low_bounds():
-        subscriptions = subscriptions_of(wanted)
+        subscriptions = subscriptions_of(stored_conditions)
         index = Index.of(subscriptions)
 
         assert expected(subscriptions, given_messages) == pairs(index, given_messages)
         assert expected(subscriptions, given_messages) == pairs(index, given_messages)
         matcher = Matcher(subscriptions)
-        assert [len(matcher.match(one)) for one in given_messages] == [
-            len(expected(subscriptions, [one])) for one in given_messages
+        assert [len(matcher.match(message)) for message in given_messages] == [
+            len(expected(subscriptions, [message])) for message in given_messages
         ]
 
 
 @given(_conditions, _messages, st.integers(0, 12), st.integers(0, 20))
-def test_all_ways_to_ask_agree(wanted, given_messages, late, loose):
+def test_all_ways_to_ask_agree(stored_conditions, given_messages, late, loose):
     """One message at a time, all at once and the interpreter agree on subscriptions and leaf ids, whenever added."""
     numbers = count()
-    subscriptions = subscriptions_of([with_ids(one, lambda: f"leaf{next(numbers)}") for one in wanted])
+    subscriptions = subscriptions_of(
+        [with_ids(condition, lambda: f"leaf{next(numbers)}") for condition in stored_conditions]
+    )
     matcher = Matcher(subscriptions[late:])
-    for one in subscriptions[:late]:
-        matcher.add(one)
+    for subscription in subscriptions[:late]:
+        matcher.add(subscription)
     if loose > 10:
         matcher.stats()
     true = [
         sorted(
             (
-                one.id,
-                tuple(one.destinations),
-                tuple(leaf.id for leaf in leaves(one.condition) if evaluate(leaf, message)),
+                subscription.id,
+                tuple(subscription.destinations),
+                tuple(leaf.id for leaf in leaves(subscription.condition) if evaluate(leaf, message)),
             )
-            for one in subscriptions
-            if evaluate(one.condition, message)
+            for subscription in subscriptions
+            if evaluate(subscription.condition, message)
         )
         for message in given_messages
     ]
 
     assert true == [sorted(map(tuple, matcher.match(message))) for message in given_messages]
-    assert true == [sorted(map(tuple, found)) for found in matcher.match_many(given_messages)]
+    assert true == [sorted(map(tuple, pairs)) for pairs in matcher.match_many(given_messages)]
 
 
 @settings(max_examples=80)
 @given(_conditions, _messages)
-def test_hashes_decide_nothing(wanted, given_messages):
+def test_hashes_decide_nothing(stored_conditions, given_messages):
     """With hashes that are nearly all the same, the texts that are compared keep every answer right."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(facts, "_hash64", lambda raw, salt: (len(raw) % 2) << 63)
-        subscriptions = subscriptions_of(wanted)
+        subscriptions = subscriptions_of(stored_conditions)
 
         assert expected(subscriptions, given_messages) == pairs(Index.of(subscriptions), given_messages)
         matcher = Matcher(subscriptions)
         for message in given_messages:
-            found = sorted(match.subscription_id for match in matcher.match(message))
+            ids = sorted(match.subscription_id for match in matcher.match(message))
 
-            assert [id_ for _, id_ in expected(subscriptions, [message])] == found
+            assert [id_ for _, id_ in expected(subscriptions, [message])] == ids
 
 
 def test_rows_that_are_alive():
@@ -121,12 +123,12 @@ def test_values_that_are_no_texts():
     numbers = Column([7, 8, None, 9], lambda value: None if value == 9 else str(value))
     flags = Column([True, 1.0], lambda value: "true")
 
-    def found(column):
+    def matching_pairs(column):
         result = index.match({"n": column}, len(column.values))
         return list(zip(result.rows.tolist(), result.subscriptions.tolist(), strict=True))
 
-    assert found(numbers) == [(0, 0), (1, 1), (2, 1), (3, 1)]
-    assert sorted(found(flags)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert matching_pairs(numbers) == [(0, 0), (1, 1), (2, 1), (3, 1)]
+    assert sorted(matching_pairs(flags)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
 def test_keys_that_are_absent():
@@ -140,10 +142,10 @@ def test_keys_that_are_absent():
 def test_deliveries():
     """A match is one delivery for each destination, in the order of rows; equal destinations have one number."""
     index = Index.of([Subscription(d, kiwi("k", "*"), id=i) for d, i in ((["x", "y"], "1"), ([], "2"), (["x"], "3"))])
-    found = index.deliveries(index.match({"k": Column(["a", None, "b"])}, 3))
-    texts = index.destinations(found.destinations).to_pylist()
+    deliveries = index.deliveries(index.match({"k": Column(["a", None, "b"])}, 3))
+    texts = index.destinations(deliveries.destinations).to_pylist()
 
-    assert sorted(zip(found.rows.tolist(), texts, strict=True)) == [
+    assert sorted(zip(deliveries.rows.tolist(), texts, strict=True)) == [
         (0, "x"),
         (0, "x"),
         (0, "y"),
@@ -151,8 +153,8 @@ def test_deliveries():
         (2, "x"),
         (2, "y"),
     ]
-    assert sorted(found.rows.tolist()) == found.rows.tolist()
-    assert len(set(found.destinations.tolist())) == 2
+    assert sorted(deliveries.rows.tolist()) == deliveries.rows.tolist()
+    assert len(set(deliveries.destinations.tolist())) == 2
 
 
 def test_nothing():
@@ -181,10 +183,10 @@ def test_lone_surrogates():
 
 def test_hot_anchors():
     """Subscriptions that share their rarest text are told apart by a second one, and by members of sets."""
-    wanted = [all_of(kiwi("a", "x"), kiwi("b", f"b{n % 40}"), kiwi("c", f"c{n % 7}")) for n in range(2_000)]
-    wanted += [all_of(kiwi("a", "x"), any_of(kiwi("b", f"b{n % 40}"), kiwi("b", "b1"))) for n in range(200)]
-    wanted += [all_of(kiwi("a", "x"), kiwi("t", f"t{n % 40}", partial=True)) for n in range(200)]
-    subscriptions = subscriptions_of(wanted)
+    conditions = [all_of(kiwi("a", "x"), kiwi("b", f"b{n % 40}"), kiwi("c", f"c{n % 7}")) for n in range(2_000)]
+    conditions += [all_of(kiwi("a", "x"), any_of(kiwi("b", f"b{n % 40}"), kiwi("b", "b1"))) for n in range(200)]
+    conditions += [all_of(kiwi("a", "x"), kiwi("t", f"t{n % 40}", partial=True)) for n in range(200)]
+    subscriptions = subscriptions_of(conditions)
     index = Index.of(subscriptions, sample=[{"a": "x", "b": "b1", "c": "c2"}])
     given_messages = [{"a": "x", "b": "b1", "c": "c3", "t": "t3 t5"}, {"a": "x", "b": "b17", "c": "c1"}, {"a": "y"}]
 
@@ -193,11 +195,11 @@ def test_hot_anchors():
 
 def test_many_candidates_take_little_memory():
     """Ten thousand subscriptions that look at every message are verified a part of the batch at a time."""
-    wanted = [not_(kiwi("k", f"v{n}")) for n in range(10_000)]
-    index = Index.of(subscriptions_of(wanted))
-    found = index.match({"k": Column([f"v{n}" for n in range(300)])}, 300)
+    conditions = [not_(kiwi("k", f"v{n}")) for n in range(10_000)]
+    index = Index.of(subscriptions_of(conditions))
+    matches = index.match({"k": Column([f"v{n}" for n in range(300)])}, 300)
 
-    assert len(found.rows) == 300 * 9_999
+    assert len(matches.rows) == 300 * 9_999
 
 
 def test_exactly_one_of_alternatives():
@@ -209,8 +211,8 @@ def test_exactly_one_of_alternatives():
 
 def test_asked_by_several_threads():
     """Threads that ask one index at once, with values that all are new, get the answers that they get alone."""
-    wanted = [all_of(kiwi("a", f"v{n}"), Kiwi("b", f"w{n % 50}*", ignore_case=True)) for n in range(500)]
-    subscriptions = subscriptions_of(wanted)
+    conditions = [all_of(kiwi("a", f"v{n}"), Kiwi("b", f"w{n % 50}*", ignore_case=True)) for n in range(500)]
+    subscriptions = subscriptions_of(conditions)
     index = Index.of(subscriptions)
     batches = [[{"a": f"v{(n * 7 + k) % 600}", "b": f"W{n % 60}x"} for n in range(400)] for k in range(12)]
     results: dict[int, object] = {}
@@ -227,7 +229,7 @@ def test_asked_by_several_threads():
     def alone(batch):
         # Each value of `a` is wanted by one subscription: the interpreter need not be asked of the others.
         candidates = ((row, int(message["a"][1:])) for row, message in enumerate(batch))
-        return sorted((row, str(n)) for row, n in candidates if n < 500 and evaluate(wanted[n], batch[row]))
+        return sorted((row, str(n)) for row, n in candidates if n < 500 and evaluate(conditions[n], batch[row]))
 
     assert {number: alone(batch) for number, batch in enumerate(batches)} == results
     assert sum(map(len, results.values())) > 50

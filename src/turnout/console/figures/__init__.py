@@ -1,8 +1,8 @@
 """Pictures as inline SVG: attributes and classes only, as the page allows no inline style."""
 
 from turnout.console.figures.bars import bars, counted
-from turnout.console.figures.flow import Branch, Step, flow
+from turnout.console.figures.flow import Branch, FlowStep, flow
 from turnout.console.figures.plot import Point, plot
 from turnout.console.figures.sparkline import sparkline
 
-__all__ = ["Branch", "Point", "Step", "bars", "counted", "flow", "plot", "sparkline"]
+__all__ = ["Branch", "FlowStep", "Point", "bars", "counted", "flow", "plot", "sparkline"]

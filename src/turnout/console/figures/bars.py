@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT, _GAP = 240.0, 32.0, 1.0
 
 
 def counted(moments: Sequence[float], begin: float, end: float, pieces: int = 40) -> list[int]:
-    """How many moments lie in each of so many equal pieces of a time.
+    """How many moments lie in each of *pieces* equal parts of a time.
 
     >>> counted([0.0, 1.0, 9.5, 10.0], 0.0, 10.0, 2)
     [2, 2]

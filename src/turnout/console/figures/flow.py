@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from turnout.console.words import number, rate
 
-__all__ = ["Branch", "Step", "flow"]
+__all__ = ["Branch", "FlowStep", "flow"]
 
 _STEP, _BOX = 168, 96
 _TOP, _THICK, _THIN = 40, 56, 1.5
@@ -38,7 +38,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """A part of the trunk.
 
     Attributes:
@@ -56,7 +56,7 @@ class Step:
     branches: Sequence[Branch] = ()
 
 
-def flow(steps: Sequence[Step], read: int, title: str) -> Markup:
+def flow(steps: Sequence[FlowStep], read: int, title: str) -> Markup:
     """The picture.
 
     Args:
@@ -111,7 +111,7 @@ def _branch(x: float, order: int, left: int, branch: Branch, read: int) -> Itera
         yield Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, middle, _DOWN + 16 + 15 * line, text)
 
 
-def _box(x: float, step: Step) -> Iterator[Markup]:
+def _box(x: float, step: FlowStep) -> Iterator[Markup]:
     yield Markup('<g><title>{}: {}</title><rect class="box" x="{}" y="{}" width="{}" height="{}" rx="6"/>').format(
         step.name, step.kind, x, _TOP + 26, _BOX, _THICK + 16
     )

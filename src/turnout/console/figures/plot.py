@@ -13,7 +13,7 @@ __all__ = ["Point", "plot"]
 _WIDTH, _HEIGHT = 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 22
 _GAP = 3
-"""Where so many steps have no value, the line is broken."""
+"""Where this many steps have no value, the line is broken."""
 
 
 class Point(NamedTuple):

@@ -11,7 +11,7 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from turnout.console.dead_letters import Group, grouped, reason_of, shown
+from turnout.console.dead_letters import LetterGroup, grouped, reason_of, shown
 from turnout.console.figures import bars, counted
 from turnout.console.flow_counts import HOUR
 from turnout.console.render import page, page_router
@@ -20,7 +20,7 @@ from turnout.history.dead_letters import DeadLetter
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.letters import REACH, letter_at, newest
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.sandbox import route_of
 
@@ -35,7 +35,7 @@ _ROUTES_ON_PAGE = 50
 _Item = TypeVar("_Item")
 
 
-class RedriveForm(Form):
+class RedriveRequest(RequestForm):
     """Which letters to redrive: one, those of a group, or all; and whether to deliver them."""
 
     sequence: int | None = None
@@ -73,7 +73,7 @@ def letters(
 ) -> HTMLResponse:
     pending = newest(route_of(parts.routes.entry(name)))
     every = grouped(pending)
-    chosen = next((one for one in every if one.id == group), None)
+    chosen = next((candidate for candidate in every if candidate.id == group), None)
     groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
     members = Piece.of(chosen.letters if chosen else pending, number, _ON_PAGE)
     # The newest are first.
@@ -110,9 +110,9 @@ class Piece(Generic[_Item]):
         return cls(items[(number - 1) * size : number * size], number, pages)
 
 
-def _over_time(groups: Sequence[Group], begin: float, end: float) -> list[Markup]:
+def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[Markup]:
     """A figure for each group, over the same time and scale; in seconds since the epoch."""
-    counts = [counted([one.stored / 1e6 for one in group.letters], begin, end) for group in groups]
+    counts = [counted([letter.stored / 1e6 for letter in group.letters], begin, end) for group in groups]
     most = max((max(some) for some in counts), default=0)
     return [
         bars(some, most, f"{len(group.letters)} letters between {moment(begin)} and {moment(end)}")
@@ -122,22 +122,22 @@ def _over_time(groups: Sequence[Group], begin: float, end: float) -> list[Markup
 
 @router.get("/dead-letters/{name}/{sequence}")
 def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
-    one = letter_at(route_of(parts.routes.entry(name)), sequence)
+    letter = letter_at(route_of(parts.routes.entry(name)), sequence)
     return page(
         request,
         "dead_letter.html",
         name=name,
-        letter=one,
-        reason=reason_of(one),
-        key=shown(one.record.key),
-        value=shown(one.record.value),
-        headers=[(header, shown(raw)) for header, raw in one.record.headers],
-        raw=[(header, shown(raw)) for header, raw in one.raw],
+        letter=letter,
+        reason=reason_of(letter),
+        key=shown(letter.record.key),
+        value=shown(letter.record.value),
+        headers=[(header, shown(raw)) for header, raw in letter.record.headers],
+        raw=[(header, shown(raw)) for header, raw in letter.raw],
     )
 
 
 @router.post("/fragments/dead-letters/{name}/redrive")
-def redriven(name: str, form: RedriveForm, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
+def redriven(name: str, form: RedriveRequest, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
     """What a redrive did, or would do."""
     route = route_of(parts.routes.entry(name))
     report = redrive(route, _chosen(route, form), dry_run=form.dry_run, index=parts.matchers.index(route))
@@ -145,10 +145,10 @@ def redriven(name: str, form: RedriveForm, request: Request, parts: TheParts, _:
     return page(request, "_redriven.html", **context)
 
 
-def _chosen(route: Route, form: RedriveForm) -> list[DeadLetter]:
+def _chosen(route: Route, form: RedriveRequest) -> list[DeadLetter]:
     if form.sequence is not None:
         return [letter_at(route, form.sequence)]
     ordered = newest(route)[::-1]
     if form.reason is None:
         return ordered
-    return [one for one in ordered if (one.stage or "", reason_of(one)) == (form.stage or "", form.reason)]
+    return [letter for letter in ordered if (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)]

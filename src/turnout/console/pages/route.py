@@ -26,7 +26,7 @@ from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
 from turnout.server.entry import RouteEntry
 from turnout.server.rest.hiding import without_secrets
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
 from turnout.server.security import Principal
 
@@ -41,8 +41,8 @@ _EVENTS = 15
 _REVISIONS = 10
 
 
-class CheckForm(Form):
-    """A route's file as somebody would write it, and the digest of the one that he has read."""
+class CheckForm(RequestForm):
+    """A route's file as somebody would write it, and the digest of the one that they have read."""
 
     text: str = Field(max_length=1 << 20)
     digest: str
@@ -100,7 +100,10 @@ def check(name: str, form: CheckForm, request: Request, parts: TheParts, _: Writ
     try:
         route = _read(form.text, entry, parts)
     except RouteError as wrong:
-        mistakes = [{"line": one.line, "text": masked_url(f"{one.path}: {one.problem}")} for one in wrong.mistakes]
+        mistakes = [
+            {"line": mistake.line, "text": masked_url(f"{mistake.path}: {mistake.problem}")}
+            for mistake in wrong.mistakes
+        ]
         return page(request, "_checked.html", mistakes=mistakes, **context)
     changes = parts.routes.changes(route)
     return page(
@@ -162,11 +165,11 @@ def _pictures(entry: RouteEntry, parts: Parts, over: Over) -> dict[str, Any]:
     begin = end - seconds
     traffic = traffic_of(parts.state, entry.name, seconds, end)
     pace = parts.state.pace(entry.name, begin)
-    batches = [Point(one.at, one.seconds / one.batches) for one in pace if one.batches]
-    lags = [Point(one.at, one.lag_records) for one in pace if one.lag_records is not None]
-    delivery = [(one.at, one.counts.flow.delivery) for one in parts.state.counts(entry.name, begin)]
-    waits = [Point(at, one.seconds / one.count) for at, one in delivery if one.count]
-    ages = [Point(one.at, one.lag_seconds) for one in pace if one.lag_seconds is not None]
+    batches = [Point(point.at, point.seconds / point.batches) for point in pace if point.batches]
+    lags = [Point(point.at, point.lag_records) for point in pace if point.lag_records is not None]
+    delivery = [(minute.at, minute.counts.flow.delivery) for minute in parts.state.counts(entry.name, begin)]
+    waits = [Point(at, timing.seconds / timing.count) for at, timing in delivery if timing.count]
+    ages = [Point(point.at, point.lag_seconds) for point in pace if point.lag_seconds is not None]
     return {
         "over": over,
         "picture": picture_of(entry.version.route, traffic) if entry.version else None,
@@ -197,8 +200,8 @@ def _lines(entry: RouteEntry, principal: Principal) -> list[dict[str, Any]]:
 
 def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[dict[str, Any]]:
     """The versions that were started, each with what it changed of the one before it."""
-    kept = parts.state.revisions(entry.name, _REVISIONS + 1)
-    before = [*kept[1:], None]
+    revisions = parts.state.revisions(entry.name, _REVISIONS + 1)
+    before = [*revisions[1:], None]
     return [
         {
             "digest": revision.digest,
@@ -207,5 +210,5 @@ def _revisions(entry: RouteEntry, parts: Parts, principal: Principal) -> list[di
             "difference": difference(_shown(older.text, principal) if older else "", _shown(revision.text, principal)),
             "first": older is None,
         }
-        for revision, older in list(zip(kept, before, strict=False))[:_REVISIONS]
+        for revision, older in list(zip(revisions, before, strict=False))[:_REVISIONS]
     ]

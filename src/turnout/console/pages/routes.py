@@ -29,7 +29,7 @@ _ON_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RouteRow:
     """A route in the table.
 
     Attributes:
@@ -99,12 +99,12 @@ def _table(parts: Parts, selected: Selection) -> dict[str, Any]:
     }
 
 
-def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | None) -> Row:
+def _row(entry: RouteEntry, parts: Parts, reason: str, failure: StoredEvent | None) -> RouteRow:
     status = entry.status
     traffic = traffic_of(parts.state, entry.name)
     read, sent = traffic.rate("read"), traffic.rate("messages")
     error = str(failure.detail.get("reason", "")) if failure else ""
-    return Row(
+    return RouteRow(
         name=entry.name,
         state=str(status.phase),
         reason=masked_url(status.reason),

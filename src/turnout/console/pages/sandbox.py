@@ -12,11 +12,11 @@ from fastapi.responses import HTMLResponse
 from turnout.console.differences import Pair, side_by_side
 from turnout.console.render import page, page_router, text_of_error
 from turnout.console.words import pretty
-from turnout.engine.explain import Explanation
+from turnout.engine.explain import RecordExplanation
 from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.server.letters import as_given, letter_at
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, TheParts
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
@@ -26,10 +26,10 @@ router = page_router()
 
 _EXAMPLE = '{\n  "topic": "orders.1",\n  "value": {"city": "Oulu"},\n  "headers": {}\n}'
 _SHOWN = 100
-"""So many subscriptions and messages of a record are shown."""
+"""This many subscriptions and messages of a record are shown."""
 
 
-class SandboxForm(Form):
+class SandboxForm(RequestForm):
     """What to try; the place wins over the record."""
 
     route: str
@@ -39,7 +39,7 @@ class SandboxForm(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ShownStage:
     """A stage as it is shown: the record before and after it, changed lines beside each other."""
 
     report: StageReport
@@ -95,9 +95,9 @@ def _record(written: str) -> dict[str, Any]:
     return record
 
 
-def _stages(explanation: Explanation) -> list[Stage]:
+def _stages(explanation: RecordExplanation) -> list[ShownStage]:
     stages = []
     for report in explanation.stages:
         before, after = pretty(dict(report.before)), pretty(dict(report.after))
-        stages.append(Stage(report, side_by_side(before, after), before != after))
+        stages.append(ShownStage(report, side_by_side(before, after), before != after))
     return stages

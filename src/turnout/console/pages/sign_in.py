@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.render import page, page_router
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.security import Authenticator
 
 __all__ = ["COOKIE", "PATH", "router_of"]
@@ -16,7 +16,7 @@ PATH = "/sign-in"
 COOKIE = "turnout"
 
 
-class TokenForm(Form):
+class TokenForm(RequestForm):
     """A bearer token."""
 
     token: str = Field(min_length=1, max_length=10_000)

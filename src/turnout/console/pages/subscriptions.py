@@ -14,7 +14,7 @@ from turnout.console.render import page, page_router
 from turnout.console.trial import trial_of
 from turnout.console.words import pretty
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
@@ -29,7 +29,7 @@ _HOTTEST = 20
 _KINDS = {"=": "is {}", "^": "begins with {}", "$": "ends with {}", "~": "has {} in it", "has": "is there"}
 
 
-class TrialForm(Form):
+class TrialForm(RequestForm):
     """A condition, and the records to try it on."""
 
     condition_text: str
@@ -50,16 +50,16 @@ def subscriptions(
     id: str = "",  # noqa: A002 - the field's own name
     cursor: str = "",
 ) -> HTMLResponse:
-    asked = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
-    result = _search(store, asked, cursor)
+    query = {"metadata": metadata, "key": key, "pattern": pattern, "id": id, "partial": "true" if partial else ""}
+    result = _search(store, query, cursor)
     return page(
         request,
         "subscriptions.html",
-        asked=asked,
-        rows=[(one, format_condition(one.condition)) for one in result.items],
+        query=query,
+        rows=[(subscription, format_condition(subscription.condition)) for subscription in result.items],
         total=len(store.live),
         cursor=cursor,
-        next=urlencode({**{name: value for name, value in asked.items() if value}, "cursor": result.cursor})
+        next=urlencode({**{name: value for name, value in query.items() if value}, "cursor": result.cursor})
         if result.cursor
         else "",
         names=_matching_routes(parts),
@@ -68,19 +68,19 @@ def subscriptions(
 
 @router.get("/subscriptions/{id}")
 def subscription(id: str, request: Request, parts: TheParts, store: TheSubscriptions, _: Reads) -> HTMLResponse:  # noqa: A002
-    one = store.service.read(id)
+    subscription = store.service.read(id)
     return page(
         request,
         "subscription.html",
-        one=one,
-        text=format_condition(one.condition),
-        condition=pretty(encode(one.condition)),
+        subscription=subscription,
+        text=format_condition(subscription.condition),
+        condition=pretty(encode(subscription.condition)),
         names=_matching_routes(parts),
     )
 
 
 @router.post("/fragments/index")
-def index(_form: Form, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
+def index(_form: RequestForm, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
     """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
     stats = store.live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
@@ -129,20 +129,20 @@ def _placed(failure: ConditionError) -> dict[str, Any]:
     return {"problem": str(failure), "line": line, "caret": " " * (place - begun) + "^"}
 
 
-def _search(subscriptions: Subscriptions, asked: dict[str, str], cursor: str) -> Page[Subscription]:
+def _search(subscriptions: Subscriptions, query: dict[str, str], cursor: str) -> Page[Subscription]:
     service = subscriptions.service
-    if asked["id"]:
+    if query["id"]:
         try:
-            return Page((service.read(asked["id"].strip()),))
+            return Page((service.read(query["id"].strip()),))
         except SubscriptionNotFoundError:
             return Page(())
-    if asked["key"]:
+    if query["key"]:
         matches = service.search_by_condition(
-            asked["key"], asked["pattern"], bool(asked["partial"]), limit=_ON_PAGE, cursor=cursor
+            query["key"], query["pattern"], bool(query["partial"]), limit=_ON_PAGE, cursor=cursor
         )
         return Page(tuple(match.subscription for match in matches.items), matches.cursor)
     pairs = {}
-    for pair in filter(None, map(str.strip, asked["metadata"].split(","))):
+    for pair in filter(None, map(str.strip, query["metadata"].split(","))):
         name, sign, value = pair.partition("=")
         if not sign:
             raise ConfigError([Mistake("metadata", f"expected name=value, found {pair!r}")], what="bad search")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from turnout.engine.cover.asked import Asked, asked_of
 from turnout.engine.cover.chain import through_chain
 from turnout.engine.cover.fewest import fewest
-from turnout.engine.cover.form import Form
+from turnout.engine.cover.form import SubjectForm
 from turnout.engine.cover.mapping import through_mappings
 from turnout.engine.cover.narrowing import narrowed
 
-__all__ = ["Asked", "Form", "asked_of", "fewest", "narrowed", "through_chain", "through_mappings"]
+__all__ = ["Asked", "SubjectForm", "asked_of", "fewest", "narrowed", "through_chain", "through_mappings"]

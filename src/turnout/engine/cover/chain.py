@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from turnout.engine.cover.form import ANY, Form, joined
+from turnout.engine.cover.form import ANY, SubjectForm, joined
 from turnout.engine.cover.mapping import matching, through_transform
 from turnout.engine.cover.narrowing import narrowed
 from turnout.engine.cover.regex_globs import regex_globs, replacement_glob
@@ -24,7 +24,7 @@ _LEAVE_TOPICS: Final = (DropHeaders, InsertHeader, ValueToKey)
 """Transforms of whole records that change no topic; those of a key or a value cannot."""
 
 
-def through_chain(forms: Iterable[Form], chain: Chain) -> list[Form]:
+def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectForm]:
     """What the stages make of the topics; what one drops whatever else a record holds is left out."""
     known = list(forms)
     for stage in chain.stages:
@@ -32,7 +32,7 @@ def through_chain(forms: Iterable[Form], chain: Chain) -> list[Form]:
     return known
 
 
-def _after(form: Form, stage: Stage) -> list[Form]:
+def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:
     transform = stage.transform
     # A plug-in may do more than it says.
     ours = type(transform).__module__.startswith("turnout.transforms.")
@@ -42,15 +42,15 @@ def _after(form: Form, stage: Stage) -> list[Form]:
     if isinstance(transform, Filter):
         return passed_by
     if isinstance(transform, RegexRouter):
-        changed = [after for one in applied for after in _routed(one, transform)]
+        changed = [after for before in applied for after in _routed(before, transform)]
     elif isinstance(transform, SubjectTransform) and transform.mapping is not None:
-        changed = [after for one in applied for after in through_transform(one, transform.mapping)]
+        changed = [after for before in applied for after in through_transform(before, transform.mapping)]
     else:
-        changed = [Form(one.source, (ANY,)) for one in applied]
+        changed = [SubjectForm(before.source, (ANY,)) for before in applied]
     return [*changed, *passed_by]
 
 
-def _split(form: Form, stage: Stage) -> tuple[list[Form], list[Form]]:
+def _split(form: SubjectForm, stage: Stage) -> tuple[list[SubjectForm], list[SubjectForm]]:
     """What a stage may be applied to, and what may pass it by."""
     if not stage.guards:
         return ([], [form]) if stage.negate else ([form], [])
@@ -59,7 +59,7 @@ def _split(form: Form, stage: Stage) -> tuple[list[Form], list[Form]]:
     (guard,) = stage.guards
     predicate = guard.predicate
     if isinstance(predicate, TopicNameMatches):
-        holds = [one for glob in regex_globs(predicate.pattern) for one in narrowed(form, glob)]
+        holds = [narrower for glob in regex_globs(predicate.pattern) for narrower in narrowed(form, glob)]
     elif isinstance(predicate, SubjectMatches):
         holds = matching(form, predicate.subject)
     else:
@@ -68,8 +68,8 @@ def _split(form: Form, stage: Stage) -> tuple[list[Form], list[Form]]:
     return (holds, fails) if guard.negate == stage.negate else (fails, holds)
 
 
-def _routed(form: Form, router: RegexRouter) -> list[Form]:
+def _routed(form: SubjectForm, router: RegexRouter) -> list[SubjectForm]:
     """The subjects that the expression may match under their new topics, and all of them under their old ones."""
-    matched = [one for glob in regex_globs(router.regex) for one in narrowed(form, glob)]
+    matched = [narrower for glob in regex_globs(router.regex) for narrower in narrowed(form, glob)]
     topic = joined(replacement_glob(router.replacement))
-    return [form, *(Form(one.source, topic) for one in matched)]
+    return [form, *(SubjectForm(narrower.source, topic) for narrower in matched)]

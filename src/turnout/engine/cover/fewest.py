@@ -24,28 +24,28 @@ def fewest(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str
         many = _without_a_token(many)
     chosen = _apart(_widest(many))
     # Two that became one may have gone beyond what is to be read at all.
-    beyond = [one for one in chosen if not any(is_subset(one, of) for of in own)]
+    beyond = [filter_ for filter_ in chosen if not any(is_subset(filter_, of) for of in own)]
     if beyond:
-        instead = [of for of in own if any(collide(of, one) for one in beyond)]
+        instead = [of for of in own if any(collide(of, filter_) for filter_ in beyond)]
         chosen = _widest({*instead, *chosen}.difference(beyond))
     return tuple(sorted(chosen))
 
 
 def _without_a_token(filters: set[str]) -> set[str]:
     """The filters with a wildcard at the place where they have the most different tokens."""
-    split = [one.split(".") for one in filters]
+    split = [filter_.split(".") for filter_ in filters]
     tokens: dict[tuple[int, int], set[str]] = {}
-    for one in split:
-        for place, token in enumerate(one):
+    for parts in split:
+        for place, token in enumerate(parts):
             if token not in (PARTIAL, FULL):
-                tokens.setdefault((len(one), place), set()).add(token)
+                tokens.setdefault((len(parts), place), set()).add(token)
     # Of several, the last: what stands before says more.
     length, at = max(tokens, key=lambda place: (len(tokens[place]), place), default=(0, 0))
     if not tokens or len(tokens[length, at]) < 2:
         return _merged(split)
     return {
-        ".".join([*one[:at], PARTIAL, *one[at + 1 :]] if len(one) == length and one[at] != FULL else one)
-        for one in split
+        ".".join([*parts[:at], PARTIAL, *parts[at + 1 :]] if len(parts) == length and parts[at] != FULL else parts)
+        for parts in split
     }
 
 
@@ -76,7 +76,7 @@ def _union(one: list[str], other: list[str]) -> str:
 def _widest(filters: Iterable[str]) -> list[str]:
     """The filters without those that another one covers."""
     kept: list[str] = []
-    for one in sorted(set(filters), key=lambda text: (text.count("."), text)):
-        if not any(is_subset(one, of) for of in kept):
-            kept = [other for other in kept if not is_subset(other, one)] + [one]
+    for filter_ in sorted(set(filters), key=lambda text: (text.count("."), text)):
+        if not any(is_subset(filter_, of) for of in kept):
+            kept = [other for other in kept if not is_subset(other, filter_)] + [filter_]
     return kept

@@ -11,7 +11,7 @@ from turnout.conditions.pattern import ANY, ONE, Wildcard
 from turnout.subjects.pattern import is_subset
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["ANY", "ONE", "REST", "Element", "Form", "Token", "is_plain", "joined"]
+__all__ = ["ANY", "ONE", "REST", "Element", "SubjectForm", "Token", "is_plain", "joined"]
 
 
 class Rest(Enum):
@@ -40,7 +40,7 @@ Element: TypeAlias = str | Token | Wildcard | Rest
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SubjectForm:
     """Subjects of the stream, and the topic that they have at some place of the route.
 
     Attributes:
@@ -69,7 +69,7 @@ class Form:
         """The source as one text."""
         return ".".join(self.source)
 
-    def bound(self, tokens: Mapping[int, str], rest: Iterable[str] = ()) -> Form:
+    def bound(self, tokens: Mapping[int, str], rest: Iterable[str] = ()) -> SubjectForm:
         """Those of the subjects that have these tokens.
 
         Args:
@@ -89,7 +89,9 @@ class Form:
                 topic += instead
             else:
                 topic.append(element)
-        return Form(tuple(known.get(place, token) for place, token in enumerate(source)), joined(topic), self.without)
+        return SubjectForm(
+            tuple(known.get(place, token) for place, token in enumerate(source)), joined(topic), self.without
+        )
 
     @property
     def is_empty(self) -> bool:

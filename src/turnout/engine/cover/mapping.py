@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from turnout.engine.cover.form import ANY, REST, Element, Form, Token, joined
+from turnout.engine.cover.form import ANY, REST, Element, SubjectForm, Token, joined
 from turnout.subjects.mapping import MappingTable
-from turnout.subjects.plan import Step
+from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.subjects.transform import SubjectTransform
 
@@ -15,55 +15,57 @@ __all__ = ["matching", "through_mappings", "through_transform"]
 _NEVER_EMPTY = frozenset({"partition", "random"})
 
 
-def matching(form: Form, source: str) -> list[Form]:
+def matching(form: SubjectForm, source: str) -> list[SubjectForm]:
     """Forms of the subjects whose topic a filter matches; *form* itself where it matches all of them."""
     return [matched for matched, _ in _matching(form, source)]
 
 
-def through_transform(form: Form, transform: SubjectTransform) -> list[Form]:
+def through_transform(form: SubjectForm, transform: SubjectTransform) -> list[SubjectForm]:
     """What a transform makes of the topics; those that its source does not match stay as they are."""
     if transform.is_identity:
         return [form]
     matched = _matching(form, transform.source)
-    mapped = [Form(one.source, _rendered(transform, tokens)) for one, tokens in matched]
+    mapped = [SubjectForm(matching.source, _rendered(transform, tokens)) for matching, tokens in matched]
     return mapped if _all_of(form, matched) else [*mapped, form]
 
 
-def through_mappings(forms: Iterable[Form], table: MappingTable, cluster: str | None) -> list[Form]:
+def through_mappings(forms: Iterable[SubjectForm], table: MappingTable, cluster: str | None) -> list[SubjectForm]:
     """What a table makes of the topics: every destination that a draw may choose."""
     if not len(table):
         return list(forms)
     return list(dict.fromkeys(mapped for form in forms for mapped in _mapped(form, table, cluster)))
 
 
-def _mapped(form: Form, table: MappingTable, cluster: str | None) -> Iterator[Form]:
+def _mapped(form: SubjectForm, table: MappingTable, cluster: str | None) -> Iterator[SubjectForm]:
     for mapping in table.mappings:
         matched = _matching(form, mapping.source)
         for share in mapping.group(cluster):
-            yield from (Form(one.source, _rendered(share.transform, tokens)) for one, tokens in matched)
+            yield from (
+                SubjectForm(matching.source, _rendered(share.transform, tokens)) for matching, tokens in matched
+            )
         if _all_of(form, matched):
             # The first source that matches decides: nothing is left for the others.
             return
     # Where the topic is known, what is left of it after a condition's look may be mapped, all of it.
-    yield Form(form.source, form.topic, tuple(mapping.source for mapping in table.mappings))
+    yield SubjectForm(form.source, form.topic, tuple(mapping.source for mapping in table.mappings))
 
 
-_Matched = tuple[Form, list[Element] | None]
+_Matched = tuple[SubjectForm, list[Element] | None]
 
 
-def _all_of(form: Form, matched: Sequence[_Matched]) -> bool:
+def _all_of(form: SubjectForm, matched: Sequence[_Matched]) -> bool:
     """Whether the source is known to match every topic of the form."""
-    return any(one == form and tokens is not None for one, tokens in matched)
+    return any(matching == form and tokens is not None for matching, tokens in matched)
 
 
-def _matching(form: Form, source: str) -> list[_Matched]:
+def _matching(form: SubjectForm, source: str) -> list[_Matched]:
     """The forms that a source matches, with their topics' tokens; None instead where these are not known."""
     if form.tokens() is None:
         return [(form, None)]
     return list(_unified(form, source.split(".")))
 
 
-def _unified(form: Form, filter_tokens: Sequence[str]) -> Iterator[tuple[Form, list[Element]]]:
+def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[SubjectForm, list[Element]]]:
     tokens = form.tokens() or []
     for place, want in enumerate(filter_tokens):
         if place >= len(tokens):
@@ -103,7 +105,7 @@ def _rendered(transform: SubjectTransform, tokens: list[Element] | None) -> tupl
     return joined(elements)
 
 
-def _part(step: Step, tokens: list[Element] | None) -> Element:
+def _part(step: TokenStep, tokens: list[Element] | None) -> Element:
     if step.call is None:
         return step.literal or ""
     if step.call.function in _NEVER_EMPTY:

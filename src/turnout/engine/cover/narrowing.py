@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from turnout.conditions.pattern import Piece, Wildcard
-from turnout.engine.cover.form import ANY, ONE, REST, Element, Form, Token, is_plain
+from turnout.engine.cover.form import ANY, ONE, REST, Element, SubjectForm, Token, is_plain
 
 __all__ = ["Glob", "glob_of", "narrowed"]
 
@@ -22,26 +22,26 @@ _States: TypeAlias = frozenset[int]
 
 def glob_of(pieces: Sequence[Piece]) -> Glob:
     """A pattern's pieces, character by character."""
-    return tuple(one for piece in pieces for one in (piece if isinstance(piece, str) else (piece,)))
+    return tuple(character for piece in pieces for character in (piece if isinstance(piece, str) else (piece,)))
 
 
-def narrowed(form: Form, glob: Glob) -> list[Form]:
+def narrowed(form: SubjectForm, glob: Glob) -> list[SubjectForm]:
     """Forms of those subjects of *form* whose topic the pattern can match; none where it matches none."""
-    return [one for one in dict.fromkeys(_Walk(form, glob).forms()) if not one.is_empty]
+    return [form for form in dict.fromkeys(_Narrowing(form, glob).forms()) if not form.is_empty]
 
 
-class _Walk:
+class _Narrowing:
     """One pattern over one form."""
 
-    def __init__(self, form: Form, glob: Glob) -> None:
+    def __init__(self, form: SubjectForm, glob: Glob) -> None:
         self._form = form
         self._glob = glob
 
-    def forms(self) -> Iterator[Form]:
+    def forms(self) -> Iterator[SubjectForm]:
         """Every way through."""
         yield from self._from(0, self._closed({0}), {})
 
-    def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[Form]:
+    def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[SubjectForm]:
         topic = self._form.topic
         while place < len(topic) and states:
             element = topic[place]
@@ -93,12 +93,12 @@ class _Walk:
     def _token_from(self, state: int) -> str | None:
         """The token that the pattern asks for from a state on, "" for none that can be; None where several can be."""
         text = ""
-        for one in self._glob[state:]:
-            if one == ".":
+        for element in self._glob[state:]:
+            if element == ".":
                 break
-            if not isinstance(one, str):
+            if not isinstance(element, str):
                 return None
-            text += one
+            text += element
         return text if is_plain(text) or not text else None
 
     def _rests(self, states: _States, before: list[str]) -> Iterator[list[str]]:
@@ -116,10 +116,10 @@ class _Walk:
 
     def _spans(self, state: int) -> bool:
         """Whether the pattern may take any number of tokens from this one on."""
-        for one in self._glob[state:]:
-            if one == ".":
+        for element in self._glob[state:]:
+            if element == ".":
                 return False
-            if one is ANY:
+            if element is ANY:
                 return True
         return False
 
@@ -139,10 +139,10 @@ class _Walk:
         for state in states:
             if state == len(self._glob):
                 continue
-            one = self._glob[state]
-            if one is ANY:
+            element = self._glob[state]
+            if element is ANY:
                 behind.add(state)
-            elif one is ONE or character is None or (one != "." if but_dots else one == character):
+            elif element is ONE or character is None or (element != "." if but_dots else element == character):
                 behind.add(state + 1)
         return self._closed(behind)
 

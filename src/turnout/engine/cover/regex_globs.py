@@ -16,7 +16,7 @@ from turnout.engine.cover.narrowing import Glob
 __all__ = ["regex_globs", "replacement_glob"]
 
 _MOST: Final = 32
-"""So many alternatives are followed."""
+"""This many alternatives are followed."""
 
 _REPEATED: Final = re.compile(r"(?:([*+?])|\{\d+(?:,\d*)?\})[?+]?")
 _OPENED: Final = re.compile(r"\((?:\?:|\?<[A-Za-z][A-Za-z0-9]*>|(?!\?))")
@@ -30,7 +30,7 @@ class _UnknownError(Exception):
 
 def regex_globs(pattern: str) -> list[Glob]:
     """Patterns one of which matches each text that the whole of *pattern* matches."""
-    reader = _Reader(pattern)
+    reader = _RegexReader(pattern)
     try:
         globs = reader.alternatives()
         return globs if reader.at == len(pattern) else [(ANY,)]
@@ -54,7 +54,7 @@ def replacement_glob(replacement: str) -> Glob:
     return (*glob, ANY)
 
 
-class _Reader:
+class _RegexReader:
     """Reads an expression from left to right."""
 
     def __init__(self, pattern: str) -> None:
@@ -75,7 +75,7 @@ class _Reader:
     def _sequence(self) -> list[Glob]:
         globs: list[Glob] = [()]
         while self._peek() not in ("", "|", ")"):
-            globs = _few([before + one for before, one in product(globs, self._repeated())])
+            globs = _few([before + after for before, after in product(globs, self._repeated())])
         return globs
 
     def _repeated(self) -> list[Glob]:

@@ -4,14 +4,14 @@ from turnout.routes.drafts.connector import draft_of_connector
 from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.ends import sink_of, source_of
 from turnout.routes.drafts.nats_server import draft_of_server
-from turnout.routes.drafts.seen import Message, Seen
+from turnout.routes.drafts.seen import SampledMessage, SampledStream
 from turnout.routes.drafts.starter import Starter
 
 __all__ = [
     "Draft",
     "Left",
-    "Message",
-    "Seen",
+    "SampledMessage",
+    "SampledStream",
     "Starter",
     "Taken",
     "draft_of_connector",

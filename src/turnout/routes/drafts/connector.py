@@ -62,24 +62,26 @@ def draft_of_connector(
         ConfigError: the file cannot be read as a connector's.
         OSError: it cannot be read at all.
     """
-    return _Drafter(Connector.load(file), file).draft(name, source, sink)
+    return _ConnectorDrafter(Connector.load(file), file).draft(name, source, sink)
 
 
-class _Drafter:
+class _ConnectorDrafter:
     """One reading of one connector."""
 
     def __init__(self, connector: Connector, file: Path) -> None:
-        self.given = connector.properties
+        self.properties = connector.properties
         self.name = connector.name or named_after(file)
         self.taken: list[Taken] = []
         self.left: list[Left] = []
         self.variables: list[str] = []
-        self.seen: set[str] = set()
+        self.used_names: set[str] = set()
 
     def draft(self, name: str | None, source: dict[str, Any] | None, sink: dict[str, Any] | None) -> Draft:
         self._take("name", "name")
         document: dict[str, Any] = {"name": name or route_name(self.name)}
-        reads_kafka = bool(self.given.get("topics") or self.given.get("topics.regex")) or "Sink" in self._class()
+        reads_kafka = (
+            bool(self.properties.get("topics") or self.properties.get("topics.regex")) or "Sink" in self._class()
+        )
         document["source"] = source or (self._kafka_source() if reads_kafka else self._nats_source())
         document |= self._codecs()
         stages = self._stages()
@@ -90,18 +92,18 @@ class _Drafter:
         return Draft(document, tuple(self.taken), tuple(self.left), tuple(self.variables))
 
     def _class(self) -> str:
-        return (self.given.get("connector.class") or "").rpartition(".")[2]
+        return (self.properties.get("connector.class") or "").rpartition(".")[2]
 
     def _take(self, name: str, place: str) -> str | None:
         """The value of a property that the route says at *place*."""
-        if name not in self.given:
+        if name not in self.properties:
             return None
-        self.seen.add(name)
+        self.used_names.add(name)
         self.taken.append(Taken(name, place))
-        return self.given[name]
+        return self.properties[name]
 
     def _leave(self, name: str, why: str) -> None:
-        self.seen.add(name)
+        self.used_names.add(name)
         self.left.append(Left(name, why))
 
     # The ends
@@ -128,7 +130,7 @@ class _Drafter:
         """Servers, start and options of Kafka's client."""
         end: dict[str, Any] = {}
         options: dict[str, Any] = {}
-        for name in [name for name in self.given if name.startswith(prefix)]:
+        for name in [name for name in self.properties if name.startswith(prefix)]:
             inner = name.removeprefix(prefix)
             if inner.endswith(_OF_THE_CLIENT):
                 self._leave(name, "Spark's connector sets it itself")
@@ -141,7 +143,7 @@ class _Drafter:
         return {**end, "options": options} if options else end
 
     def _value(self, name: str, place: str) -> str:
-        """The value of an option; the name of a variable in the place of a secret that stands in the file."""
+        """The value of an option; the name of a variable in the place of a secret that is in the file."""
         value = self._take(name, place) or ""
         if not is_secret(name) or value.startswith("${"):
             return value
@@ -153,20 +155,22 @@ class _Drafter:
     # What happens to a record
 
     def _codecs(self) -> dict[str, Any]:
-        converters = converters_of(self.given)
+        converters = converters_of(self.properties)
         sides = (("key", converters.key), ("value", converters.value))
         for mistake in converters.mistakes:
             self._leave(mistake.path, mistake.problem)
         for side, format_ in sides:
-            names = [name for name in self.given if name.startswith(f"{side}.converter") and name not in self.seen]
+            names = [
+                name for name in self.properties if name.startswith(f"{side}.converter") and name not in self.used_names
+            ]
             for name in names if format_ is not None else ():
                 self._take(name, side)
-        if "value.converter" not in self.given:
+        if "value.converter" not in self.properties:
             self.left.append(Left("value.converter", _OF_THE_WORKER))
         return {side: _codec(format_) for side, format_ in sides if format_ is not None}
 
     def _stages(self) -> list[dict[str, Any]]:
-        specs, mistakes = read_properties(self.given, strict=False)
+        specs, mistakes = read_properties(self.properties, strict=False)
         for mistake in mistakes:
             self._leave(mistake.option, mistake.problem)
         for unused in specs.unused:
@@ -176,9 +180,9 @@ class _Drafter:
             used = [predicate.prefix.removesuffix(".") for predicate in spec.predicates]
             self.taken += [Taken(prefix, f"transforms[{at}].predicate") for prefix in used if "predicates." in prefix]
         for kind in ("transforms", "predicates"):
-            aliases = [alias.strip() for alias in (self.given.get(kind) or "").split(",")]
+            aliases = [alias.strip() for alias in (self.properties.get(kind) or "").split(",")]
             read = tuple(f"{kind}.{alias}." for alias in aliases if alias)
-            self.seen |= {kind, *(name for name in self.given if name.startswith(read))}
+            self.used_names |= {kind, *(name for name in self.properties if name.startswith(read))}
         return [stage_of(spec) for spec in specs.stages]
 
     def _failures(self) -> dict[str, Any]:
@@ -203,7 +207,7 @@ class _Drafter:
 
     def _rest(self) -> None:
         """A line for everything that nothing of a route stands for."""
-        for name in [name for name in self.given if name not in self.seen]:
+        for name in [name for name in self.properties if name not in self.used_names]:
             kind, _, alias = name.partition(".")
             unlisted = kind in ("transforms", "predicates") and "." in alias
             why = f"{alias.partition('.')[0]!r} is not listed in {kind!r}" if unlisted else "an option of the connector"

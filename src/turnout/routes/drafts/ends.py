@@ -64,7 +64,7 @@ def sink_of(address: str) -> dict[str, Any]:
 def from_environment(end: dict[str, Any], variable: str | None = None) -> dict[str, Any]:
     """The end with its servers as the default of a variable, so that one file serves several places.
 
-    Addresses that a password stands in are no defaults: the variable has to be set then.
+    Addresses with a password in them are no defaults: the variable has to be set then.
     """
     if "servers" not in end:
         return end

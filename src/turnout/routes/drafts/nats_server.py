@@ -51,7 +51,7 @@ def draft_of_server(
         OSError: it cannot be read.
     """
     config = {key.lower(): value for key, value in load_config(file).items()}
-    return _Drafter(config, _chosen(config, account, file), file).draft(name, source, sink)
+    return _ServerDrafter(config, _chosen(config, account, file), file).draft(name, source, sink)
 
 
 def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
@@ -67,7 +67,7 @@ def _chosen(config: Mapping[str, Any], account: str | None, file: Path) -> str:
     raise ConfigError([Mistake("--account", f"expected one of {', '.join(holders)}: each of them has mappings")])
 
 
-class _Drafter:
+class _ServerDrafter:
     """One reading of one configuration."""
 
     def __init__(self, config: Mapping[str, Any], account: str, file: Path) -> None:
@@ -139,7 +139,11 @@ class _Drafter:
         holder = self._inner("authorization") if top else account_of(self.config, self.account)
         where = "authorization" if top else f"accounts.{self.account}"
         users = holder.get("users")
-        user = next((one for one in users if isinstance(one, Mapping)), {}) if isinstance(users, list) else holder
+        user = (
+            next((candidate for candidate in users if isinstance(candidate, Mapping)), {})
+            if isinstance(users, list)
+            else holder
+        )
         if "token" in user:
             return {"token": self._secret("NATS_TOKEN", f"{where}.token")}
         if "nkey" in user:
@@ -158,10 +162,10 @@ class _Drafter:
     def _prefix(self) -> str | None:
         """The prefix under which the account imports the JetStream of another one (ADR-19)."""
         imports = account_of(self.config, self.account).get("imports") if self.account != GLOBAL else None
-        for one in imports if isinstance(imports, list) else ():
-            service = one.get("service") if isinstance(one, Mapping) else None
-            if isinstance(service, Mapping) and service.get("subject") == _API and isinstance(one.get("to"), str):
-                return str(one["to"]).removesuffix(".>")
+        for import_ in imports if isinstance(imports, list) else ():
+            service = import_.get("service") if isinstance(import_, Mapping) else None
+            if isinstance(service, Mapping) and service.get("subject") == _API and isinstance(import_.get("to"), str):
+                return str(import_["to"]).removesuffix(".>")
         return None
 
     def _stream(self) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 
 from turnout.routes.drafts.fields import columns_of
 
-__all__ = ["Message", "Seen"]
+__all__ = ["SampledMessage", "SampledStream"]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SampledMessage:
     """One message of a stream."""
 
     topic: str
@@ -21,7 +21,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SampledStream:
     """A stream, and some of what it holds.
 
     Attributes:
@@ -30,7 +30,7 @@ class Seen:
     """
 
     subjects: tuple[str, ...] = ()
-    messages: tuple[Message, ...] = ()
+    messages: tuple[SampledMessage, ...] = ()
 
     def columns(self) -> str:
         """The DDL of the values, empty where they are no JSON objects."""
@@ -41,7 +41,7 @@ class Seen:
         """Whether the values are JSON, as far as any was seen."""
         return all(_json(message.value) is not _NO_JSON for message in self.messages)
 
-    def example(self) -> Message | None:
+    def example(self) -> SampledMessage | None:
         """The shortest of the messages, which tests are made of."""
         return min(self.messages, key=lambda message: len(message.value), default=None)
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from turnout.routes.drafts.ends import from_environment
-from turnout.routes.drafts.seen import Message, Seen
+from turnout.routes.drafts.seen import SampledMessage, SampledStream
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
 
 __all__ = ["Starter"]
@@ -35,7 +35,7 @@ class Starter:
     name: str
     source: dict[str, Any]
     sink: dict[str, Any]
-    seen: Seen = field(default_factory=Seen)
+    seen: SampledStream = field(default_factory=SampledStream)
     taken: tuple[str, ...] = ()
 
     def route(self) -> str:
@@ -70,7 +70,7 @@ class Starter:
 
     def tests(self) -> str:
         """The text of ``NAME.test.yaml``."""
-        message = self.seen.example() or Message(self._topic(), b'{"n": 1}')
+        message = self.seen.example() or SampledMessage(self._topic(), b'{"n": 1}')
         record = {"topic": message.topic, **_content(message.value)}
         cases = [{"name": "a record goes its way", "record": record, "expect": {"topic": self._mapped(message.topic)}}]
         if self._format() == "json":

@@ -44,7 +44,7 @@ def chain_definitions() -> dict[str, Any]:
 
 
 def _stage() -> dict[str, Any]:
-    one = {"$ref": "#/$defs/predicate"}
+    predicate = {"$ref": "#/$defs/predicate"}
     rules = [
         when("type", transform_names(name), {"$ref": f"#/$defs/transform.{name}"}) for name in sorted(transforms())
     ]
@@ -58,7 +58,7 @@ def _stage() -> dict[str, Any]:
             "type": {"description": "which transform", "enum": types},
             "predicate": {
                 "description": "which records the transform is for; of several all have to hold",
-                "anyOf": [one, {"type": "array", "items": one}, {"type": "null"}],
+                "anyOf": [predicate, {"type": "array", "items": predicate}, {"type": "null"}],
             },
             "negate": {"description": "for those records that the predicate is false of", **_SWITCH},
         },

@@ -141,14 +141,14 @@ def plugins(_: Reads) -> list[dict[str, str]]:
 def validate(kind: str, properties: Annotated[dict[str, Any], Body()], _: Reads) -> dict[str, Any]:
     if kind not in (CONNECTOR_CLASS, CONNECTOR_CLASS.rpartition(".")[2]):
         raise UnknownPluginError(f"no plugin is named {kind!r}; there is {CONNECTOR_CLASS}")
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
-    errors: dict[str, list[str]] = {name: [] for name in given}
+    config = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in properties.items()}
+    errors: dict[str, list[str]] = {name: [] for name in config}
     try:
-        Chain.from_config(given)
+        Chain.from_config(config)
     except ConfigError as wrong:
         for mistake in wrong.mistakes:
             errors.setdefault(mistake.path, []).append(mistake.problem)
-    configs = [_validated(name, given.get(name), problems) for name, problems in errors.items()]
+    configs = [_validated(name, config.get(name), problems) for name, problems in errors.items()]
     return {
         "name": CONNECTOR_CLASS,
         "error_count": sum(map(len, errors.values())),

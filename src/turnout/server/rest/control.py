@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
-from turnout.server.rest.models import Form, RouteModel, route_model
+from turnout.server.rest.models import RequestForm, RouteModel, route_model
 from turnout.server.rest.parts import Reads, TheParts, Writes
 
 __all__ = ["router"]
@@ -23,7 +23,7 @@ class OffsetsModel(BaseModel):
     begins_at: Any = Field(description="where it was told to begin; null is what the route says")
 
 
-class ResetForm(Form):
+class ResetForm(RequestForm):
     """Where to go."""
 
     to: StrictStr | StrictInt | dict[str, Any] = Field(
@@ -32,8 +32,8 @@ class ResetForm(Form):
     )
 
 
-class ConfirmForm(Form):
-    """Which version is confirmed, so that nobody confirms what he has not seen."""
+class ConfirmForm(RequestForm):
+    """Which version is confirmed, so that nobody confirms a version that they have not seen."""
 
     digest: StrictStr = Field(description="of the file whose changes are confirmed, as the route's digest says it")
 

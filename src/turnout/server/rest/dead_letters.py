@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from turnout.history.dead_letters import DeadLetter, grouped
 from turnout.history.redrive import redrive
 from turnout.server.letters import as_given, letter_at, newest
-from turnout.server.rest.models import Form
+from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.sandbox import route_of
 
@@ -56,7 +56,7 @@ class GroupModel(BaseModel):
     last: float
 
 
-class RedriveForm(Form):
+class RedriveForm(RequestForm):
     """Which letters, and how; all of them if nothing is said."""
 
     sequences: list[int] | None = Field(default=None, max_length=_MOST)
@@ -78,18 +78,18 @@ def list_letters(
     done: bool = False,
 ) -> LetterPage:
     letters = newest(route_of(parts.routes.entry(name)), stage=stage, reason=reason, done=done)
-    page = [one for one in letters if before is None or one.sequence < before][: limit + 1]
+    page = [letter for letter in letters if before is None or letter.sequence < before][: limit + 1]
     cursor = page[limit - 1].sequence if len(page) > limit else None
-    return LetterPage(items=[_model(one) for one in page[:limit]], cursor=cursor)
+    return LetterPage(items=[_model(letter) for letter in page[:limit]], cursor=cursor)
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, those first that are most", responses=_ERRORS)
 def groups(name: str, parts: TheParts, _: Reads) -> list[GroupModel]:
     return [
         GroupModel(
-            stage=one.stage, reason=one.reason, count=one.count, first=one.first / 1e6, last=one.last / 1e6
+            stage=group.stage, reason=group.reason, count=group.count, first=group.first / 1e6, last=group.last / 1e6
         )
-        for one in grouped(newest(route_of(parts.routes.entry(name))))
+        for group in grouped(newest(route_of(parts.routes.entry(name))))
     ]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def redrive_letters(name: str, form: RedriveForm, parts: TheParts, _: Writes) ->
     letters = newest(route, stage=form.stage, reason=form.reason)[::-1]
     if form.sequences is not None:
         chosen = set(form.sequences)
-        letters = [one for one in letters if one.sequence in chosen]
+        letters = [letter for letter in letters if letter.sequence in chosen]
     index = parts.matchers.index(route)
     return redrive(route, letters, dry_run=form.dry_run, delete=form.delete, index=index).as_dict()
 

@@ -58,7 +58,10 @@ def _by_tag(document: Mapping[str, Any]) -> dict[str, list[tuple[str, str, Mappi
 
 def _operation(document: Mapping[str, Any], method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"<section><h3><b>{method}</b> <code>{escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>"
-    rows = [(one["name"], one["in"], one.get("description", "")) for one in operation.get("parameters", ())]
+    rows = [
+        (parameter["name"], parameter["in"], parameter.get("description", ""))
+        for parameter in operation.get("parameters", ())
+    ]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     rows += [(name, "body", text) for name, text in _fields(document, body or {})]
     if rows:

@@ -31,9 +31,9 @@ async def events(
     after: int | None = None,
     last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,
 ) -> StreamingResponse:
-    seen = int(last_event_id) if last_event_id and last_event_id.isdecimal() else after
+    last_sent = int(last_event_id) if last_event_id and last_event_id.isdecimal() else after
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(parts.events, seen), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_stream(parts.events, last_sent), media_type="text/event-stream", headers=headers)
 
 
 async def _stream(events: Events, after: int | None) -> AsyncIterator[str]:

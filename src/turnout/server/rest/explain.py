@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turnout.server.rest.models import Form, exactly_one
+from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.parts import Reads, TheParts
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
@@ -16,7 +16,7 @@ __all__ = ["ExplainForm", "router"]
 router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
 
-class ExplainForm(Form):
+class ExplainForm(RequestForm):
     """The record: as it stands, or by its place."""
 
     model_config = ConfigDict(json_schema_extra=exactly_one("record", "at"))
@@ -35,7 +35,7 @@ class ExplainForm(Form):
 
 
 class ExplanationModel(BaseModel):
-    """What becomes of a record; see `turnout.engine.explain.Explanation`."""
+    """What becomes of a record; see `turnout.engine.explain.RecordExplanation`."""
 
     record: dict[str, Any] = Field(description="as it was read")
     stages: list[dict[str, Any]] = Field(description="each transform: its predicates' answers, before and after")

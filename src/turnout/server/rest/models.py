@@ -15,9 +15,9 @@ from turnout.server.supervisor import Phase
 
 __all__ = [
     "ChangeModel",
-    "Form",
     "LagModel",
     "MistakeModel",
+    "RequestForm",
     "RouteModel",
     "RoutePage",
     "RouteText",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-class Form(BaseModel):
+class RequestForm(BaseModel):
     """The body of a request: unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -119,12 +119,14 @@ class RouteText(RouteModel):
 
 def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
     """The mistakes as they are answered."""
-    return [MistakeModel(path=one.path, problem=masked_url(one.problem), line=one.line) for one in mistakes]
+    return [
+        MistakeModel(path=mistake.path, problem=masked_url(mistake.problem), line=mistake.line) for mistake in mistakes
+    ]
 
 
 def changes_of(changes: list[Change] | tuple[Change, ...]) -> list[ChangeModel]:
     """The changes as they are answered."""
-    return [ChangeModel(change=one.change, verdict=one.verdict, reason=one.reason) for one in changes]
+    return [ChangeModel(change=change.change, verdict=change.verdict, reason=change.reason) for change in changes]
 
 
 def route_model(entry: RouteEntry, parts: Parts) -> RouteModel:

@@ -13,8 +13,8 @@ from turnout.server.entry import RouteEntry
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
     ChangeModel,
-    Form,
     MistakeModel,
+    RequestForm,
     RouteModel,
     RoutePage,
     RouteText,
@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1/routes", tags=["routes"])
 IfMatch = Annotated[str | None, Header(description="the digest of the version that was read")]
 
 
-class TextForm(Form):
+class TextForm(RequestForm):
     """A route's file."""
 
     text: str = Field(description="YAML", max_length=1 << 20)
@@ -160,12 +160,19 @@ def revisions(
     entry = parts.routes.entry(name)
     writes = Right.WRITE in principal.caller.rights
     return [
-        RevisionModel(digest=one.digest, at=one.at, who=one.who, text=one.text if writes else without_secrets(one.text))
-        for one in parts.state.revisions(entry.name, limit)
+        RevisionModel(
+            digest=revision.digest,
+            at=revision.at,
+            who=revision.who,
+            text=revision.text if writes else without_secrets(revision.text),
+        )
+        for revision in parts.state.revisions(entry.name, limit)
     ]
 
 
 @router.get("/{name}/history", summary="What became of a route's records, minute by minute")
 def history(name: str, parts: TheParts, _: Reads, since: float = 0.0) -> list[MinuteModel]:
     entry = parts.routes.entry(name)
-    return [MinuteModel(at=one.at, counts=one.counts.as_dict()) for one in parts.state.counts(entry.name, since)]
+    return [
+        MinuteModel(at=minute.at, counts=minute.counts.as_dict()) for minute in parts.state.counts(entry.name, since)
+    ]

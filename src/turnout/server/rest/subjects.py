@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.errors import SubjectError
 from turnout.server.errors import ConflictError
-from turnout.server.rest.models import Form, exactly_one
+from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.parts import Parts, Reads, TheParts
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.explain import explain
@@ -20,7 +20,7 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1/subjects", tags=["subjects"])
 
 
-class MapForm(Form):
+class MapForm(RequestForm):
     """Subjects, and what maps them: a source and a destination, mappings as in a route's file, or a route's name."""
 
     model_config = ConfigDict(
@@ -41,7 +41,7 @@ class MapForm(Form):
     def _one(self) -> MapForm:
         if (self.source is None) != (self.destination is None):
             raise ValueError("source and destination belong together")
-        if sum(one is not None for one in (self.source, self.mappings, self.route)) != 1:
+        if sum(choice is not None for choice in (self.source, self.mappings, self.route)) != 1:
             raise ValueError("needs exactly one of source with destination, mappings, and route")
         return self
 

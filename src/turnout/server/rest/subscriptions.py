@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
-from turnout.server.rest.models import Form, exactly_one
+from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.parts import Matches, Reads, TheSubscriptions, Writes
 from turnout.subscriptions import Subscription
 
@@ -40,7 +40,7 @@ class SubscriptionPage(BaseModel):
     total: int = Field(description="all that the server has")
 
 
-class SubscriptionForm(Form):
+class SubscriptionForm(RequestForm):
     """A new subscription; the condition once, as JSON or as text."""
 
     model_config = ConfigDict(json_schema_extra=exactly_one("condition", "condition_text"))
@@ -69,7 +69,7 @@ class SubscriptionForm(Form):
         return Subscription(self.destinations, condition, self.metadata, self.id)
 
 
-class MatchForm(Form):
+class MatchForm(RequestForm):
     """What conditions see of a message."""
 
     message: dict[str, str] = Field(max_length=_MOST_PAIRS, examples=[{"subject": "orders 17", "location": "Oulu"}])
@@ -90,7 +90,7 @@ class MatchesModel(BaseModel):
     revision: int = Field(description="of the subscriptions that were looked at")
 
 
-class ConditionForm(Form):
+class ConditionForm(RequestForm):
     """A condition, once."""
 
     condition: dict[str, Any] | None = None
@@ -128,7 +128,9 @@ def search(
         items = [_model(match.subscription) for match in matches.items]
         return SubscriptionPage(items=items, cursor=matches.cursor, total=total)
     page = service.search_by_metadata(_pairs(metadata or []), limit=limit, cursor=cursor)
-    return SubscriptionPage(items=[_model(one) for one in page.items], cursor=page.cursor, total=total)
+    return SubscriptionPage(
+        items=[_model(subscription) for subscription in page.items], cursor=page.cursor, total=total
+    )
 
 
 def _pairs(written: list[str]) -> dict[str, str]:
@@ -157,12 +159,14 @@ def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, r
 
 @router.post("/match", summary="Every subscription that wants a message", responses=_STORED)
 def match(form: MatchForm, subscriptions: TheSubscriptions, _: Matches) -> MatchesModel:
-    matches = sorted(subscriptions.live.match(form.message), key=lambda one: one.subscription_id)
+    matches = sorted(subscriptions.live.match(form.message), key=lambda match: match.subscription_id)
     models = [
         MatchModel(
-            subscription_id=one.subscription_id, destinations=list(one.destinations), condition_ids=list(one.leaf_ids)
+            subscription_id=match.subscription_id,
+            destinations=list(match.destinations),
+            condition_ids=list(match.leaf_ids),
         )
-        for one in matches
+        for match in matches
     ]
     return MatchesModel(matches=models, revision=subscriptions.live.revision)
 

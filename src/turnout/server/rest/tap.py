@@ -48,7 +48,7 @@ async def tap(
     condition = parse(where) if where.strip() else None
     records = taps(route, stage, where=condition, rate=rate, start=start, stop=stop)
     if not _AT_ONCE.acquire(blocking=False):
-        raise HTTPException(429, "so many records are being looked at that no more can be")
+        raise HTTPException(429, "too many records are being looked at already: try again later")
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(records, stop), media_type="text/event-stream", headers=headers)
 

@@ -83,7 +83,7 @@ def resolve_jars(coordinates: Sequence[str], without: Sequence[str] = ()) -> lis
 
 def _class_path(maven: str, coordinates: Sequence[str], without: Sequence[str]) -> str:
     exclusions = "".join(_EXCLUSION.format(group) for group in without)
-    dependencies = "".join(_DEPENDENCY.format(*one.split(":"), exclusions) for one in coordinates)
+    dependencies = "".join(_DEPENDENCY.format(*coordinate.split(":"), exclusions) for coordinate in coordinates)
     with scratch_folder("maven") as folder:
         pom, class_path = folder / "pom.xml", folder / "classpath"
         pom.write_text(_POM.format(dependencies), encoding="utf-8")

@@ -41,7 +41,7 @@ Tolerance = Literal["none", "all"]
 _CONVERTER: Final = "turnout.spark.apply_chain"
 _SIDES: Final = ("key", "value")
 _PLACE: Final = ("topic", "partition", "offset")
-_ERROR_ARROW: Final = pa.struct([pa.field(one.name, pa.string()) for one in ERROR_TYPE])
+_ERROR_ARROW: Final = pa.struct([pa.field(field.name, pa.string()) for field in ERROR_TYPE])
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
     """
     frame = complete(records)
     refused(frame.schema)
-    task = _Task.of(chain, frame.schema, tolerance)
-    good = T.StructType([task.field(one) for one in frame.schema])
-    dead = T.StructType([*(one for one in frame.schema if one.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
+    task = _ChainTask.of(chain, frame.schema, tolerance)
+    good = T.StructType([task.field(field) for field in frame.schema])
+    dead = T.StructType([*(field for field in frame.schema if field.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
     return Applied(
         through(frame, _Records(task, tuple(good.names)), good),
         through(frame, _DeadLetters(task, tuple(dead.names)), dead),
@@ -88,7 +88,7 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
 
 
 @dataclass(frozen=True)
-class _Task:
+class _ChainTask:
     """What Spark's workers need to run the chain.
 
     Attributes:
@@ -102,7 +102,7 @@ class _Task:
     tolerance: Tolerance
 
     @classmethod
-    def of(cls, chain: Chain, schema: T.StructType, tolerance: Tolerance) -> _Task:
+    def of(cls, chain: Chain, schema: T.StructType, tolerance: Tolerance) -> _ChainTask:
         key, value = schemas_of(schema)
         possible = schemas_after(chain, key, value)
         after = column_schema(possible.keys, key), column_schema(possible.values, value)
@@ -237,7 +237,7 @@ def _taken(column: Any, rows: Positions) -> Any:
 class _Records:
     """Gives the records that came through."""
 
-    task: _Task
+    task: _ChainTask
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -251,7 +251,7 @@ class _Records:
 class _DeadLetters:
     """Gives the records that failed, as they were, with the reason."""
 
-    task: _Task
+    task: _ChainTask
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -261,7 +261,9 @@ class _DeadLetters:
                 continue
             consumed = passed.arrow.take(pa.array(rows))
             failures = [passed.batch.failures[row] for row in rows.tolist()]
-            texts = [pa.array([getattr(one, name) for one in failures], pa.string()) for name in ERROR_TYPE.names]
+            texts = [
+                pa.array([getattr(failure, name) for failure in failures], pa.string()) for name in ERROR_TYPE.names
+            ]
             errors = pa.StructArray.from_arrays(texts, fields=list(_ERROR_ARROW))
             arrays = [errors if name == ERROR else consumed.column(name) for name in self.names]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.names))

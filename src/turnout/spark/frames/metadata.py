@@ -140,7 +140,7 @@ def _refused(schema: T.StructType, path: str) -> str | None:
         return f"the path {path!r} looks into {root!r}, which is {type_.simpleString()}: decode it first"
     if isinstance(type_, T.StructType) and steps and steps[0] in type_.names:
         type_ = type_[steps[0]].dataType
-    strange = next((one.simpleString() for _, one in foreign("", type_)), None)
+    strange = next((field_type.simpleString() for _, field_type in foreign("", type_)), None)
     return strange and f"the path {path!r} leads to {strange}, which has no text: cast it first"
 
 
@@ -158,7 +158,7 @@ def _read(field: T.StructField, looked_at: Iterable[tuple[str, tuple[str, ...]]]
     if schema is None or schema.type != "struct" or not all(paths):
         return schema
     names = {steps[0] for steps in paths}
-    return schema.with_(default=None, fields=tuple(one for one in schema.fields if one.name in names))
+    return schema.with_(default=None, fields=tuple(field for field in schema.fields if field.name in names))
 
 
 def _narrowed(column: Any, schema: Schema) -> Any:

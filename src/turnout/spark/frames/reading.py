@@ -121,8 +121,8 @@ def _times(column: Any) -> list[Any]:
 
 def _moments(millis: Any, column: Any) -> list[Any]:
     if column.null_count:
-        return [None if one is None else Moment(one) for one in millis.to_pylist()]
-    return [Moment(one) for one in millis.to_pylist()]
+        return [None if number is None else Moment(number) for number in millis.to_pylist()]
+    return [Moment(number) for number in millis.to_pylist()]
 
 
 def _texts(column: Any) -> list[str | None]:

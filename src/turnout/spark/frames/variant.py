@@ -44,7 +44,7 @@ def decode(value: bytes, metadata: bytes) -> Any:
         RecordError: when it is no variant, or of a type that Connect has nothing for.
     """
     try:
-        return _Reader(value, _names_of(metadata)).at(0)
+        return _VariantReader(value, _names_of(metadata)).at(0)
     except (IndexError, ValueError, struct.error, RecursionError) as error:
         raise RecordError(f"the variant cannot be read: {error}") from error
 
@@ -72,10 +72,10 @@ def _bytes(data: bytes, at: int, size: int) -> bytes:
 def _numbers(data: bytes, at: int, size: int, count: int) -> list[int]:
     if size == 1:
         return list(data[at : at + count])
-    return [int.from_bytes(data[one : one + size], "little") for one in range(at, at + count * size, size)]
+    return [int.from_bytes(data[place : place + size], "little") for place in range(at, at + count * size, size)]
 
 
-class _Reader:
+class _VariantReader:
     """Reads the values of one variant."""
 
     __slots__ = ("_data", "_names")
@@ -116,7 +116,7 @@ class _Reader:
         if type_ == _UUID:
             digits = _bytes(data, at, 16).hex()
             return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-        raise RecordError(f"the variant holds a value of type {type_}, for which Connect has nothing")
+        raise RecordError(f"the variant holds a value of type {type_}, which Connect does not have")
 
     def _decimal(self, at: int, size: int) -> float | int:
         scale = self._data[at]
@@ -170,7 +170,7 @@ def _metadata_of(names: tuple[str, ...]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _order_of(names: tuple[str, ...]) -> tuple[int, ...]:
-    """The order that an object's fields have to stand in: that of Java's strings."""
+    """The order that an object's fields must have: that of Java's strings."""
     return tuple(sorted(range(len(names)), key=lambda at: names[at].encode("utf-16-be", "surrogatepass")))
 
 

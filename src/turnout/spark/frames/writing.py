@@ -143,15 +143,17 @@ def _array(values: Sequence[Any], schema: Schema | None) -> Any:
     if schema.type == "struct":
         null = [value is None for value in values]
         dicts = [value.fields if isinstance(value, Struct) else value or {} for value in values]
-        return _struct([[one.get(field.name) for one in dicts] for field in schema.fields], schema, len(dicts), null)
+        return _struct(
+            [[struct.get(field.name) for struct in dicts] for field in schema.fields], schema, len(dicts), null
+        )
     if schema.type == "array":
         lists = [() if value is None else value for value in values]
-        items = _array([item for one in lists for item in one], schema.values)
+        items = _array([item for array in lists for item in array], schema.values)
         return pa.ListArray.from_arrays(_offsets(lists), items, type=arrow_type(schema), mask=_mask(values))
     if schema.type == "map":
         maps: list[Mapping[Any, Any]] = [{} if value is None else value for value in values]
-        keys = _array([key for one in maps for key in one], schema.keys)
-        items = _array([item for one in maps for item in one.values()], schema.values)
+        keys = _array([key for mapping in maps for key in mapping], schema.keys)
+        items = _array([item for mapping in maps for item in mapping.values()], schema.values)
         return pa.MapArray.from_arrays(_offsets(maps), keys, items, type=arrow_type(schema), mask=_mask(values))
     return pa.array(values, _PRIMITIVES[schema.type])
 
@@ -190,5 +192,5 @@ def _mask(values: Sequence[Any]) -> Any:
 
 def _offsets(lists: Sequence[Any]) -> Any:
     offsets = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum([len(one) for one in lists], out=offsets[1:])
+    np.cumsum([len(array) for array in lists], out=offsets[1:])
     return pa.array(offsets)

@@ -27,7 +27,7 @@ from turnout.routes.endpoints import NatsSource
 from turnout.spark.ends import look_ahead
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.rows import records_of
-from turnout.spark.history.recorded import Span, ask, recorded, same_source
+from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.garbage import without_collections
@@ -76,9 +76,18 @@ class DiffResult:
     def examples(self) -> DataFrame:
         """A row for each example; a side is JSON, or null for nothing."""
         rows = [
-            (kind, what, one.place.stream, one.place.partition, one.place.offset, one.topic, one.old, one.new)
-            for (kind, what), examples in sorted(self.differences.examples.by_kind.items())
-            for one in examples
+            (
+                kind,
+                name,
+                example.place.stream,
+                example.place.partition,
+                example.place.offset,
+                example.topic,
+                example.old,
+                example.new,
+            )
+            for (kind, name), examples in sorted(self.differences.examples.by_kind.items())
+            for example in examples
         ]
         return self._spark.createDataFrame(rows, _EXAMPLES)
 
@@ -118,7 +127,7 @@ def diff(
         RunError: the job failed.
     """
     same_source(old.source, new.source)
-    span = Span.parse(start, end)
+    span = RecordSpan.parse(start, end)
     ask(new)
     begun = time.monotonic()
     old, new = _looked_ahead(old, new)
@@ -218,7 +227,7 @@ class _Stage:
         differences = Differences()
         with without_collections():
             versions = self._diff()
-            old, new = (None if one is None else one.place.open(one.revision) for one in self.indexes)
+            old, new = (None if served is None else served.place.open(served.revision) for served in self.indexes)
             for batch in self._records(batches):
                 for piece in pieces(batch):
                     differences += versions.of(piece, old, new)

@@ -57,7 +57,7 @@ def lineage(
         TurnoutError: as `turnout.history.walk.walk`.
     """
     places = _places(messages)
-    return spark.createDataFrame([_row(walk(one, route, server=server, git=git)) for one in places], _COLUMNS)
+    return spark.createDataFrame([_row(walk(place, route, server=server, git=git)) for place in places], _COLUMNS)
 
 
 def _places(messages: str | Iterable[str] | DataFrame) -> list[str]:
@@ -73,10 +73,14 @@ def _places(messages: str | Iterable[str] | DataFrame) -> list[str]:
 
 
 def _row(walked: Lineage) -> tuple[Any, ...]:
-    message, made, known = walked.message, walked.made, walked.route
-    record, wanted = walked.record, walked.subscription
+    message, origin, known = walked.message, walked.made, walked.route
+    record, subscription = walked.record, walked.subscription
     delivered = (message.place, message.topic, datetime.fromisoformat(message.timestamp), message.value)
-    route = (made.route, made.digest, known.same, known.commit, made.revision, made.source)
+    route = (origin.route, origin.digest, known.same, known.commit, origin.revision, origin.source)
     source = (None,) * 3 if record is None else (record.topic, datetime.fromisoformat(record.timestamp), record.value)
-    whose = (None,) * 4 if wanted is None else (wanted.id, wanted.condition, list(wanted.destinations), wanted.still)
+    whose = (
+        (None,) * 4
+        if subscription is None
+        else (subscription.id, subscription.condition, list(subscription.destinations), subscription.still)
+    )
     return (*delivered, *route, *source, *whose, list(walked.gaps))

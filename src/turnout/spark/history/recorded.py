@@ -21,7 +21,7 @@ from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
 from turnout.spark.formats.nats.source import register
 from turnout.wire.places import Place, parse_place
 
-__all__ = ["Span", "ask", "recorded", "same_source"]
+__all__ = ["RecordSpan", "ask", "recorded", "same_source"]
 
 _WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
 _HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {
@@ -39,7 +39,7 @@ _PLACES: Final = frozenset({"startingOffsets", "endingOffsets"})
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RecordSpan:
     """From where to where records are read.
 
     Attributes:
@@ -58,11 +58,11 @@ class Span:
             ConfigError: one of them is no place.
         """
         places, mistakes = [], []
-        for name, given, usual in (("from", start, "earliest"), ("to", end, "latest")):
-            place = usual if given is None else _place(given)
+        for name, bound, usual in (("from", start, "earliest"), ("to", end, "latest")):
+            place = usual if bound is None else _place(bound)
             if place is None:
                 expected = "expected earliest, latest, a sequence, an ISO time or {stream: sequence}"
-                mistakes.append(Mistake(name, f"{expected}, found {given!r}"))
+                mistakes.append(Mistake(name, f"{expected}, found {bound!r}"))
                 continue
             places.append(place)
         if mistakes:
@@ -73,10 +73,10 @@ class Span:
         return f"from {_option_text(self.start)} to {_option_text(self.end)}"
 
 
-def _place(given: object) -> Place | None:
-    if isinstance(given, datetime | int | Mapping) and not isinstance(given, bool):
-        return given
-    return parse_place(given.strip()) if isinstance(given, str) else None
+def _place(value: object) -> Place | None:
+    if isinstance(value, datetime | int | Mapping) and not isinstance(value, bool):
+        return value
+    return parse_place(value.strip()) if isinstance(value, str) else None
 
 
 def _option_text(place: Place) -> str:
@@ -102,13 +102,13 @@ def same_source(old: Endpoint, new: Endpoint) -> None:
 
 
 def _what(source: Endpoint) -> dict[str, Any]:
-    given = source.model_dump(by_alias=False)
+    options = source.model_dump(by_alias=False)
     if isinstance(source, FileSource):
-        given.pop("stream")
-    # Names may stand in a list or in one text.
+        options.pop("stream")
+    # Names may be given in a list or in one text.
     return {
         name: listed(value) if name in _NAMES and value is not None else value
-        for name, value in given.items()
+        for name, value in options.items()
         if name not in _HOW
     }
 
@@ -130,7 +130,7 @@ def ask(route: Route) -> None:
     look_ahead(replace(route, sinks={}))
 
 
-def recorded(spark: SparkSession, source: Endpoint, span: Span) -> DataFrame:
+def recorded(spark: SparkSession, source: Endpoint, span: RecordSpan) -> DataFrame:
     """What a source holds in a span; from NATS as splits, which the next stage reads.
 
     Raises:
@@ -164,7 +164,7 @@ def _kafka_place(side: str, place: Place) -> dict[str, str]:
     return {f"{side}Offsets": _option_text(place)}
 
 
-def _between(rows: DataFrame, span: Span) -> DataFrame:
+def _between(rows: DataFrame, span: RecordSpan) -> DataFrame:
     """The rows of a file in a span; those without an offset, or a timestamp, are in none that names one."""
     for place, name in ((span.start, "from"), (span.end, "to")):
         if isinstance(place, str):

@@ -39,7 +39,7 @@ class RedriveResult:
     @cached_property
     def letters(self) -> DataFrame:
         """A row for each letter: where it lies (``stream``, ``sequence``), its record, ``outcome`` and ``reason``."""
-        return self._spark.createDataFrame([_row(one) for one in self.report.results], _COLUMNS)
+        return self._spark.createDataFrame([_row(result) for result in self.report.results], _COLUMNS)
 
 
 def redrive(
@@ -61,7 +61,7 @@ def redrive(
         spark: makes the frame.
         letters: only those whose ``sequence`` is in this frame, such as some rows of a dry run's `letters`.
         start: the first place in the stream of the letters: a sequence or a time.
-        end: the place behind the last one.
+        end: the place after the last one.
         stage: only those that failed in this stage.
         reason: only those with this text in their reason.
         dry_run: deliver nothing and note nothing, and say what would pass.

@@ -15,7 +15,7 @@ from turnout.engine.counts import NUMBERS, Counts
 from turnout.engine.deliveries import NOBODY
 from turnout.engine.result import Result, Sent
 from turnout.records.headers import ARROW
-from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, Stage, TaskTally
+from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, SparkStage, TaskTally
 
 __all__ = ["DELIVERIES", "Rehearsal", "counted", "deliveries_of"]
 
@@ -48,7 +48,7 @@ class Rehearsal:
         stage: the other one.
     """
 
-    stage: Stage
+    stage: SparkStage
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Give the deliveries of each batch, and behind them the task's counts."""
@@ -102,5 +102,5 @@ def counted(rows: DataFrame) -> tuple[Counts, dict[str | None, int]]:
     (total,) = rows.agg(*(F.sum(name).alias(name) for name in NUMBERS)).collect()
     groups = deliveries_of(rows).groupBy("subscription").count().collect()
     by_subscription = {row["subscription"]: int(row["count"]) for row in groups}
-    ordered = sorted(by_subscription.items(), key=lambda one: (-one[1], one[0] or ""))
+    ordered = sorted(by_subscription.items(), key=lambda counted: (-counted[1], counted[0] or ""))
     return Counts.of(total.asDict()), dict(ordered)

@@ -28,13 +28,13 @@ from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
 from turnout.spark.running.progress import Progress
 from turnout.spark.running.reports import counts_of
-from turnout.spark.stage import Stage
+from turnout.spark.stage import SparkStage
 from turnout.spark.workers.through import through
 
 __all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
 
 AT_ONCE = 500_000
-"""So many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
+"""This many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
 
 _STREAMING = frozenset({"startingOffsets", "maxRecordsPerTrigger", "maxBytesPerTrigger", "pollWait", "ackConsumer"})
 _FILTERS = frozenset({"filterSubject", "filterSubjects"})
@@ -65,7 +65,7 @@ class ReplayResult:
     by_subscription: Mapping[str | None, int] | None = None
 
 
-def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **asked: Any) -> ReplayResult:
+def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **options: Any) -> ReplayResult:
     """Deliver a route's history once more, through the route as it is now.
 
     Messages have the ids that a run would give them with the replay's behind: within the duplicate window of the sink's
@@ -76,13 +76,13 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **asked:
         route: whose history, and through what it goes; its source is NATS.
         spark: where.
         dry_run: deliver nothing, and say what would be delivered.
-        asked: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
+        **options: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
             ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
     Raises:
         TurnoutError: as `plan_replay` and `carry_out`.
     """
-    plan = plan_replay(route, **asked)
+    plan = plan_replay(route, **options)
     return rehearse(plan, spark) if dry_run else carry_out(plan, spark)
 
 
@@ -132,7 +132,7 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     """Find out what a replay would deliver, from its beginning on."""
     begun = time.monotonic()
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
-        ranges = [_rows(plan, spark, one.stream, one.start, one.end) for one in plan.ranges]
+        ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]
         rows = through(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:
             # The index goes with this block, and the rows stay.
@@ -145,11 +145,11 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
 
 
 @contextmanager
-def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[Stage]:
+def _stage_of(plan: ReplayPlan, spark: SparkSession, folder: Path) -> Iterator[SparkStage]:
     """The stage of a replay, with the index of its subscriptions."""
     register(spark)
     activate(spark)
-    stage = Stage.of(plan.route, splits=True, replay=plan.replay)
+    stage = SparkStage.of(plan.route, splits=True, replay=plan.replay)
     if plan.subscriptions is None:
         yield stage
         return
@@ -168,7 +168,7 @@ def _rows(plan: ReplayPlan, spark: SparkSession, stream: str, start: int, end: i
     return spark.read.format("nats").options(**options).load()
 
 
-def _deliver(plan: ReplayPlan, rows: DataFrame, stage: Stage) -> Counts:
+def _deliver(plan: ReplayPlan, rows: DataFrame, stage: SparkStage) -> Counts:
     try:
         metrics = write_all(plan.route, rows, stage)
     except PySparkException as failure:

@@ -58,15 +58,15 @@ class ReplayPlan:
     @property
     def records(self) -> int:
         """How many records are read, at most: as many as there are now."""
-        return sum(one.records for one in self.ranges)
+        return sum(range_.records for range_ in self.ranges)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as ``--json`` prints it."""
         return {
             "id": self.replay.id,
             "ranges": [
-                {"stream": one.stream, "start": one.start, "end": one.end, "records": one.records}
-                for one in self.ranges
+                {"stream": range_.stream, "start": range_.start, "end": range_.end, "records": range_.records}
+                for range_ in self.ranges
             ],
             "records": self.records,
             "subjects": list(self.filters),
@@ -78,12 +78,12 @@ class ReplayPlan:
     def lines(self) -> Iterator[str]:
         """The plan for people."""
         yield f"replay {self.replay.id} of {self.route.name}"
-        for one in self.ranges:
-            yield f"reads {one.stream} from {one.start:,} up to {one.end:,}: {one.records:,} records"
+        for range_ in self.ranges:
+            yield f"reads {range_.stream} from {range_.start:,} up to {range_.end:,}: {range_.records:,} records"
         if self.filters:
             yield f"reads only {', '.join(self.filters)}"
         if self.subscriptions is not None:
-            shown = ", ".join(one.id for one in self.subscriptions.subscriptions[:5])
+            shown = ", ".join(subscription.id for subscription in self.subscriptions.subscriptions[:5])
             more = ", …" if len(self.subscriptions) > 5 else ""
             yield f"delivers to {len(self.subscriptions):,} subscriptions: {shown}{more}"
             yield f"as they were at revision {self.subscriptions.revision} of their store"
@@ -108,7 +108,7 @@ def plan_replay(
     Args:
         route: whose history, and through what it goes.
         start: the first place: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
-        end: the place behind the last one.
+        end: the place after the last one.
         subscriptions: the ids of those to deliver to; all if not given.
         subscriptions_as_of: deliver to those that there were at this revision or time of their store; as they are now
             if not given. A replay that was interrupted goes on with those that it was begun with.
@@ -128,7 +128,7 @@ def plan_replay(
     """
     source = route.nats_source()
     condition = parse(where) if isinstance(where, str) else where
-    asked = {
+    request = {
         "route": route.name,
         "start": str(start),
         "end": str(end),
@@ -137,14 +137,14 @@ def plan_replay(
         "sink": None if sink is None else _unread(str(sink)),
     }
     if subscriptions_as_of is not None:
-        asked["subscriptionsAsOf"] = str(subscriptions_as_of)
-    name = _name(asked, id)
+        request["subscriptionsAsOf"] = str(subscriptions_as_of)
+    name = _name(request, id)
     place = (Path(folder) if folder is not None else _beside(route)) / name
-    begun = ReplayState.unfinished(place, asked, route.digest)
+    begun = ReplayState.unfinished(place, request, route.digest)
     chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
-    conditions = [] if chosen is None else [one.condition for one in chosen]
+    conditions = [] if chosen is None else [subscription.condition for subscription in chosen]
     if condition is not None:
-        conditions = [condition] if chosen is None else [all_of(condition, one) for one in conditions]
+        conditions = [condition] if chosen is None else [all_of(condition, own) for own in conditions]
     own = source.filters
     filters = subject_filters(route, conditions, own) if conditions else own
     quiet = replace(route, dead_letter=None, unmatched="drop")
@@ -154,7 +154,7 @@ def plan_replay(
         ranges_of(route, start, end, filters),
         filters,
         chosen,
-        asked,
+        request,
         place,
     )
 
@@ -164,12 +164,12 @@ def _unread(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _name(asked: dict[str, Any], given: str | None) -> str:
-    if given is None:
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
-    if not _ID.fullmatch(given):
-        raise ConfigError([Mistake("id", f"expected up to 64 letters, digits, '_' and '-', found {given!r}")])
-    return given
+def _name(request: dict[str, Any], name: str | None) -> str:
+    if name is None:
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
+    if not _ID.fullmatch(name):
+        raise ConfigError([Mistake("id", f"expected up to 64 letters, digits, '_' and '-', found {name!r}")])
+    return name
 
 
 def _chosen(route: Route, ids: Sequence[str] | None, moment: Moment | None) -> Snapshot | None:

@@ -47,19 +47,19 @@ class ReplayState:
     @property
     def done(self) -> bool:
         """Whether nothing is left."""
-        return all(self.next[one.stream] >= one.end for one in self.ranges)
+        return all(self.next[range_.stream] >= range_.end for range_ in self.ranges)
 
     @property
     def begun(self) -> bool:
         """Whether something is done."""
-        return any(self.next[one.stream] > one.start for one in self.ranges)
+        return any(self.next[range_.stream] > range_.start for range_ in self.ranges)
 
     def left(self, at_once: int) -> tuple[str, int, int] | None:
         """The next part: stream, first sequence, the sequence behind the last one; None where nothing is left."""
-        for one in self.ranges:
-            start = self.next[one.stream]
-            if start < one.end:
-                return one.stream, start, min(one.end, start + at_once)
+        for range_ in self.ranges:
+            start = self.next[range_.stream]
+            if start < range_.end:
+                return range_.stream, start, min(range_.end, start + at_once)
         return None
 
     def after(self, stream: str, end: int, counts: Counts) -> ReplayState:
@@ -77,7 +77,7 @@ class ReplayState:
         if state is not None:
             return state
         revision = None if plan.subscriptions is None else plan.subscriptions.revision
-        places = {one.stream: one.start for one in plan.ranges}
+        places = {range_.stream: range_.start for range_ in plan.ranges}
         return cls(plan.asked, plan.ranges, places, revision, digest=plan.route.digest)
 
     @classmethod
@@ -96,7 +96,7 @@ class ReplayState:
             written = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        ranges = tuple(StreamRange(**one) for one in written["ranges"])
+        ranges = tuple(StreamRange(**range_) for range_ in written["ranges"])
         # A replay that an older turnout began has no revision and no digest in its state.
         revision, begun_with = written.get("revision"), written.get("digest", "")
         state = cls(written["asked"], ranges, written["next"], revision, Counts.of(written["counts"]), begun_with)
@@ -107,7 +107,7 @@ class ReplayState:
             problem = f"the replay {folder.name} is not finished and was asked for another {', '.join(names)}"
             raise ConfigError([Mistake("id", f"{problem}: finish it as it was begun, or give this one another id")])
         if state.digest and digest and state.digest != digest:
-            # What is left would be delivered otherwise than what is done, and under the same message ids.
+            # What is left would be delivered differently from what is done already, but under the same message ids.
             problem = (
                 f"the replay {folder.name} is not finished, and the route {asked['route']} has changed since it was"
                 f" begun (digest {state.digest[:12]} then, {digest[:12]} now)"
@@ -122,8 +122,8 @@ class ReplayState:
             {
                 "asked": self.asked,
                 "ranges": [
-                    {"stream": one.stream, "start": one.start, "end": one.end, "records": one.records}
-                    for one in self.ranges
+                    {"stream": range_.stream, "start": range_.start, "end": range_.end, "records": range_.records}
+                    for range_ in self.ranges
                 ],
                 "next": self.next,
                 "revision": self.revision,

@@ -42,8 +42,8 @@ def tap(
         stage: one of `turnout.history.tap.stages_of`.
         where: only records that meet this condition there, over the metadata as it is at that place.
         start: the first place.
-        end: the place behind the last record.
-        limit: so many records at most; None for all.
+        end: the place after the last record.
+        limit: how many records at most; None for all.
         unmasked: show what the route masks.
 
     Returns:
@@ -56,10 +56,10 @@ def tap(
         TurnoutError: the server or the store cannot be reached.
     """
     shown = taps(route, stage, where=where, start=start, end=end, limit=limit, unmasked=unmasked)
-    return spark.createDataFrame([_row(one) for one in shown], _COLUMNS)
+    return spark.createDataFrame([_row(tapped) for tapped in shown], _COLUMNS)
 
 
 def _row(tapped: Tapped) -> tuple[Any, ...]:
-    messages = [(one.topic, one.id, one.subscription, one.dead_letter) for one in tapped.messages]
+    messages = [(message.topic, message.id, message.subscription, message.dead_letter) for message in tapped.messages]
     sides = (None if side is None else json.dumps(side, ensure_ascii=False) for side in (tapped.before, tapped.after))
     return (tapped.stream, tapped.sequence, tapped.stage, tapped.outcome, *sides, tapped.reason, messages)

@@ -22,7 +22,7 @@ from turnout.routes import Route
 from turnout.scratch import scratch_folder
 from turnout.spark.failures import run_error
 from turnout.spark.formats.nats.rows import records_of
-from turnout.spark.history.recorded import Span, ask, recorded
+from turnout.spark.history.recorded import RecordSpan, ask, recorded
 from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.workers.garbage import without_collections
@@ -65,7 +65,7 @@ def traffic_in_tasks(
         snapshot: the subscriptions.
         anchors: of the same subscriptions; is told what was looked up, and what of it matched.
         start: the first place, ``earliest`` if not given.
-        end: the place behind the last record, ``latest`` if not given.
+        end: the place after the last record, ``latest`` if not given.
 
     Raises:
         ConfigError: the route has no subscriptions, or reads something else than NATS, or a place is none.
@@ -78,7 +78,7 @@ def traffic_in_tasks(
         raise ConfigError(
             [Mistake("subscriptions", f"the route {route.name} has none, expected a store to match with")]
         )
-    span = Span.parse(start, end)
+    span = RecordSpan.parse(start, end)
     ask(route)
     with (
         scratch_folder("analyze") as scratch,
@@ -97,25 +97,25 @@ def traffic_in_tasks(
 
 
 def _traffic(rows: Iterable[Row], snapshot: Snapshot, anchors: AnchorTraffic) -> Traffic:
-    sums: dict[str, dict[Any, tuple[int, int]]] = {what: {} for what in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
-    for what, id_, destination, anchor, count, other in rows:
-        key = {_RECORDS: None, _FIRED: id_, _DELIVERED: (id_, destination), _ANCHOR: anchor}[what]
-        sums[what][key] = count, other
+    sums: dict[str, dict[Any, tuple[int, int]]] = {kind: {} for kind in (_RECORDS, _FIRED, _DELIVERED, _ANCHOR)}
+    for kind, id_, destination, anchor, count, other in rows:
+        key = {_RECORDS: None, _FIRED: id_, _DELIVERED: (id_, destination), _ANCHOR: anchor}[kind]
+        sums[kind][key] = count, other
     firsts, seconds = (
-        {what: {key: pair[at] for key, pair in own.items()} for what, own in sums.items()} for at in (0, 1)
+        {kind: {key: pair[at] for key, pair in own.items()} for kind, own in sums.items()} for at in (0, 1)
     )
     fired = firsts[_FIRED]
     anchors.counted(firsts[_ANCHOR], seconds[_ANCHOR], fired)
-    ids = [one.id for one in snapshot]
+    ids = [subscription.id for subscription in snapshot]
     return traffic_from(firsts[_RECORDS].get(None, 0), fired, firsts[_DELIVERED], seconds[_DELIVERED], ids)
 
 
 _KEPT: Final = 2
-_known: dict[str, _Known] = {}
+_known: dict[str, _WorkerState] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _WorkerState:
     """What a worker keeps of an analysis for its next task."""
 
     program: Program
@@ -164,16 +164,16 @@ class _Counting:
                     known.program.trace(piece, index, watch)
             yield _rows(watch, known)
 
-    def _kept(self) -> _Known:
+    def _kept(self) -> _WorkerState:
         known = _known.get(self.key)
         if known is None:
             while len(_known) >= _KEPT:
                 del _known[next(iter(_known))]
-            known = _known[self.key] = _Known.of(self.pickled)
+            known = _known[self.key] = _WorkerState.of(self.pickled)
         return known
 
 
-def _rows(watch: TrafficWatch, known: _Known) -> Any:
+def _rows(watch: TrafficWatch, known: _WorkerState) -> Any:
     """What a task has counted."""
     rows: list[tuple[Any, ...]] = [(_RECORDS, None, None, None, watch.records, 0)]
     rows += [(_FIRED, id_, None, None, count, 0) for id_, count in watch.fired.items()]
@@ -181,7 +181,7 @@ def _rows(watch: TrafficWatch, known: _Known) -> Any:
     rows += [(_DELIVERED, *whose, None, count, only[whose]) for whose, count in watch.deliveries.items()]
     messages, matched = known.counter.messages, known.counter.matched
     # An anchor that led to a match was there.
-    rows += [(_ANCHOR, None, None, known.places[one], count, matched[one]) for one, count in messages.items()]
+    rows += [(_ANCHOR, None, None, known.places[number], count, matched[number]) for number, count in messages.items()]
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, item.type) for column, item in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA

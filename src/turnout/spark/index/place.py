@@ -27,7 +27,7 @@ __all__ = ["IndexPlace"]
 _MARK: Final = ".place"
 _CHUNK: Final = 1 << 20
 _KEPT: Final = 2
-"""So many revisions are in use at once: the next micro-batch begins while the last one ends."""
+"""This many revisions are in use at once: the next micro-batch begins while the last one ends."""
 
 _opened: dict[tuple[str, int], Index] = {}
 
@@ -137,7 +137,7 @@ class _Copy:
         part.replace(file)
 
     def _forget(self, revision: int, names: dict[str, int]) -> None:
-        """Remove what belongs to neither this revision nor the one fetched before; who has a file open keeps it."""
+        """Remove what belongs to neither this revision nor the one fetched before; open files stay readable."""
         book = self._folder / ".revisions"
         fetched: dict[str, list[str]] = json.loads(book.read_text(encoding="utf-8")) if book.exists() else {}
         fetched.pop(str(revision), None)

@@ -48,18 +48,18 @@ class Revisions:
     ) -> None:
         self._lock = threading.Lock()
         self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
-        self._wanted = None if filters is None else WantedSubjects(self._store, filters, folder)
+        self._wanted_subjects = None if filters is None else WantedSubjects(self._store, filters, folder)
         try:
             keep = _LASTING if lasting and _same_store(folder, url) else 0
-            self._index = IndexFolder(folder, self._wanted or self._store, keep=keep)
+            self._index = IndexFolder(folder, self._wanted_subjects or self._store, keep=keep)
             self._index.keep = _LASTING if lasting else 0
         except BaseException:
             self._store.close()
             raise
         self.folder = self._index.folder
         self._newest = self._index.revision
-        if self._wanted is not None:
-            self._wanted.note(self._newest)
+        if self._wanted_subjects is not None:
+            self._wanted_subjects.note(self._newest)
         self._away = False
 
     def __len__(self) -> int:
@@ -78,8 +78,8 @@ class Revisions:
         with self._lock:
             try:
                 newest = self._index.refresh()
-                if self._wanted is not None:
-                    self._wanted.note(newest)
+                if self._wanted_subjects is not None:
+                    self._wanted_subjects.note(newest)
                 self._newest = newest
             except (TurnoutError, OSError) as failure:
                 if not self._away:
@@ -109,7 +109,7 @@ class Revisions:
     def filters(self, revision: int) -> tuple[str, ...] | None:
         """The subjects that the subscriptions of a revision can want; None where they can be any, or nobody knows."""
         with self._lock:
-            return None if self._wanted is None else self._wanted.of(revision)
+            return None if self._wanted_subjects is None else self._wanted_subjects.of(revision)
 
     def files(self, revision: int) -> Sequence[Path]:
         """The files of a revision.
@@ -138,7 +138,7 @@ class Revisions:
 
 
 _LASTING = 4
-"""So many revisions outlive a run. A micro-batch that is not committed has the last one, or the one before it."""
+"""This many revisions outlive a run. A micro-batch that is not committed has the last one, or the one before it."""
 
 
 def _same_store(folder: Path, url: str) -> bool:

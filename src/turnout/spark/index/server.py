@@ -116,16 +116,16 @@ class IndexServer:
         return json.dumps({known: file.stat().st_size for known, file in files.items()}).encode()
 
 
-def _answer(request: BaseHTTPRequestHandler, what: Path | bytes | None) -> None:
-    if what is None:
+def _answer(request: BaseHTTPRequestHandler, content: Path | bytes | None) -> None:
+    if content is None:
         request.send_error(404)
         return
-    size = len(what) if isinstance(what, bytes) else what.stat().st_size
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
     request.send_response(200)
     request.send_header("Content-Length", str(size))
     request.end_headers()
-    if isinstance(what, bytes):
-        request.wfile.write(what)
+    if isinstance(content, bytes):
+        request.wfile.write(content)
         return
-    with what.open("rb") as file:
+    with content.open("rb") as file:
         shutil.copyfileobj(file, request.wfile, _CHUNK)

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from turnout.engine.cover import Asked
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.scratch import private_file
+from turnout.subscriptions.index.folder import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
@@ -21,21 +22,9 @@ __all__ = ["WantedSubjects"]
 _log = logging.getLogger(__name__)
 
 _KEPT: Final = 32
-"""So many revisions are kept, as of the index."""
+"""This many revisions are kept, as of the index."""
 
 _SHOWN: Final = 5
-
-
-class Followed(Protocol):
-    """What there is to follow; see `turnout.subscriptions.index.IndexFolder`."""
-
-    def snapshot(self) -> Snapshot:
-        """Everything, with the revision it belongs to."""
-        ...
-
-    def changes(self, since: int) -> Changes:
-        """What happened after a revision."""
-        ...
 
 
 class WantedSubjects:
@@ -50,11 +39,11 @@ class WantedSubjects:
         folder: of the index.
     """
 
-    def __init__(self, store: Followed, filters: SubjectFilters, folder: Path) -> None:
+    def __init__(self, store: FollowedStore, filters: SubjectFilters, folder: Path) -> None:
         self._store = store
         self._filters = filters
         self._folder = Path(folder)
-        self._asked: dict[str, Asked | None] = {}
+        self._questions: dict[str, Asked | None] = {}
         self._counts: Counter[Asked | None] = Counter()
         self._same: dict[Asked, Asked] = {}
         self._revision: int | None = None
@@ -79,38 +68,38 @@ class WantedSubjects:
         if changes.reset:
             self._begin(changes.created)
         else:
-            for gone in changes.deleted_ids:
-                self._drop(gone)
-            for one in changes.created:
-                self._add(one)
+            for id_ in changes.deleted_ids:
+                self._drop(id_)
+            for subscription in changes.created:
+                self._add(subscription)
         self._revision = changes.revision
         return changes
 
     def _begin(self, subscriptions: Iterable[Subscription]) -> None:
-        self._asked.clear()
+        self._questions.clear()
         self._counts.clear()
         self._stale = True
-        for one in subscriptions:
-            self._add(one)
+        for subscription in subscriptions:
+            self._add(subscription)
 
-    def _add(self, one: Subscription) -> None:
-        self._drop(one.id)
-        asked = self._filters.asked(one.condition)
-        if asked is not None:
-            asked = self._same.setdefault(asked, asked)
-        self._asked[one.id] = asked
-        self._counts[asked] += 1
-        self._stale = self._stale or self._counts[asked] == 1
+    def _add(self, subscription: Subscription) -> None:
+        self._drop(subscription.id)
+        questions = self._filters.asked(subscription.condition)
+        if questions is not None:
+            questions = self._same.setdefault(questions, questions)
+        self._questions[subscription.id] = questions
+        self._counts[questions] += 1
+        self._stale = self._stale or self._counts[questions] == 1
 
     def _drop(self, id_: str) -> None:
-        if id_ not in self._asked:
+        if id_ not in self._questions:
             return
-        asked = self._asked.pop(id_)
-        self._counts[asked] -= 1
-        if not self._counts[asked]:
-            del self._counts[asked]
-            if asked is not None:
-                del self._same[asked]
+        questions = self._questions.pop(id_)
+        self._counts[questions] -= 1
+        if not self._counts[questions]:
+            del self._counts[questions]
+            if questions is not None:
+                del self._same[questions]
             self._stale = True
 
     # Revisions
@@ -139,9 +128,9 @@ class WantedSubjects:
         if revision in self._known:
             return self._known[revision]
         with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(self._file(revision).read_text(encoding="utf-8"))
-            if kept["route"] == self._filters.digest and kept["filters"] is not None:
-                return tuple(map(str, kept["filters"]))
+            document = json.loads(self._file(revision).read_text(encoding="utf-8"))
+            if document["route"] == self._filters.digest and document["filters"] is not None:
+                return tuple(map(str, document["filters"]))
         return None
 
     def _file(self, revision: int) -> Path:

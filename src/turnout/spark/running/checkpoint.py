@@ -60,7 +60,7 @@ class BatchRevisions:
 
     @classmethod
     def beside(cls, checkpoint: str | None) -> Self:
-        """Those that are kept in a checkpoint; nowhere if it does not lie on this machine, as on HDFS."""
+        """Those that are kept in a checkpoint; nowhere if it is not on this machine, as on HDFS."""
         folder = local_folder(checkpoint)
         return cls(None if folder is None else folder / "revisions")
 

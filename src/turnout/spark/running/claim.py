@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def claimed(folder: Path | None) -> Iterator[None]:
-    """Keep the checkpoint in *folder* for this run; None, for one that does not lie on this machine, keeps nothing.
+    """Keep the checkpoint in *folder* for this run; None, for one that is not on this machine, keeps nothing.
 
     The kernel holds the lock for the open file and lets go of it when the process ends, kill -9 included: a file that
     is left behind locks nobody out, and what it says is read only while it is locked.

@@ -39,22 +39,22 @@ def ending_in_words(name: str, spark: SparkSession, checkpoint: Path | None) -> 
     Raises:
         RunError: for what is not a `TurnoutError` already, but failures of Spark and of this machine.
     """
-    what = f"route {name} failed"
+    heading = f"route {name} failed"
     try:
         yield
     except Exception as failure:
         full = _full_disk(failure, checkpoint)
         if full is not None:
-            raise RunError(f"{what}: {full}; make room and {_AGAIN}") from failure
+            raise RunError(f"{heading}: {full}; make room and {_AGAIN}") from failure
         if _cause_matching(failure, _DEAD_WORKER) is not None:
-            raise RunError(f"{what}: a Python worker died, killed or short of memory; {_AGAIN}") from failure
+            raise RunError(f"{heading}: a Python worker died, killed or short of memory; {_AGAIN}") from failure
         if isinstance(failure, TurnoutError):
             raise
         ended = how_jvm_ended(spark, failure)
         if ended is not None:
-            raise RunError(f"{what}: Spark's JVM ended {ended}; {_AGAIN}") from failure
+            raise RunError(f"{heading}: Spark's JVM ended {ended}; {_AGAIN}") from failure
         if isinstance(failure, PySparkException | Py4JError | OSError):
-            raise run_error(what, failure) from failure
+            raise run_error(heading, failure) from failure
         raise
 
 

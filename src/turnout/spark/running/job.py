@@ -35,7 +35,7 @@ from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect
 from turnout.spark.session.jvm import how_jvm_ended
-from turnout.spark.stage import Stage
+from turnout.spark.stage import SparkStage
 
 __all__ = ["Progress", "RunResult", "checkpoint_of", "run"]
 
@@ -106,11 +106,13 @@ def _refuse_over_connect(route: Route, checkpoint: str | Path | None) -> None:
             "process of Spark's driver; run it with a classic session, as `turnout run` does"
         )
     if checkpoint is None and route.checkpoint is None:
-        raise RunError(f"{cannot} without a checkpoint: it lies where the server is, so name a folder or a URL there")
+        raise RunError(
+            f"{cannot} without a checkpoint: it is kept where the server runs, so name a folder or a URL there"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _AcknowledgedBatch:
     """A micro-batch whose messages are all acknowledged, and of which Spark's report is still to come."""
 
     counts: Counts
@@ -147,7 +149,7 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = Stage.of(route, splits=isinstance(route.source, NatsSource))
+        self.stage = SparkStage.of(route, splits=isinstance(route.source, NatsSource))
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:
@@ -160,7 +162,7 @@ class _Run:
         self.whole = self.stage.splits and publishes(route)
         self.reports = Reports()
         self.between_batches = threading.Lock()
-        self.written: dict[int, _Written] = {}
+        self.written: dict[int, _AcknowledgedBatch] = {}
         self.total = Counts()
         self.batches = 0
         self.began: float | None = None
@@ -181,9 +183,9 @@ class _Run:
             metrics = write_all(self.route, rows, stage)
             log_failures(metrics, route=self.route.name)
             self.last = time.monotonic()
-            self.written[batch] = _Written(counts_of(metrics), self.last, self.last - begun, revision)
+            self.written[batch] = _AcknowledgedBatch(counts_of(metrics), self.last, self.last - begun, revision)
 
-    def _stage_of(self, batch: int) -> tuple[Stage, int | None]:
+    def _stage_of(self, batch: int) -> tuple[SparkStage, int | None]:
         """The stage for a micro-batch, and its revision where the source does not say it."""
         if self.matching is None or self.stage.splits:
             return self.stage, None
@@ -192,7 +194,7 @@ class _Run:
         self.batch_revisions.note(batch, revision)
         return self.stage.at(revision), revision
 
-    def _complete(self, batch: int, done: _Written) -> None:
+    def _complete(self, batch: int, done: _AcknowledgedBatch) -> None:
         """A micro-batch is done: add it to the total, and tell."""
         self.total += done.counts
         self.batches += 1
@@ -339,7 +341,7 @@ class _Run:
             if done is not None:
                 self._complete(report.batchId, done)
 
-    def _reported(self, report: StreamingQueryProgress) -> _Written:
+    def _reported(self, report: StreamingQueryProgress) -> _AcknowledgedBatch:
         """A micro-batch that Spark has written by itself."""
         metrics = metrics_of(report, OBSERVED)
         log_failures(metrics, route=self.route.name)
@@ -348,7 +350,7 @@ class _Run:
         seconds = within(0.0, report.batchDuration / 1000, ended - self.last)
         self.last = ended
         self.began = ended - seconds if self.began is None else self.began
-        return _Written(counts_of(metrics), self.last, seconds, revision_of(report))
+        return _AcknowledgedBatch(counts_of(metrics), self.last, seconds, revision_of(report))
 
     def _run_error(self, failure: PySparkException) -> TurnoutError:
         if isinstance(self.failure, TurnoutError) and not isinstance(self.failure, RunError):

@@ -26,7 +26,7 @@ from turnout.wire import Connection, ConnectionOptions, sample
 __all__ = ["RunMatching"]
 
 _WORTH_LEARNING = 1000
-"""From so many subscriptions on, a look at typical records before the first micro-batch pays for itself."""
+"""With this many subscriptions or more, a look at typical records before the first micro-batch pays for itself."""
 
 _ENOUGH = 2000
 _FORBIDDEN = 403
@@ -99,7 +99,7 @@ class RunMatching:
         program = Program.of(replace(self._route, chain=replace(chain, errors=replace(chain.errors, tolerance="all"))))
 
         def metadata(keys: Sequence[str]) -> list[dict[str, str]]:
-            return [one for batch in batches for one in program.sample(batch, keys)]
+            return [match for batch in batches for match in program.sample(batch, keys)]
 
         self.revisions.learn(metadata)
 

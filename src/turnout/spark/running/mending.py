@@ -43,7 +43,7 @@ def mend(route: Route, folder: Path | None) -> None:
 
     Args:
         route: that the checkpoint is of.
-        folder: of the checkpoint; None, for one that does not lie on this machine, is left as it is.
+        folder: of the checkpoint; None, for one that is not on this machine, is left as it is.
 
     Raises:
         RunError: what is torn cannot be done without.
@@ -128,7 +128,7 @@ def _is_entry(name: str) -> bool:
 
 
 def _is_whole(file: Path, lines: int) -> bool:
-    """Whether an entry has its version and so many lines, each but the first JSON."""
+    """Whether an entry has its version and *lines* lines, each but the first JSON."""
     try:
         version, *rest = file.read_text(encoding="utf-8").splitlines()
         return len(rest) + 1 >= lines and bool(_VERSION.fullmatch(version)) and all(map(_is_json, rest))

@@ -13,7 +13,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, NatsSink
 from turnout.spark.ends import write
 from turnout.spark.running.failure_log import FAILURES, FAILURES_COUNT
-from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, Stage
+from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.spark.workers.through import through
 
 __all__ = ["OBSERVED", "published", "publishes", "write_all"]
@@ -27,12 +27,12 @@ def publishes(route: Route) -> bool:
     return all(isinstance(sink, NatsSink) for sink in route.sinks.values())
 
 
-def published(route: Route, rows: DataFrame, stage: Stage, observation: str | Observation = OBSERVED) -> DataFrame:
+def published(route: Route, rows: DataFrame, stage: SparkStage, observation: str | Observation = OBSERVED) -> DataFrame:
     """The plan that publishes: what it gives are counts, for a sink that keeps nothing."""
     return through(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
 
 
-def write_all(route: Route, rows: DataFrame, stage: Stage) -> dict[str, Any]:
+def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, Any]:
     """Run the route over a frame and write to every sink; what was observed, once all have acknowledged."""
     observation = Observation()
     if publishes(route):

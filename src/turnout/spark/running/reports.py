@@ -65,12 +65,12 @@ def metrics_of(report: StreamingQueryProgress, name: str) -> Mapping[str, Any]:
 def _by_name(value: Any) -> Any:
     """A value with its rows as dicts: Spark Connect gives a row as its values and its schema apart."""
     if isinstance(value, list):
-        return [_by_name(one) for one in value]
+        return [_by_name(item) for item in value]
     if not isinstance(value, Mapping) or set(value) != {"schema", "values"}:
         return value
     schema = value["schema"]
     fields = schema["fields"] if isinstance(schema, Mapping) else schema
-    return {field["name"]: _by_name(one) for field, one in zip(fields, value["values"], strict=True)}
+    return {field["name"]: _by_name(item) for field, item in zip(fields, value["values"], strict=True)}
 
 
 def counts_of(metrics: Mapping[str, Any]) -> Counts:

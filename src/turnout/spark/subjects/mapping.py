@@ -15,7 +15,7 @@ from turnout.spark.subjects.partition import fnv1a, hash_by_loop
 from turnout.spark.subjects.program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.spark.subjects.text import join, let, literal, split_tokens
 from turnout.spark.subjects.transform import tail_of
-from turnout.subjects.index import FIXED, STAR, Shape
+from turnout.subjects.index import FIXED, STAR, SourceShape
 from turnout.subjects.mapping import MappingTable
 from turnout.subjects.tokens import FULL, PARTIAL
 
@@ -151,7 +151,7 @@ def _rule(program: MappingProgram, subject: Column, tokens: Column) -> Column:
     return F.coalesce(first, F.lit(0))
 
 
-def _rule_of(shape: Shape, numbers: dict[str, int], tokens: Column) -> Column:
+def _rule_of(shape: SourceShape, numbers: dict[str, int], tokens: Column) -> Column:
     """The rule among the sources of one shape; null where none matches."""
     count = len(shape.kinds)
     fits = F.size(tokens) > count if shape.full else F.size(tokens) == count

@@ -21,7 +21,7 @@ from turnout.subjects._fnv import OFFSET, PRIME
 __all__ = ["STRAIGHT", "fnv1a", "hash_by_loop"]
 
 STRAIGHT = 16
-"""Keys of at most so many bytes are hashed by straight-line code, longer ones by a loop.
+"""Keys of at most this many bytes are hashed by straight-line code, longer ones by a loop.
 
 More would be faster for longer keys, but a generated method of more than 8,000 bytes of bytecode is never
 compiled by the JVM, and everything in it then runs fifty times slower (seen with 16 and 32 side by side).

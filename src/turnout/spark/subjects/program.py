@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from turnout.subjects.index import STARRED, Shape, shape_of
+from turnout.subjects.index import STARRED, SourceShape, shape_of
 from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
-from turnout.subjects.plan import Step
+from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import has_wildcard
 from turnout.subjects.transform import SubjectTransform
 
@@ -72,7 +72,7 @@ class MappingProgram:
     """
 
     literals: dict[str, int] = field(default_factory=dict)
-    shapes: dict[Shape, dict[str, int]] = field(default_factory=dict)
+    shapes: dict[SourceShape, dict[str, int]] = field(default_factory=dict)
     rules: list[tuple[int, ...]] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     forms: list[TargetForm] = field(default_factory=list)
@@ -177,7 +177,7 @@ def _has_starred(source: str) -> bool:
     return STARRED in shape_of(source).kinds
 
 
-def _known(step: Step) -> str | None:
+def _known(step: TokenStep) -> str | None:
     """The text of a step that no subject changes."""
     if step.literal is not None:
         return step.literal

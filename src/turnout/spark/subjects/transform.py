@@ -13,7 +13,7 @@ from turnout.spark.subjects.matching import is_literal, tokens_fit
 from turnout.spark.subjects.partition import fnv1a
 from turnout.spark.subjects.text import join, literal, split_tokens
 from turnout.subjects.index import shape_of
-from turnout.subjects.plan import Step
+from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.subjects.transform import SubjectTransform
 
@@ -87,7 +87,7 @@ def tail_of(subject: Column, tokens: Column, skipped: Column) -> Column:
     return F.call_function("substring_index", subject, F.lit("."), skipped - F.size(tokens))
 
 
-def _value(step: Step, place: int, subject: Column, tokens: Column, bits: Column) -> Column | str:
+def _value(step: TokenStep, place: int, subject: Column, tokens: Column, bits: Column) -> Column | str:
     """What one placeholder gives."""
     call = step.call
     assert call is not None

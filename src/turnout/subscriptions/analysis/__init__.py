@@ -1,6 +1,6 @@
 """What subscriptions mean beside each other: equivalent ones, subsumed ones, contradictions, and what they cost."""
 
-from turnout.subscriptions.analysis.canonical import Form, form_of
+from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.cost import AnchorCounter, AnchorTraffic
 from turnout.subscriptions.analysis.findings import Access, Analysis, Equal, Loss, Subsumed, Traffic
 from turnout.subscriptions.analysis.report import Catalogue, analysis_of
@@ -11,9 +11,9 @@ __all__ = [
     "Analysis",
     "AnchorCounter",
     "AnchorTraffic",
+    "CanonicalForm",
     "Catalogue",
     "Equal",
-    "Form",
     "Loss",
     "Subsumed",
     "Traffic",

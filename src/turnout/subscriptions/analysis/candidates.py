@@ -16,7 +16,7 @@ from turnout.conditions.anchor import ALWAYS, Anchor, Kind, anchors_of, prober, 
 from turnout.conditions.model import leaves
 from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern
 from turnout.conditions.terms import Term, terms_of
-from turnout.subscriptions.analysis.canonical import Form, keys_of
+from turnout.subscriptions.analysis.canonical import CanonicalForm, keys_of
 
 __all__ = ["MOST_UNDER_ANCHOR", "Candidates", "anchor_costs"]
 
@@ -25,10 +25,10 @@ MOST_UNDER_ANCHOR = 2_000
 named."""
 
 _MOST_OF_ONE = 2_000
-"""Conditions that one is looked at beside; after so many no further anchors are looked at."""
+"""Conditions that one is looked at beside; after this many no further anchors are looked at."""
 
 _FEW = 32
-"""So many conditions under one anchor need no second one."""
+"""This many conditions under one anchor need no second one."""
 
 _CERTAIN = "=^"
 """Kinds of anchors that what is narrower implies for certain, so that a second one can be insisted on."""
@@ -58,7 +58,7 @@ class Candidates:
         cut: how many conditions had more candidates than they were compared with.
     """
 
-    def __init__(self, conditions: Sequence[Condition], forms: Sequence[Form]) -> None:
+    def __init__(self, conditions: Sequence[Condition], forms: Sequence[CanonicalForm]) -> None:
         self._conditions = conditions
         cost = anchor_costs(conditions)
         self.terms = [terms_of(condition, cost) for condition in conditions]
@@ -167,9 +167,9 @@ class _Under:
         """Those that may be wider than a condition with some implied anchors, None where not all are known."""
         yield from self._numbers
         if implied is None or len(self._by_second) < len(implied):
-            seconds: Iterable[Anchor] = (one for one in self._by_second if implied is None or one in implied)
+            seconds: Iterable[Anchor] = (anchor for anchor in self._by_second if implied is None or anchor in implied)
         else:
-            seconds = (one for one in implied if one in self._by_second)
+            seconds = (anchor for anchor in implied if anchor in self._by_second)
         for second in seconds:
             yield from self._by_second[second]
         for needed, numbers in self._by_keys.items():
@@ -177,7 +177,7 @@ class _Under:
                 yield from numbers
 
 
-def _needed_of(forms: Sequence[Form]) -> list[frozenset[str]]:
+def _needed_of(forms: Sequence[CanonicalForm]) -> list[frozenset[str]]:
     """For each form the keys that whatever is narrower looks at too: known of conjunctions only."""
     # Few sets of keys come with many forms: each is kept once.
     same: dict[frozenset[str], frozenset[str]] = {}

@@ -10,13 +10,13 @@ from turnout.conditions import Condition, Group, Logic, leaves
 from turnout.subscriptions.analysis.atoms import Literal, literals_of
 from turnout.subscriptions.analysis.diagram import FALSE, MOST_ATOMS, TRUE, Diagrams, TooLargeError
 
-__all__ = ["Form", "form_of", "keys_of"]
+__all__ = ["CanonicalForm", "form_of", "keys_of"]
 
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CanonicalForm:
     """What is known of a condition.
 
     Attributes:
@@ -33,7 +33,7 @@ class Form:
     exact: bool = True
 
 
-def form_of(condition: Condition) -> Form:
+def form_of(condition: Condition) -> CanonicalForm:
     """The normal form of a condition.
 
     Not promised: that conditions with different digests differ. Patterns whose relation is not known, and conditions
@@ -47,22 +47,22 @@ def form_of(condition: Condition) -> Form:
     """
     literals = _apart(condition)
     if literals is not None:
-        return Form(_digest("&", literals), None, literals)
+        return CanonicalForm(_digest("&", literals), None, literals)
     try:
         diagrams = Diagrams()
         root = diagrams.reduced(diagrams.of(condition))
         return _of_diagram(diagrams, root)
     except TooLargeError:
-        return Form(_digest("?", [_words(condition)]), exact=False)
+        return CanonicalForm(_digest("?", [_words(condition)]), exact=False)
 
 
-def _of_diagram(diagrams: Diagrams, root: int) -> Form:
+def _of_diagram(diagrams: Diagrams, root: int) -> CanonicalForm:
     if root in (FALSE, TRUE):
-        return Form(_digest("=", [root == TRUE]), root == TRUE)
+        return CanonicalForm(_digest("=", [root == TRUE]), root == TRUE)
     literals = diagrams.literals(root)
     if literals is not None:
-        return Form(_digest("&", literals), None, literals)
-    return Form(_digest("/", diagrams.rows(root)))
+        return CanonicalForm(_digest("&", literals), None, literals)
+    return CanonicalForm(_digest("/", diagrams.rows(root)))
 
 
 def _apart(condition: Condition) -> tuple[Literal, ...] | None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from turnout.conditions import Condition, Group, Leaf, Logic
 from turnout.subscriptions.analysis.atoms import Atom, Literal, literals_of, relation
 
-__all__ = ["FALSE", "MOST_ATOMS", "TRUE", "Diagrams", "Node", "TooLargeError"]
+__all__ = ["FALSE", "MOST_ATOMS", "TRUE", "DecisionNode", "Diagrams", "TooLargeError"]
 
 FALSE: Final = 0
 TRUE: Final = 1
@@ -34,7 +34,7 @@ class TooLargeError(Exception):
     """The condition is more than `MOST_ATOMS` atoms or `_MOST_STEPS` steps; nothing is said about it then."""
 
 
-class Node(NamedTuple):
+class DecisionNode(NamedTuple):
     """An atom, and how to go on where it is true and where it is false."""
 
     atom: Atom
@@ -50,14 +50,14 @@ class Diagrams:
     """
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = []
-        self._places: dict[Node, Root] = {}
+        self._nodes: list[DecisionNode] = []
+        self._places: dict[DecisionNode, Root] = {}
         self._chosen: dict[tuple[Root, Root, Root], Root] = {}
         self._reduced: dict[tuple[Root, _Context], Root] = {}
         self._atoms: set[Atom] = set()
         self._steps = 0
 
-    def node(self, root: Root) -> Node:
+    def node(self, root: Root) -> DecisionNode:
         """The node at a root that is neither `TRUE` nor `FALSE`."""
         return self._nodes[root - 2]
 
@@ -96,7 +96,7 @@ class Diagrams:
     def _node_of(self, atom: Atom, high: Root, low: Root) -> Root:
         if high == low:
             return high
-        node = Node(atom, high, low)
+        node = DecisionNode(atom, high, low)
         root = self._places.get(node)
         if root is None:
             self._atoms.add(atom)
@@ -122,9 +122,9 @@ class Diagrams:
         root = self._chosen.get(roots)
         if root is None:
             self._step()
-            atom = min(self.node(one).atom for one in roots if one > 1)
-            of_high = self.choose(*(self._follow(one, atom, True) for one in roots))
-            of_low = self.choose(*(self._follow(one, atom, False) for one in roots))
+            atom = min(self.node(root).atom for root in roots if root > 1)
+            of_high = self.choose(*(self._follow(root, atom, True) for root in roots))
+            of_low = self.choose(*(self._follow(root, atom, False) for root in roots))
             root = self._chosen[roots] = self._node_of(atom, of_high, of_low)
         return root
 
@@ -192,17 +192,17 @@ class Diagrams:
             root = high or low
         return tuple(literals) if root == TRUE else None
 
-    def rows(self, root: Root) -> list[Node]:
+    def rows(self, root: Root) -> list[DecisionNode]:
         """The nodes of a diagram with numbers of its own: children before their parents, the root last."""
         numbers: dict[Root, int] = {FALSE: FALSE, TRUE: TRUE}
-        rows: list[Node] = []
+        rows: list[DecisionNode] = []
         self._number(root, numbers, rows)
         return rows
 
-    def _number(self, root: Root, numbers: dict[Root, int], rows: list[Node]) -> int:
+    def _number(self, root: Root, numbers: dict[Root, int], rows: list[DecisionNode]) -> int:
         if root not in numbers:
             atom, high, low = self.node(root)
-            rows.append(Node(atom, self._number(high, numbers, rows), self._number(low, numbers, rows)))
+            rows.append(DecisionNode(atom, self._number(high, numbers, rows), self._number(low, numbers, rows)))
             numbers[root] = len(rows) + 1
         return numbers[root]
 

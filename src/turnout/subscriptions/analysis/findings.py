@@ -138,7 +138,7 @@ class Analysis:
         always_true: what every message matches; proven.
         too_large: conditions that were compared by their words alone.
         compared: pairs of normal forms that were looked at for subsumption.
-        crowded: anchors with so many subscriptions that these were compared with no others: anchor → how many.
+        crowded: anchors with too many subscriptions to compare these with others: anchor → how many.
         cut: subscriptions with more candidates than they were compared with.
         traffic: None without a range of records.
         unread: None without a server to ask.

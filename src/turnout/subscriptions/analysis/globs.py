@@ -14,7 +14,7 @@ Tokens: TypeAlias = tuple[Token, ...]
 """A pattern as single characters and wildcards."""
 
 _MOST_CELLS = 40_000
-"""Two patterns are compared in so many steps at most; longer ones are not decided."""
+"""Two patterns are compared in at most this many steps; longer ones are left undecided."""
 
 
 def tokens_of(pieces: Iterable[Piece]) -> Tokens:

@@ -10,7 +10,7 @@ from turnout.conditions import evaluate, format_condition
 from turnout.conditions.terms import Term
 from turnout.subscriptions._collection import no_collection
 from turnout.subscriptions.analysis.candidates import Candidates
-from turnout.subscriptions.analysis.canonical import Form, form_of
+from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash
 from turnout.subscriptions.analysis.cost import AnchorTraffic, access_of
 from turnout.subscriptions.analysis.findings import Analysis, Equal, Impossible, Subsumed, Traffic, Unread
@@ -22,7 +22,7 @@ from turnout.subscriptions.tenants import tenant_of
 __all__ = ["MOST_WIDER", "Catalogue", "analysis_of"]
 
 MOST_WIDER = 5
-"""For one subscription so many that subsume it are named at most."""
+"""At most this many that subsume one subscription are named."""
 
 _MOST_PAIRS = 10_000_000
 """Pairs that are compared for subsumption at most."""
@@ -33,10 +33,10 @@ a message that it does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _EquivalentGroup:
     """Subscriptions of one tenant and one normal form."""
 
-    form: Form
+    form: CanonicalForm
     members: list[Subscription]
 
     @property
@@ -56,11 +56,11 @@ class Catalogue:
             groups = _grouped(subscriptions)
             self._groups = list(groups.values())
             self.count = sum(len(group.members) for group in self._groups)
-            self._by_tenant: defaultdict[str, list[_Group]] = defaultdict(list)
+            self._by_tenant: defaultdict[str, list[_EquivalentGroup]] = defaultdict(list)
             for (tenant, _), group in groups.items():
                 self._by_tenant[tenant].append(group)
             self._candidates = {
-                tenant: Candidates([one.first.condition for one in own], [one.form for one in own])
+                tenant: Candidates([entry.first.condition for entry in own], [entry.form for entry in own])
                 for tenant, own in self._by_tenant.items()
             }
 
@@ -70,26 +70,28 @@ class Catalogue:
     def terms(self) -> dict[str, Sequence[Term]]:
         """Subscription → the disjoint terms of its condition, and what each is looked up by."""
         return {
-            one.id: terms
+            member.id: terms
             for tenant, own in self._by_tenant.items()
             for group, terms in zip(own, self._candidates[tenant].terms, strict=True)
-            for one in group.members
+            for member in group.members
         }
 
-    def forms(self) -> Iterator[tuple[Subscription, Form]]:
+    def forms(self) -> Iterator[tuple[Subscription, CanonicalForm]]:
         """Each subscription with its normal form."""
-        return ((one, group.form) for group in self._groups for one in group.members)
+        return ((member, group.form) for group in self._groups for member in group.members)
 
     def equal(self) -> tuple[Equal, ...]:
         """Groups of equivalent subscriptions, the largest first."""
-        several = sorted((one for one in self._groups if len(one.members) > 1), key=lambda one: -len(one.members))
+        several = sorted(
+            (group for group in self._groups if len(group.members) > 1), key=lambda group: -len(group.members)
+        )
         return tuple(equal for group in several for equal in _equal(group))
 
     def impossible(self) -> tuple[Impossible, ...]:
         """What no message can match."""
         never = (group for group in self._groups if group.form.always is False)
         # Equivalent as they are, each has its own reason.
-        return tuple(Impossible((one.id,), clash(one.condition)) for group in never for one in group.members)
+        return tuple(Impossible((member.id,), clash(member.condition)) for group in never for member in group.members)
 
     def ids_where(self, *, always: bool | None = None, exact: bool | None = None) -> tuple[str, ...]:
         """The ids of those whose form is so."""
@@ -98,11 +100,11 @@ class Catalogue:
             for group in self._groups
             if (always is None or group.form.always is always) and (exact is None or group.form.exact is exact)
         )
-        return tuple(sorted(one.id for group in chosen for one in group.members))
+        return tuple(sorted(member.id for group in chosen for member in group.members))
 
-    def subsumption(self) -> _Comparison:
+    def subsumption(self) -> _ComparedPairs:
         """Which forms' messages are all another form's, among those that share an anchor."""
-        comparison = _Comparison()
+        comparison = _ComparedPairs()
         with no_collection():
             for tenant, own in self._by_tenant.items():
                 candidates = self._candidates[tenant]
@@ -116,7 +118,7 @@ class Catalogue:
         return comparison
 
 
-class _Comparison:
+class _ComparedPairs:
     """Pairs of groups that have been compared, and what came out."""
 
     def __init__(self) -> None:
@@ -125,7 +127,7 @@ class _Comparison:
         self.crowded: dict[str, int] = {}
         self.compared = self.cut = self._proofs = 0
 
-    def compare(self, group: _Group, wider: Sequence[_Group]) -> None:
+    def compare(self, group: _EquivalentGroup, wider: Sequence[_EquivalentGroup]) -> None:
         """Find what subsumes a group; for each of its members one pair with each, up to `MOST_WIDER`."""
         proven = 0
         messages = messages_of(group.first.condition, group.form) if wider else ()
@@ -142,37 +144,39 @@ class _Comparison:
             verdict = subsumed(group.first.condition, group.form, other.first.condition, other.form)
             if verdict is Verdict.YES:
                 proven += 1
-                self.pairs += (_pair(one, other) for one in group.members)
+                self.pairs += (_pair(member, other) for member in group.members)
             elif verdict is Verdict.UNKNOWN:
                 self.undecided.append((group.first.id, other.first.id))
 
 
-def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _Group]:
+def _grouped(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], _EquivalentGroup]:
     """The subscriptions by tenant and digest."""
-    groups: dict[tuple[str, str], _Group] = {}
-    for one in subscriptions:
-        form = form_of(one.condition)
-        group = groups.setdefault((tenant_of(one.id), form.digest), _Group(form, []))
-        group.members.append(one)
+    groups: dict[tuple[str, str], _EquivalentGroup] = {}
+    for subscription in subscriptions:
+        form = form_of(subscription.condition)
+        group = groups.setdefault((tenant_of(subscription.id), form.digest), _EquivalentGroup(form, []))
+        group.members.append(subscription)
     return groups
 
 
-def _pair(one: Subscription, other: _Group) -> Subsumed:
+def _pair(subscription: Subscription, other: _EquivalentGroup) -> Subsumed:
     """A subscription and, of the equivalent ones that subsume it, the one that covers its destinations if any does."""
-    own = set(one.destinations)
+    own = set(subscription.destinations)
     by = next((wide for wide in other.members if own <= set(wide.destinations)), other.first)
     covered = own <= set(by.destinations)
-    return Subsumed(one.id, format_condition(one.condition), by.id, format_condition(by.condition), covered)
+    return Subsumed(
+        subscription.id, format_condition(subscription.condition), by.id, format_condition(by.condition), covered
+    )
 
 
-def _equal(group: _Group) -> Iterator[Equal]:
+def _equal(group: _EquivalentGroup) -> Iterator[Equal]:
     """The duplicates of a group, and then all of it, if there is more than them."""
     by_destinations: defaultdict[frozenset[str], list[str]] = defaultdict(list)
-    for one in group.members:
-        by_destinations[frozenset(one.destinations)].append(one.id)
+    for member in group.members:
+        by_destinations[frozenset(member.destinations)].append(member.id)
     text = format_condition(group.first.condition)
     if len(by_destinations) > 1:
-        yield Equal(tuple(sorted(one.id for one in group.members)), text, duplicates=False)
+        yield Equal(tuple(sorted(member.id for member in group.members)), text, duplicates=False)
     yield from (Equal(tuple(sorted(ids)), text, duplicates=True) for ids in by_destinations.values() if len(ids) > 1)
 
 

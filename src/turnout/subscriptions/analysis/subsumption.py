@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from turnout.conditions import Condition, evaluate
 from turnout.subscriptions.analysis.atoms import Literal, relation
-from turnout.subscriptions.analysis.canonical import Form
+from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import FALSE, TRUE, Diagrams, TooLargeError
 from turnout.subscriptions.analysis.witness import message_of, witness
 
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-def subsumed(condition: Condition, form: Form, other: Condition, other_form: Form) -> Verdict:
+def subsumed(condition: Condition, form: CanonicalForm, other: Condition, other_form: CanonicalForm) -> Verdict:
     """Whether every message of *condition* is one of *other* too.
 
     Args:
@@ -64,7 +64,10 @@ def _shown(condition: Condition, other: Condition, message: Mapping[str, str] | 
 
 def _missing(literals: tuple[Literal, ...], required: tuple[Literal, ...]) -> Literal | None:
     """The first of the literals that are *required* which follows from none of the others; None if all do."""
-    return next((asked for asked in required if not any(_follows(known, asked) for known in literals)), None)
+    return next(
+        (needed for needed in required if not any(_follows(known, needed) for known in literals)),
+        None,
+    )
 
 
 def _follows(known: Literal, asked: Literal) -> bool:

@@ -42,15 +42,15 @@ def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Birth])
     catalogue = Catalogue(subscriptions)
     terms = catalogue.terms()
     rows = list(catalogue.forms())
-    born = [births.get(one.id) for one, _ in rows]
+    born = [births.get(subscription.id) for subscription, _ in rows]
     columns = [
-        [one.id for one, _ in rows],
-        [tenant_of(one.id) or None for one, _ in rows],
-        [list(one.destinations) for one, _ in rows],
-        [list(one.metadata.items()) for one, _ in rows],
-        [format_condition(one.condition) for one, _ in rows],
+        [subscription.id for subscription, _ in rows],
+        [tenant_of(subscription.id) or None for subscription, _ in rows],
+        [list(subscription.destinations) for subscription, _ in rows],
+        [list(subscription.metadata.items()) for subscription, _ in rows],
+        [format_condition(subscription.condition) for subscription, _ in rows],
         [form.digest for _, form in rows],
-        [list(dict.fromkeys(str(term.access) for term in terms[one.id])) for one, _ in rows],
+        [list(dict.fromkeys(str(term.access) for term in terms[subscription.id])) for subscription, _ in rows],
         [None if birth is None else birth.revision for birth in born],
         [None if birth is None else birth.at for birth in born],
     ]

@@ -10,16 +10,16 @@ from math import inf, nextafter
 from turnout.conditions import Condition, evaluate
 from turnout.conditions.pattern import ANY, ONE, parse_pattern
 from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Literal, atom_holds
-from turnout.subscriptions.analysis.canonical import Form
+from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
 
 __all__ = ["message_of", "messages_of", "witness"]
 
 _MOST_WAYS = 16
-"""So many ways to "true" are tried."""
+"""This many ways to "true" are tried."""
 
 _MESSAGES = 4
-"""So many messages show most of what a condition does not imply."""
+"""This many messages show most of what a condition does not imply."""
 
 
 def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
@@ -31,8 +31,8 @@ def witness(diagrams: Diagrams, root: int) -> Mapping[str, str] | None:
     return None
 
 
-def messages_of(condition: Condition, form: Form) -> tuple[dict[str, str], ...]:
-    """Some messages for which a condition is true: who does not want one of them does not subsume it."""
+def messages_of(condition: Condition, form: CanonicalForm) -> tuple[dict[str, str], ...]:
+    """Some messages for which a condition is true: a condition that is false of one of them does not subsume it."""
     if form.literals is not None:
         messages = [message_of(form.literals)]
     else:
@@ -84,6 +84,6 @@ def _of_atom(atom: Atom) -> Iterator[str]:
         yield str(network.network_address)
         yield str(network.broadcast_address)
     elif atom.rank == TEXT:
-        for any_, one in (("", "x"), ("x", "y"), ("q", "q")):
-            fills = {ANY: any_, ONE: one}
+        for any_, some in (("", "x"), ("x", "y"), ("q", "q")):
+            fills = {ANY: any_, ONE: some}
             yield "".join(piece if isinstance(piece, str) else fills[piece] for piece in parse_pattern(atom.text))

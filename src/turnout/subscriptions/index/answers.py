@@ -173,12 +173,12 @@ class Answers:
     @cached_property
     def ids(self) -> NDArray[np.object_]:
         """The id of each subscription: one call takes those of a whole batch of matches."""
-        return objects([one.id for one in self._subscriptions])
+        return objects([subscription.id for subscription in self._subscriptions])
 
     @cached_property
     def destinations(self) -> NDArray[np.object_]:
         """The destinations of each subscription."""
-        return objects([tuple(one.destinations) for one in self._subscriptions])
+        return objects([tuple(subscription.destinations) for subscription in self._subscriptions])
 
 
 def objects(values: Sequence[Any]) -> NDArray[np.object_]:

@@ -90,12 +90,12 @@ class _People:
     def conditions(self, subscriptions: Iterable[Subscription]) -> Iterator[Condition]:
         """The subscriptions' conditions."""
         names = self._names
-        for one in subscriptions:
-            self._ids.append(one.id)
-            self._counts.append(len(one.destinations))
-            for name in one.destinations:
+        for subscription in subscriptions:
+            self._ids.append(subscription.id)
+            self._counts.append(len(subscription.destinations))
+            for name in subscription.destinations:
                 self._numbers.append(names.setdefault(name, len(names)))
-            yield one.condition
+            yield subscription.condition
 
     def ids(self) -> Texts:
         """The ids."""
@@ -243,6 +243,7 @@ def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Pla
     literal_of_entry = literals.of(placed.entries.literal[: placed.always])
     trees = clauses.trees
     node_op, node_a, node_b = _final_nodes(clauses, literals)
+    # A line for each array, in the order in which `Arrays` describes them: divided, it would be a table in pieces.
     return Arrays(
         literal_hash=literals.hash,
         literal_fact=literals.fact,
@@ -301,7 +302,7 @@ def _checks(placed: _Placed, op: Places) -> tuple[Ints, Ints, Places]:
     owner, places = expanded(entries.first, entries.count)
     left = np.flatnonzero((places != entries.skip.take(owner)) & (places != placed.second_skip.take(owner)))
     owner, rows = owner.take(left), entries.rows.take(places.take(left))
-    rank = np.array([_ORDER.get(one, 0) for one in range(TREE + 1)]).take(op.take(rows >> 1))
+    rank = np.array([_ORDER.get(operator, 0) for operator in range(TREE + 1)]).take(op.take(rows >> 1))
     # Negations let most through.
     order = np.lexsort((rows, (owner << 5) | (rank << 1) | (rows & 1)))
     owner, rows = owner.take(order), rows.take(order)

@@ -120,7 +120,7 @@ def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
     """The entries of all subscriptions, and what the literals cost."""
     clauses = drawn.clauses
     rows = np.array(drawn.rows, np.int64)
-    by_others = [clauses.leaf(leaf) for one in drawn.others.values() for leaf in leaves(one)]
+    by_others = [clauses.leaf(leaf) for condition in drawn.others.values() for leaf in leaves(condition)]
     by_alternatives = [np.array(few, np.int64) for few, _ in drawn.alternatives.values()]
     all_rows = np.concatenate([rows, np.array(by_others, np.int64), *by_alternatives])
     clause_uses = np.bincount(all_rows >> 1, minlength=len(clauses.op))

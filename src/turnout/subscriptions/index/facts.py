@@ -85,8 +85,8 @@ def taker(raws: Sequence[bytes]) -> Callable[[NDArray[np.int64]], list[bytes]]:
 @lru_cache(maxsize=4096)
 def text_maker(kind: Kind) -> Callable[[str], str]:
     """The function from a value to the one text that a single fact makes of it."""
-    one = _part(kind.op, kind.length)
-    return (lambda value: one(fold(value))) if kind.fold else one
+    part = _part(kind.op, kind.length)
+    return (lambda value: part(fold(value))) if kind.fold else part
 
 
 def _part(op: str, length: int) -> Callable[[str], str]:

@@ -17,13 +17,13 @@ from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.layers import Stratum, UseCounts
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
-from turnout.subscriptions.index.manifest import Manifest, Part, manifest_path, read_gone, write_gone
+from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = ["IndexFolder"]
+__all__ = ["FollowedStore", "IndexFolder"]
 
 KEPT = 32
 """How many revisions can still be opened, the latest ones."""
@@ -39,13 +39,13 @@ _SHARE = 10
 """The base is rebuilt when more than a tenth of it has changed, and more than `_LEAST`."""
 
 _AT_ONCE = 20_000
-"""A base of at most so many subscriptions is rebuilt while the caller waits."""
+"""A base of at most this many subscriptions is rebuilt while the caller waits."""
 
 _REVISION = re.compile(r"revision-(\d+)\.json")
 _OURS = re.compile(r"(segment-\d+\.index|gone-\d+\.bits|revision-\d+\.json)(\.\d+\.tmp)?")
 
 
-class Followed(Protocol):
+class FollowedStore(Protocol):
     """What there is to index: the two questions of a `turnout.subscriptions.store.Store` that are asked of it."""
 
     def snapshot(self) -> Snapshot:
@@ -67,14 +67,14 @@ class IndexFolder:
         folder: for this writer alone; it is made, readable by its owner only. What a killed writer left is removed.
         store: what to follow.
         sample: metadata of typical messages.
-        keep: so many of the latest revisions outlive this writer, and are still there for the next one.
+        keep: this many of the latest revisions outlive this writer, and are still there for the next one.
 
     Raises:
         IndexFileError: another living process writes this folder.
     """
 
     def __init__(
-        self, folder: Path, store: Followed, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
+        self, folder: Path, store: FollowedStore, *, sample: Collection[Mapping[str, str]] = (), keep: int = 0
     ) -> None:
         self.folder = Path(folder).absolute()
         self.keep = keep
@@ -83,8 +83,8 @@ class IndexFolder:
         self._lock = threading.RLock()
         self._history: deque[Manifest] = deque()
         self._numbers = 0
-        self._merging: BackgroundTask[tuple[_Written, int]] | None = None
-        self._merged: tuple[_Written, ...] = ()
+        self._merging: BackgroundTask[tuple[_WrittenLayer, int]] | None = None
+        self._merged: tuple[_WrittenLayer, ...] = ()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         self._claim = self._claimed()
@@ -204,7 +204,7 @@ class IndexFolder:
             self._adopt()
             self._written = [self._base(changes.created)]
             return
-        gone = [*changes.deleted_ids, *(one.id for one in changes.created)]
+        gone = [*changes.deleted_ids, *(subscription.id for subscription in changes.created)]
         for written in self._written:
             written.drop(gone)
         if changes.created:
@@ -224,12 +224,12 @@ class IndexFolder:
         elif len(self._written) > LAYERS:
             self._merging, self._merged = BackgroundTask(lambda: self._merger(others)), tuple(others)
 
-    def _rebuilt(self) -> tuple[_Written, int]:
+    def _rebuilt(self) -> tuple[_WrittenLayer, int]:
         snapshot = self._store.snapshot()
         return self._base(snapshot.subscriptions), snapshot.revision
 
-    def _merger(self, parts: Sequence[_Written]) -> tuple[_Written, int]:
-        return self._small([one for written in parts for one in written.stratum.living()]), 0
+    def _merger(self, parts: Sequence[_WrittenLayer]) -> tuple[_WrittenLayer, int]:
+        return self._small([subscription for written in parts for subscription in written.stratum.living()]), 0
 
     def _adopt(self) -> bool:
         """Put what was merged in the place of its parts; whether there was anything."""
@@ -242,9 +242,9 @@ class IndexFolder:
             # Everything since then comes again with the store's changes.
             self._written, self.revision = [written], revision
             return True
-        still = {one.id for part in parts for one in part.stratum.living()}
-        written.drop({one.id for one in written.stratum.living()} - still)
-        self._written = [one for one in self._written if one not in parts]
+        still = {subscription.id for part in parts for subscription in part.stratum.living()}
+        written.drop({subscription.id for subscription in written.stratum.living()} - still)
+        self._written = [layer for layer in self._written if layer not in parts]
         self._written.insert(1, written)
         return True
 
@@ -252,15 +252,15 @@ class IndexFolder:
         if self._merging is not None:
             self._merging.wait()
 
-    def _base(self, subscriptions: Sequence[Subscription]) -> _Written:
+    def _base(self, subscriptions: Sequence[Subscription]) -> _WrittenLayer:
         built = build(subscriptions, self._costs)
         name = self._write(built)
         # Mapped, its arrays need no memory of this process.
-        return _Written(Stratum(Segment.open(self.folder / name, built.uses)), name)
+        return _WrittenLayer(Stratum(Segment.open(self.folder / name, built.uses)), name)
 
-    def _small(self, subscriptions: Sequence[Subscription]) -> _Written:
+    def _small(self, subscriptions: Sequence[Subscription]) -> _WrittenLayer:
         stratum = Stratum.of(subscriptions, self._costs.with_background(UseCounts(self._written[0].stratum.segment)))
-        return _Written(stratum, self._write(stratum.segment))
+        return _WrittenLayer(stratum, self._write(stratum.segment))
 
     def _write(self, segment: Segment) -> str:
         name = f"segment-{self._next()}.index"
@@ -277,8 +277,8 @@ class IndexFolder:
                 written.gone_name = f"gone-{self._next()}.bits"
                 write_gone(self.folder / written.gone_name, written.stratum.gone)
         base = self._written[0]
-        present = (one for one in self._written if one is base or one.stratum.left)
-        manifest = Manifest(self.revision, tuple(Part(one.name, one.gone_name) for one in present))
+        present = (layer for layer in self._written if layer is base or layer.stratum.left)
+        manifest = Manifest(self.revision, tuple(SegmentFiles(layer.name, layer.gone_name) for layer in present))
         manifest.write(self.folder)
         self._history.append(manifest)
         while len(self._history) > KEPT:
@@ -293,7 +293,7 @@ class IndexFolder:
             manifest_path(self.folder, old.revision).unlink(missing_ok=True)
 
 
-class _Written:
+class _WrittenLayer:
     """A layer and the files that it is in.
 
     Attributes:

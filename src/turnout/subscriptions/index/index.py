@@ -109,7 +109,7 @@ class Index:
         return opened(folder, revision)
 
     def __len__(self) -> int:
-        return sum(len(one.segment) - (0 if one.gone is None else int(one.gone.sum())) for one in self._layers)
+        return sum(len(layer.segment) - (0 if layer.gone is None else int(layer.gone.sum())) for layer in self._layers)
 
     def match(
         self, columns: Mapping[str, Column], count: int, alive: Sequence[int] | NDArray[np.generic] | None = None

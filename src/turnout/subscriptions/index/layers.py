@@ -58,7 +58,9 @@ class Stratum:
         """Its subscriptions that are not gone."""
         if self.gone is None:
             return iter(self.subscriptions)
-        return (one for one, gone in zip(self.subscriptions, self.gone.tolist(), strict=True) if not gone)
+        return (
+            subscription for subscription, gone in zip(self.subscriptions, self.gone.tolist(), strict=True) if not gone
+        )
 
 
 class UseCounts:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.layout import IndexFileError
 
-__all__ = ["Manifest", "Part", "manifest_path", "read_gone", "write_gone", "write_whole"]
+__all__ = ["Manifest", "SegmentFiles", "manifest_path", "read_gone", "write_gone", "write_whole"]
 
 _FORMAT = 1
 _CURE = "build the index again, or carry the file here again"
@@ -24,7 +24,7 @@ _MAGIC = b"TURNOUTG"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentFiles:
     """A segment's file and the bitmap of what is gone from it, "" for none; names in the folder."""
 
     segment: str
@@ -36,7 +36,7 @@ class Manifest:
     """The parts of one revision."""
 
     revision: int
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentFiles, ...]
 
     def names(self) -> list[str]:
         """The files that the parts are in."""
@@ -72,7 +72,7 @@ class Manifest:
                 f"is of format {version}, and this turnout reads format {_FORMAT}",
                 "let one version of turnout write and read the folder",
             )
-        return cls(data["revision"], tuple(Part(segment, gone) for segment, gone in data["parts"]))
+        return cls(data["revision"], tuple(SegmentFiles(segment, gone) for segment, gone in data["parts"]))
 
 
 def manifest_path(folder: Path, revision: int) -> Path:

@@ -98,7 +98,7 @@ class Prices:
         order = np.argsort(of_fact, kind="stable")
         edges = np.searchsorted(of_fact[order], np.arange(len(literals.facts) + 1))
         for number, fact in enumerate(literals.facts):
-            # In the order in which they came, as those of one fact stand in its dict.
+            # In the order in which they came, as those of one fact are in its dict.
             mine = order[edges[number] : edges[number + 1]]
             if len(mine):
                 cost[mine] = self._costs.of(fact, list(literals.by_fact[number]), uses[mine])

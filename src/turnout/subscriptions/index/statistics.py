@@ -57,7 +57,7 @@ def stats_of(strata: Iterable[Stratum], hottest: int) -> IndexStats:
 
 
 def _always_of(stratum: Stratum, most: int) -> list[str]:
-    """The ids of so many subscriptions that are always looked at."""
+    """The ids of this many subscriptions that are always looked at."""
     segment = stratum.segment
     owners = np.unique(segment.arrays.entry_subscription[segment.head.always : segment.head.paired])
     if stratum.gone is not None:

@@ -69,7 +69,7 @@ class Tables:
         if self._behind(sizes):
             with self._lock:
                 self._singles = self._fill_probed(self._with_room(sizes), sizes)
-                # Last: who sees that these are known reads what was filled.
+                # Last: a reader that sees that these are known reads what was filled.
                 self._known = [max(pair) for pair in zip(self._known, sizes, strict=True)]
         return self._singles
 

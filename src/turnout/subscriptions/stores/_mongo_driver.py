@@ -40,6 +40,6 @@ def translated() -> Iterator[None]:
 
 
 def error_of(failure: errors.PyMongoError) -> SubscriptionError:
-    """What turnout raises where the driver raises *failure*; no password stands in it."""
+    """What turnout raises where the driver raises *failure*; it contains no password."""
     kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
     return kind(f"{words}: {masked_url(str(failure))}")

@@ -46,8 +46,8 @@ class MongoPast:
         """Remember a document that is going. One that a dead writer has left under this revision is overwritten."""
         if self._retention:
             key = f"{died}"
-            gone = {"_id": key, "id": document["_id"], "died": died, "born": document["revision"]}
-            self._gone.replace_one({"_id": key}, {**gone, "document": dict(document)}, upsert=True)
+            archived = {"_id": key, "id": document["_id"], "died": died, "born": document["revision"]}
+            self._gone.replace_one({"_id": key}, {**archived, "document": dict(document)}, upsert=True)
 
     def forget(self) -> None:
         """Drop what is older than the retention."""

@@ -107,13 +107,13 @@ class MemoryStore(StoreBase):
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
         """See `Store.delete`."""
         with self._lock:
-            gone = self._subscriptions.pop(id, None)
-            if gone is None:
+            deleted = self._subscriptions.pop(id, None)
+            if deleted is None:
                 raise SubscriptionNotFoundError(id)
             del self._ids[bisect_right(self._ids, id) - 1]
             self._advance()
             if self._retention:
-                self._past.append(_Gone(gone, self._born[id], self._revision))
+                self._past.append(_Gone(deleted, self._born[id], self._revision))
             # A name that is used again died for whoever saw its first life.
             born = min(self._born.pop(id), self._died.pop(id, (self._revision, 0))[0])
             self._died[id] = (born, self._revision)
@@ -136,7 +136,9 @@ class MemoryStore(StoreBase):
     ) -> Page[Subscription]:
         """See `Store.search_by_metadata`."""
         pairs = metadata.items()
-        holders = (one for one in self._after(cursor, prefix) if pairs <= one.metadata.items())
+        holders = (
+            subscription for subscription in self._after(cursor, prefix) if pairs <= subscription.metadata.items()
+        )
         size = min(limit, MAX_LIMIT)
         return Page.of(islice(holders, size + 1), size, lambda subscription: subscription.id)
 
@@ -152,9 +154,9 @@ class MemoryStore(StoreBase):
             if not 0 <= since < self._revision:
                 return Changes(self._revision, tuple(self._after("", prefix)), reset=True)
             # Both are in the order in which things happened: only what is new is walked.
-            born = takewhile(lambda one: one[1] > since, reversed(self._born.items()))
+            born = takewhile(lambda item: item[1] > since, reversed(self._born.items()))
             created = [id_ for id_, _ in born if id_.startswith(prefix)]
-            died = takewhile(lambda one: one[1][1] > since, reversed(self._died.items()))
+            died = takewhile(lambda item: item[1][1] > since, reversed(self._died.items()))
             deleted = tuple(id_ for id_, (first, _) in died if first <= since and id_.startswith(prefix))
             return Changes(self._revision, tuple(self._subscriptions[id_] for id_ in reversed(created)), deleted)
 
@@ -187,15 +189,22 @@ class MemoryStore(StoreBase):
 
     def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
         """See `turnout.subscriptions.past.Remembering`."""
-        return next((one for one in self.snapshot_at(revision, id) if one.id == id), None)
+        return next((subscription for subscription in self.snapshot_at(revision, id) if subscription.id == id), None)
 
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
         """See `turnout.subscriptions.past.Remembering`."""
         with self._lock:
             self._check(revision)
-            then = [one.subscription for one in self._past if one.born <= revision < one.died]
-            then += [one for one in self._subscriptions.values() if self._born[one.id] <= revision]
-        return tuple(sorted((one for one in then if one.id.startswith(prefix)), key=lambda one: one.id))
+            then = [state.subscription for state in self._past if state.born <= revision < state.died]
+            then += [
+                subscription for subscription in self._subscriptions.values() if self._born[subscription.id] <= revision
+            ]
+        return tuple(
+            sorted(
+                (subscription for subscription in then if subscription.id.startswith(prefix)),
+                key=lambda subscription: subscription.id,
+            )
+        )
 
     def births(self, prefix: str = "") -> Mapping[str, Birth]:
         """See `Store.births`."""

@@ -37,7 +37,7 @@ __all__ = ["MongoStore"]
 
 _CHUNK = 1_000
 _HISTORY = 100_000
-"""Deletions that are remembered for `changes`; who was away for more starts again from everything."""
+"""Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
@@ -47,7 +47,7 @@ _DUPLICATE = 11_000
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _StoredState:
     """What the store's one document of state says: which revision readers see."""
 
     revision: int
@@ -136,7 +136,7 @@ class MongoStore(StoreBase):
         return ids
 
     def _insert(self, chunk: list[Subscription], turn: Turn) -> None:
-        documents = [{**document_of(one, turn.revision), "writer": turn.writer} for one in chunk]
+        documents = [{**document_of(subscription, turn.revision), "writer": turn.writer} for subscription in chunk]
         try:
             self._subscriptions.insert_many(documents, ordered=False)
         except errors.BulkWriteError as failure:
@@ -177,7 +177,10 @@ class MongoStore(StoreBase):
         pattern_key = (key, pattern, partial)
         subscriptions = self._page({"leaves": leaf_token(*pattern_key)}, _range(cursor, prefix), limit)
         return Page.of(
-            (ConditionMatch(one.id, leaf_id_of(one, pattern_key), one) for one in subscriptions),
+            (
+                ConditionMatch(subscription.id, leaf_id_of(subscription, pattern_key), subscription)
+                for subscription in subscriptions
+            ),
             min(limit, MAX_LIMIT),
             lambda match: match.subscription_id,
         )
@@ -213,8 +216,8 @@ class MongoStore(StoreBase):
             ids = {"_id": _range("", prefix)}
             created = self._subscriptions.find({"revision": {"$gt": since, "$lte": now}, **ids})
             died = {"died": {"$gt": since, "$lte": now}, "born": {"$lte": since}, **ids}
-            gone = self._deleted.find(died).sort("died", 1)
-            return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in gone))
+            deleted = self._deleted.find(died).sort("died", 1)
+            return Changes(now, tuple(map(subscription_of, created)), tuple(document["_id"] for document in deleted))
 
     def snapshot(self, prefix: str = "") -> Snapshot:
         """See `Store.snapshot`.
@@ -268,11 +271,11 @@ class MongoStore(StoreBase):
         query = {"revision": {"$lte": revision}, "_id": _range("", prefix)}
         return tuple(map(subscription_of, self._subscriptions.find(query).sort("_id", 1)))
 
-    def _state(self) -> _State:
+    def _state(self) -> _StoredState:
         state = self._states.find_one({"_id": "state"})
         if state is None:
             raise SubscriptionError("the store's state is missing: was its collection dropped?")
-        return _State(state["revision"], state["horizon"])
+        return _StoredState(state["revision"], state["horizon"])
 
     def _visible(self) -> dict[str, Any]:
         return {"revision": {"$lte": self._state().revision}}

@@ -25,7 +25,7 @@ _CHUNK = 2_000
 """Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
 
 _HISTORY = 100_000
-"""Deletions that are remembered for `changes`; who was away for more starts again from everything."""
+"""Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
@@ -62,7 +62,7 @@ class SqliteStore(StoreBase):
     def create_many(self, subscriptions: Iterable[Subscription]) -> list[str]:
         """See `Store.create_many`. Other writers wait until the iterable ends."""
         make = id_maker()
-        rows = ((one.id or make(), one) for one in checked(subscriptions))
+        rows = ((subscription.id or make(), subscription) for subscription in checked(subscriptions))
         chunk = list(islice(rows, _CHUNK))
         if not chunk:
             return []
@@ -92,12 +92,14 @@ class SqliteStore(StoreBase):
             if row is None:
                 raise SubscriptionNotFoundError(id)
             born, record = row
-            gone = decode_record(id, record)
+            deleted = decode_record(id, record)
             connection.execute("DELETE FROM subscription WHERE id = ?", (id,))
             connection.executemany(
-                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, gone)
+                "DELETE FROM leaf WHERE (key, pattern, partial, id) = (?, ?, ?, ?)", _leaf_rows(id, deleted)
             )
-            connection.executemany("DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, gone))
+            connection.executemany(
+                "DELETE FROM metadata WHERE (name, value, id) = (?, ?, ?)", _metadata_rows(id, deleted)
+            )
             revision = _next_revision(connection)
             # A name that is used again died for whoever saw its first life.
             connection.execute(
@@ -243,7 +245,7 @@ def _insert(
     before = connection.execute("SELECT max(row) FROM subscription").fetchone()[0] or 0
     stored = connection.executemany(
         "INSERT INTO subscription (id, revision, record) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        [(id_, revision, encode_record(one, make)) for id_, one in chunk],
+        [(id_, revision, encode_record(subscription, make)) for id_, subscription in chunk],
     )
     if stored.rowcount != len(chunk):
         return _existing_id(connection, [id_ for id_, _ in chunk], before)

@@ -121,7 +121,7 @@ class HoleCounter:
         if deleted > _LISTED:
             if stream not in self._silent:
                 self._silent.add(stream)
-                _log.warning("stream %r has %d holes: so many are not counted", stream, deleted)
+                _log.warning("stream %r has %d holes, too many to count", stream, deleted)
             return 0
         listed: list[int] = stream_info(connection, stream, deleted_details=True)["state"].get("deleted") or []
         holes = sum(start <= sequence < end for sequence in listed)

@@ -41,7 +41,7 @@ class SourceOptions:
         ack_consumer: a durable consumer that acknowledges what Spark has committed.
         partition_subject: a filter with ``{partition}`` in it: each number of *subject_partitions* is read by one task.
         splits: rows are no records but splits, see `turnout.spark.formats.nats.rows`.
-        revisions_url: who is asked for the subscriptions' revision, which becomes part of a streaming read's offsets.
+        revisions_url: where to ask for the subscriptions' revision, which becomes part of a streaming read's offsets.
         push_down: the same is asked which subjects the subscriptions of a revision can want, and only these are read.
     """
 
@@ -151,7 +151,7 @@ def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, stre
     """What does not go together with acknowledging."""
     mistakes = []
     if not _NAME.fullmatch(consumer):
-        mistakes.append(Mistake("ackConsumer", f"{consumer!r} is no name for a consumer"))
+        mistakes.append(Mistake("ackConsumer", f"{consumer!r} is not a name for a consumer"))
     if not streaming:
         mistakes.append(Mistake("ackConsumer", "is for streaming reads: a batch read has no commit"))
     if len(filters) > 1:
@@ -198,10 +198,10 @@ class _Values:
         return text == "true"
 
     def offset(self, options: tuple[str, str], usual: str) -> Place:
-        given = [name for name in options if self._options.get(name)]
-        if not given:
+        present = [name for name in options if self._options.get(name)]
+        if not present:
             return usual
-        option, *others = given
+        option, *others = present
         self._mistakes += [Mistake(name, f"is another name of {option!r}: give one of the two") for name in others]
         text = self._options[option].strip()
         place = parse_place(text)

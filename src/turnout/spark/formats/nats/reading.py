@@ -16,8 +16,8 @@ from turnout.errors import ConfigError, Mistake
 from turnout.spark.formats.nats.holes import LossWatch
 from turnout.spark.formats.nats.options import SourceOptions
 from turnout.wire import Connection, Range
-from turnout.wire.apart import Reader, reader_of
-from turnout.wire.places import StreamState, resolve, state_of
+from turnout.wire.apart import RangeReader, reader_of
+from turnout.wire.places import StoredSequences, resolve, state_of
 from turnout.wire.records import SCHEMA
 from turnout.wire.rows import with_stream
 from turnout.wire.ways import BESIDE, TOGETHER, WHOLE, Way, way_of
@@ -26,7 +26,7 @@ __all__ = [
     "ArrowColumns",
     "Split",
     "SplitReader",
-    "StreamState",
+    "StoredSequences",
     "beside",
     "planned",
     "resolve",
@@ -169,7 +169,7 @@ class SplitReader:
         for batch in self.batches():
             yield with_stream(batch, self._split.stream)
 
-    def _reader(self, connection: Connection, range_: Range) -> Reader:
+    def _reader(self, connection: Connection, range_: Range) -> RangeReader:
         # Its consumer acknowledges what is committed: what is read here must not count.
         way = self._split.way if self._options.ack_consumer is None else BESIDE
         return reader_of(connection, range_, way, self._split.partition)

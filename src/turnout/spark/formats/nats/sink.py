@@ -108,14 +108,14 @@ class _Columns:
 
 
 @dataclass(frozen=True)
-class _Written(WriterCommitMessage):
+class _TaskCommit(WriterCommitMessage):
     """What one task wrote."""
 
     stored: int
     duplicates: int
 
 
-class _Task:
+class _SinkTask:
     """What both writers share: the options, the columns, and the work of one task."""
 
     def __init__(self, options: SinkOptions, columns: _Columns) -> None:
@@ -153,18 +153,18 @@ class _Task:
                 publisher.publish_columns(*self._columns.messages(batch, self._options.withholds))
             if publisher is not None:
                 total = publisher.flush()
-        return _Written(total.stored, total.duplicates)
+        return _TaskCommit(total.stored, total.duplicates)
 
 
 def _report(messages: list[WriterCommitMessage | None]) -> None:
     spare_collections()
-    written = [message for message in messages if isinstance(message, _Written)]
-    stored, duplicates = sum(one.stored for one in written), sum(one.duplicates for one in written)
+    written = [message for message in messages if isinstance(message, _TaskCommit)]
+    stored, duplicates = sum(task.stored for task in written), sum(task.duplicates for task in written)
     if duplicates:
         _log.info("%d messages stored, %d were known to the stream already", stored, duplicates)
 
 
-class NatsWriter(_Task, DataSourceArrowWriter):
+class NatsWriter(_SinkTask, DataSourceArrowWriter):
     """Writes a batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -175,7 +175,7 @@ class NatsWriter(_Task, DataSourceArrowWriter):
         """Leave what was stored: a stream takes nothing back."""
 
 
-class NatsStreamWriter(_Task, DataSourceStreamArrowWriter):
+class NatsStreamWriter(_SinkTask, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's signature

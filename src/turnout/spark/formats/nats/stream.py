@@ -23,7 +23,7 @@ from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.push_down import only
 from turnout.spark.formats.nats.reading import (
     Split,
-    StreamState,
+    StoredSequences,
     planned,
     resolve,
     split,
@@ -69,7 +69,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = Connection.open(self._options.connection)
         return self._connection
 
-    def _states(self) -> dict[str, StreamState]:
+    def _states(self) -> dict[str, StoredSequences]:
         return {stream: state_of(self._server(), stream) for stream in self._options.streams}
 
     # Spark's names
@@ -139,7 +139,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets[REVISION] = self._revisions.newest()
         return offsets
 
-    def _wait(self, starts: Offsets, states: dict[str, StreamState]) -> dict[str, StreamState]:
+    def _wait(self, starts: Offsets, states: dict[str, StoredSequences]) -> dict[str, StoredSequences]:
         """The states once there is something new, or a while later."""
         if any(starts[stream] != state.next for stream, state in states.items()):
             return states
@@ -157,7 +157,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return int(start[stream])
         return resolve(self._server(), stream, self._options.start)
 
-    def _admitted(self, limit: ReadLimit, states: dict[str, StreamState], total: int) -> int:
+    def _admitted(self, limit: ReadLimit, states: dict[str, StoredSequences], total: int) -> int:
         if isinstance(limit, ReadAllAvailable):
             return total
         most = total
