@@ -126,8 +126,8 @@ def test_a_connector_whose_worker_has_the_converter(tmp_path) -> None:
         for name in ("card", "cvv")
     }
     assert {one.problem for one in of_file.value.mistakes} == {
-        f"no value has a field {name!r} at that point; it is bytes, as orders.json has no value.converter, which Connect "
-        "takes from the worker's configuration: add it there, or value: {format: …} to the route"
+        f"no value has a field {name!r} at that point; it is bytes, as orders.json has no value.converter, which "
+        "Connect takes from the worker's configuration: add it there, or value: {format: …} to the route"
         for name in ("card", "cvv")
     }
 
