@@ -1,8 +1,8 @@
-"""Runs the whole suite in two processes side by side: the tests that share a Spark session, and all others.
+"""Runs the whole suite in two processes side by side: whole routes and what shares a Spark session, and all others.
 
 ``python -m tests.halves``; with ``--every`` the heavy ones too, see `tests.heavy`, of which those with Spark are in the
-first half. That half waits for its JVM much of the time, the second computes, waits for servers and starts JVMs of
-its own: together they take two cores as long as the longer one. Other arguments are handed to one ordinary run instead.
+first half. That half waits for JVMs much of the time, the second computes and waits for servers: together they take two
+cores as long as the longer one. Other arguments are handed to one ordinary run instead.
 
 What fails beside the other half is run once more, alone, and both outcomes are printed: a server that answers late
 because the machine was busy is told apart from a mistake, which fails twice.
@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-_FIRST = "(session or (spark and heavy))"
-_HALVES = {"in one Spark session": f"{_FIRST} and {{}}", "outside of it": f"not {_FIRST} and {{}}"}
+_FIRST = "(session or integration or (spark and heavy))"
+_HALVES = {"with whole routes": f"{_FIRST} and {{}}", "without them": f"not {_FIRST} and {{}}"}
 _EVERY = "not soak and not packaging"
 _USUAL = f"{_EVERY} and not heavy"
 _PYTEST = [sys.executable, "-m", "pytest"]
