@@ -68,10 +68,18 @@ def run_and_watch(arguments: list[str], folder: Path) -> tuple[int, list[str]]:
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             with contextlib.suppress(psutil.Error):
-                places |= {" ".join(one.cmdline()) for one in (watched, *watched.children(recursive=True))}
+                places |= set(map(command_line, (watched, *watched.children(recursive=True))))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)
-    return process.returncode, sorted(places)
+    return process.returncode, sorted(places - {""})
+
+
+def command_line(process: psutil.Process) -> str:
+    """The command line of a process; "" of one that is gone, which must not hide those of the others."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 @pytest.fixture
