@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 
@@ -35,6 +36,21 @@ def test_records_are_told_before_and_after_a_stage(shown: TestClient) -> None:
     assert first["stage"] == "town"
     assert "city" in first["before"]["value"]
     assert "town" in first["after"]["value"]
+
+
+def test_deliveries_are_matched_with_the_index_that_the_server_keeps(
+    shown: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may hold a million subscriptions: opening a tap must not read them all."""
+
+    def read_whole_store(*_: object) -> None:
+        raise AssertionError("the tap built an index of its own")
+
+    monkeypatch.setattr("turnout.history.tap._index", read_whole_store)
+
+    received = events(shown, 20, start=1, rate=50)
+
+    assert any(message["subscription"] for _, record in received for message in record["messages"])
 
 
 def test_what_cannot_be_watched_is_refused(shown: TestClient) -> None:

@@ -114,6 +114,7 @@ def taps(
     limit: int | None = None,
     unmasked: bool = False,
     stop: threading.Event | None = None,
+    index: Index | None = None,
 ) -> Iterator[Tapped]:
     """Watch records at one place of a route. Nothing is delivered, and nothing that a run uses is touched.
 
@@ -130,6 +131,7 @@ def taps(
         limit: how many records in all.
         unmasked: show what the route masks.
         stop: set it to end.
+        index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
     Raises:
         ConfigError: there is no such stage, or the source is not NATS.
@@ -141,7 +143,9 @@ def taps(
         problem = f"there is no stage {stage!r}{did_you_mean(stage, known)} (there are {', '.join(known)})"
         raise ConfigError([Mistake("stage", problem)])
     condition = parse(where) if isinstance(where, str) else where
-    tap = _Tap(route, stage, condition, unmasked=unmasked)
+    if stage == DELIVERED and index is None:
+        index = _index(route)
+    tap = _Tap(route, stage, condition, index, unmasked=unmasked)
     pace = _Pace(rate, stop or threading.Event(), live=start is None)
     return _limited(_tapped(tap, parts(route, start, end, pace.stop, skip=pace.skips), pace), limit, pace.stop)
 
@@ -204,11 +208,12 @@ def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapp
 class _Tap:
     """A route's program, watched at one place."""
 
-    def __init__(self, route: Route, stage: str, where: Condition | None, *, unmasked: bool) -> None:
-        delivers = stage == DELIVERED
+    def __init__(
+        self, route: Route, stage: str, where: Condition | None, index: Index | None, *, unmasked: bool
+    ) -> None:
         self._stage = stage
-        self._program = Program.of(look_ahead(route) if delivers else route)
-        self._index = _index(route) if delivers else None
+        self._program = Program.of(look_ahead(route) if stage == DELIVERED else route)
+        self._index = index
         paths = route.subscriptions.metadata if route.subscriptions else {}
         self._where = None if where is None else Where(where, paths)
         chain = Chain() if unmasked else route.chain

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from turnout.conditions import parse
@@ -46,7 +47,9 @@ async def tap(
     route = route_of(parts.routes.entry(name))
     stop = threading.Event()
     condition = parse(where) if where.strip() else None
-    records = taps(route, stage, where=condition, rate=rate, start=start, stop=stop)
+    # The first look at a store reads it, for which other requests must not wait.
+    index = await run_in_threadpool(parts.matchers.index, route) if stage == DELIVERED else None
+    records = taps(route, stage, where=condition, rate=rate, start=start, stop=stop, index=index)
     if not _AT_ONCE.acquire(blocking=False):
         raise HTTPException(429, "too many records are being looked at already: try again later")
     headers = {"X-Accel-Buffering": "no"}
