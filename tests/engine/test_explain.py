@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.engine.batches import DEAD, ROUTE, SINK, WANTED, program, sent
+from tests.outcomes import outcomes_of
 from turnout.conditions import parse
 from turnout.demo.flights import messages
 from turnout.demo.interests import generated, hand_written
@@ -178,14 +179,7 @@ def test_explaining_hundreds_of_flights_gives_what_running_them_does(flights: An
     ]
 
     outcomes = Counter(explanation.outcome for explanation in explanations)
-    counts = result.counts
-    assert outcomes == +Counter(
-        delivered=counts.delivered,
-        filtered=counts.filtered,
-        unmatched=counts.unmatched,
-        dead_lettered=counts.dead_lettered,
-        lost_by_weight=counts.lost_by_weight,
-    )
+    assert outcomes == outcomes_of(result.counts)
     assert min(outcomes[name] for name in ("delivered", "filtered", "unmatched", "dead_lettered")) > 0
     explained_messages = sorted(
         (message.topic, message.id, message.value, message.headers)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.outcomes import outcomes_of
 
 from turnout.demo.flights import CUT_OFF, FLIGHTS, messages
 from turnout.demo.year import Demo
@@ -57,14 +58,10 @@ def test_a_thousand_flights_are_explained_as_they_were_run(spark: SparkSession, 
 
     route = demo.route()
     counts = run(route, spark, once=True, checkpoint=demo.work / "checkpoint").counts
-    store = open_store(demo.variables["SUBSCRIPTIONS"])
-    subscriptions = list(store.snapshot())
-    store.close()
-    program, index, by_id = (
-        Program.of(route),
-        Index.of(subscriptions),
-        {subscription.id: subscription for subscription in subscriptions},
-    )
+    with open_store(demo.variables["SUBSCRIPTIONS"]) as store:
+        subscriptions = list(store.snapshot())
+    program, index = Program.of(route), Index.of(subscriptions)
+    by_id = {subscription.id: subscription for subscription in subscriptions}
 
     with Connection.open(demo.server.url) as connection:
         explanations: list[RecordExplanation] = [
@@ -75,13 +72,7 @@ def test_a_thousand_flights_are_explained_as_they_were_run(spark: SparkSession, 
 
     outcomes = Counter(explanation.outcome for explanation in explanations)
     assert counts.read >= DRAWN
-    assert outcomes == +Counter(
-        delivered=counts.delivered,
-        filtered=counts.filtered,
-        unmatched=counts.unmatched,
-        dead_lettered=counts.dead_lettered,
-        lost_by_weight=counts.lost_by_weight,
-    )
+    assert outcomes == outcomes_of(counts)
     assert outcomes["dead_lettered"] == CUT_OFF
     assert min(outcomes[name] for name in ("delivered", "filtered", "unmatched", "lost_by_weight")) > 0
     assert sent == Counter(

@@ -102,19 +102,19 @@ class Catalogue:
         )
         return tuple(sorted(member.id for group in chosen for member in group.members))
 
+    @no_collection()
     def subsumption(self) -> _ComparedPairs:
         """Which forms' messages are all another form's, among those that share an anchor."""
         comparison = _ComparedPairs()
-        with no_collection():
-            for tenant, own in self._by_tenant.items():
-                candidates = self._candidates[tenant]
-                for number, group in enumerate(own):
-                    if group.form.always is None and comparison.compared < _MOST_PAIRS:
-                        comparison.compare(group, [own[other] for other in candidates.wider(number)])
-                    elif group.form.always is None:
-                        comparison.cut += len(group.members)
-                comparison.cut += candidates.cut
-                comparison.crowded |= candidates.crowded
+        for tenant, own in self._by_tenant.items():
+            candidates = self._candidates[tenant]
+            for number, group in enumerate(own):
+                if group.form.always is None and comparison.compared < _MOST_PAIRS:
+                    comparison.compare(group, [own[other] for other in candidates.wider(number)])
+                elif group.form.always is None:
+                    comparison.cut += len(group.members)
+            comparison.cut += candidates.cut
+            comparison.crowded |= candidates.crowded
         return comparison
 
 
