@@ -1,9 +1,9 @@
 """What being watched costs the main job: in pairs, with and without, by turns, so that a machine that changes its pace
 changes it for both.
 
-``watched``: `turnout serve` runs examples/flights.yaml to its end, while /metrics is scraped every second and a tap is
-open, or while nobody looks. ``counted``: the engine alone, with its counts by stage and without them; of each batch the
-fastest of several runs counts.
+``watched``: `turnout serve` runs examples/flights.yaml, and some of its micro-batches are watched: /metrics is scraped
+every second, and a tap is opened as the console opens it. ``counted``: the engine alone, with its counts by stage and
+without them; of each batch the fastest of several runs counts.
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
 
 _SCRAPE_SECONDS = 1.0
+_POLL_SECONDS = 0.05
 _PATIENCE = 900.0
+_MICRO_BATCH = 100_000
+"""What the route reads at once."""
+_WARM_UP, _BLOCK = 4, 3
+"""So many micro-batches come before what is measured, and are measured as one. Between two of these lies one more, in
+which whoever watched goes away."""
 
 
 def run(options: Options) -> list[Result]:
-    records = options.rows(500_000, 50_000)
+    records = options.rows(6_000_000, 1_000_000)
     pairs = 3 if options.quick else 9
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder) / "nats") as server:
         work = Path(folder)
@@ -56,7 +62,7 @@ def run(options: Options) -> list[Result]:
         if options.wants("counted"):
             results.append(_counted(Route.load(route_file(), environment), server, min(records, 100_000), pairs))
         if options.wants("watched"):
-            results.append(_watched(work / "routes", environment, records, pairs))
+            results.append(_watched(work / "routes", environment, records))
         return results
 
 
@@ -80,8 +86,7 @@ def _compared(case: str, size: int, pairs: Sequence[tuple[_Spent, _Spent]]) -> R
 
 
 def _by_turns(pairs: int, measure: Callable[[bool], _Spent]) -> list[tuple[_Spent, _Spent]]:
-    """Pairs of runs without and with, every other pair the other way round; the first run of all warms up."""
-    measure(True)
+    """Pairs of runs without and with, every other pair the other way round."""
     taken = []
     for pair in range(pairs):
         order = (False, True) if pair % 2 == 0 else (True, False)
@@ -121,6 +126,8 @@ def _counted(route: Route, server: NatsServer, records: int, pairs: int) -> Resu
             program.run(batch, index)
             return _Spent(time.perf_counter() - begun, time.thread_time() - cpu)
 
+    for batch in batches:
+        measure(batch, True)
     runs = [_by_turns(pairs, partial(measure, batch)) for batch in batches]
     alone, counted = (_total(_fastest(run[watched] for run in some) for some in runs) for watched in (0, 1))
     result = _compared("counted by stage, engine alone", records, [(alone, counted)])
@@ -142,24 +149,25 @@ def _total(spent: Iterable[_Spent]) -> _Spent:
 # A server that is watched
 
 
-def _watched(files: Path, environment: dict[str, str], records: int, pairs: int) -> Result:
+def _watched(files: Path, environment: dict[str, str], records: int) -> Result:
     files.mkdir()
-    text = route_file().read_text(encoding="utf-8")
+    pairs = (records // _MICRO_BATCH - _WARM_UP) // (2 * (_BLOCK + 1))
+    if pairs < 1:
+        raise RuntimeError(
+            f"{records:,} records are too few to compare: take {_MICRO_BATCH * (_WARM_UP + 2 * _BLOCK + 2):,}"
+        )
     with serving(files, environment) as (process, url):
-        numbers = iter(range(1 + 2 * pairs))
+        (files / "flights.yaml").write_text(route_file().read_text(encoding="utf-8"), encoding="utf-8")
+        read = _read_after(url, "flights", _WARM_UP * _MICRO_BATCH)
 
         def measure(watched: bool) -> _Spent:
-            name = f"flights-{next(numbers)}"
-            file = files / f"{name}.yaml"
-            before, begun = _cpu(process), time.perf_counter()
-            file.write_text(text.replace("name: flights\n", f"name: {name}\n"), encoding="utf-8")
-            with _watching(url, name) if watched else nullcontext():
-                read = _wait_until_done(url, name)
-            spent = _Spent(time.perf_counter() - begun, _cpu(process) - before)
-            if read != records:
-                raise RuntimeError(f"route {name} has read {read:,} of {records:,} records")
-            file.unlink()
-            return spent
+            nonlocal read
+            before = _read_after(url, "flights", read + 1)
+            cpu, begun = _cpu(process), time.perf_counter()
+            with _watching(url, "flights") if watched else nullcontext():
+                read = _read_after(url, "flights", before + _BLOCK * _MICRO_BATCH)
+                share = (read - before) / records
+                return _Spent((time.perf_counter() - begun) / share, (_cpu(process) - cpu) / share)
 
         return _compared("watched: scraped every second, and a tap", records, _by_turns(pairs, measure))
 
@@ -174,16 +182,17 @@ def _cpu(server: psutil.Process) -> float:
     return total
 
 
-def _wait_until_done(url: str, name: str) -> int:
+def _read_after(url: str, name: str, records: int) -> int:
+    """Wait until a route has read so many records, which it says after each micro-batch; how many it has."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        time.sleep(0.2)
         route = _route(url, name)
-        if route is not None and route["state"] in ("done", "failed", "waiting", "invalid"):
-            if route["state"] != "done":
-                raise RuntimeError(f"route {name} is {route['state']}: {route['reason']}")
+        if route is not None and route["state"] in ("failed", "waiting", "invalid"):
+            raise RuntimeError(f"route {name} is {route['state']}: {route['reason']}")
+        if route is not None and (route["counts"] or {}).get("read", 0) >= records:
             return int(route["counts"]["read"])
-    raise RuntimeError(f"route {name} did not end within {_PATIENCE:.0f} s")
+        time.sleep(_POLL_SECONDS)
+    raise RuntimeError(f"route {name} has not read {records:,} records within {_PATIENCE:.0f} s")
 
 
 def _route(url: str, name: str) -> dict[str, Any] | None:
@@ -198,7 +207,7 @@ def _route(url: str, name: str) -> dict[str, Any] | None:
 
 @contextmanager
 def _watching(url: str, name: str) -> Iterator[None]:
-    """Scrape every second, and look at the route's records from its first one on, until the block ends."""
+    """Scrape every second, and look at the route's records as they come, until the block ends."""
     ending = threading.Event()
 
     def scrape() -> None:
@@ -208,7 +217,7 @@ def _watching(url: str, name: str) -> Iterator[None]:
 
     def tap() -> None:
         while not ending.is_set():
-            with suppress(OSError), urllib.request.urlopen(f"{url}/v1/tap/{name}?start=1", timeout=60) as events:
+            with suppress(OSError), urllib.request.urlopen(f"{url}/v1/tap/{name}", timeout=60) as events:
                 while not ending.is_set() and events.readline():
                     pass
             ending.wait(0.2)

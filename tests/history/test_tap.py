@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from turnout.conditions import parse
 from turnout.errors import ConditionError, ConfigError
+from turnout.history import tap
 from turnout.history.masking import HIDDEN, hidden_at
 from turnout.history.tap import Tapped, stages_of, taps
 from turnout.routes import Route
@@ -206,10 +209,9 @@ def test_live_records_as_they_come(scene) -> None:
     assert [one.before["value"]["n"] for one in shown] == [2, 3]
 
 
-def test_a_fast_stream_is_sampled(scene) -> None:
-    """Live records beyond the rate are passed over, and the newest are shown."""
-    stop = threading.Event()
-    live = taps(scene.route, "source", rate=20, stop=stop, limit=3)
+@contextmanager
+def flooded(scene: Scene) -> Iterator[None]:
+    """Records come all the time, faster than anybody looks."""
     done = threading.Event()
 
     def publish() -> None:
@@ -219,14 +221,43 @@ def test_a_fast_stream_is_sampled(scene) -> None:
     publisher = threading.Thread(target=publish)
     publisher.start()
     try:
-        sequences = [tapped.sequence for tapped in live]
+        yield
     finally:
         done.set()
         publisher.join()
 
-    assert len(sequences) == 3
+
+def test_a_fast_stream_is_sampled(scene) -> None:
+    """Live records beyond the rate are passed over, and the newest are shown."""
+    live = taps(scene.route, "source", rate=20, limit=21)
+    with flooded(scene):
+        sequences = [shown.sequence for shown in live]
+
+    assert len(sequences) == 21
     assert sequences == sorted(sequences)
-    assert sequences[-1] - sequences[0] > 3
+    assert sequences[-1] - sequences[0] > 21
+
+
+def test_waiting_for_a_rare_record_takes_no_core(scene, monkeypatch) -> None:
+    """A fast stream is looked at twice a second, not as fast as can be; what is wanted is shown when it comes."""
+    looks: list[float] = []
+    look = tap._Tap.look
+
+    def noted(self, *given):
+        looks.append(time.monotonic())
+        return look(self, *given)
+
+    monkeypatch.setattr(tap._Tap, "look", noted)
+    stop = threading.Event()
+    live = taps(scene.route, "source", where="topic:nowhere", rate=20, stop=stop)
+    with flooded(scene):
+        threading.Timer(1.6, stop.set).start()
+        shown = list(live)
+
+    assert shown == []
+    assert looks
+    # A look may see two record batches, of which the second comes at once.
+    assert all(later - earlier > 0.4 for earlier, later in zip(looks, looks[2:], strict=False))
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])

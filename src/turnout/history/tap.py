@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,14 @@ from turnout.transforms import Chain
 from turnout.wire.places import Place
 
 __all__ = ["DELIVERED", "MAPPED", "SOURCE", "TapMessage", "Tapped", "stages_of", "taps"]
+
+
+_SAMPLE = 100
+"""Of a live stream that is faster than it is shown, a second's records are chosen among this many of the newest."""
+_SEARCHED = 2_000
+"""Where only some are wanted, they are looked for among more."""
+_LOOK_SECONDS = 0.5
+"""So long after a look that brought nothing the next one follows: whoever waits for a rare record takes no core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,8 @@ def taps(
         index = _index(route)
     tap = _Tap(route, stage, condition, index, unmasked=unmasked)
     pace = _Pace(rate, stop or threading.Event(), live=start is None)
-    return _limited(_tapped(tap, parts(route, start, end, pace.stop, skip=pace.skips), pace), limit, pace.stop)
+    newest = None if not pace.skips else _SEARCHED if condition or route.nats_source().filters else _SAMPLE
+    return _limited(_tapped(tap, parts(route, start, end, pace.stop, newest=newest), pace), limit, pace.stop)
 
 
 def _limited(records: Iterator[Tapped], limit: int | None, stop: threading.Event) -> Iterator[Tapped]:
@@ -165,7 +173,6 @@ class _Pace:
     def __init__(self, rate: float | None, stop: threading.Event, *, live: bool) -> None:
         self._rate = rate
         self._live = live
-        self._since = time.monotonic()
         self.stop = stop
 
     @property
@@ -174,13 +181,16 @@ class _Pace:
         return self._live and self._rate is not None
 
     def allowed(self) -> int | None:
-        """How many of the records that are there now may be shown; None for all."""
-        if self._rate is None or not self._live:
-            return None
-        now = time.monotonic()
-        count = max(1, int(min(1.0, now - self._since) * self._rate))
-        self._since = now
-        return count
+        """How many of the records that are there now may be shown, which is a second's worth; None for all.
+
+        A second, as a look costs about the same however few records it shows.
+        """
+        return max(1, int(self._rate)) if self._rate is not None and self._live else None
+
+    def missed(self) -> None:
+        """Wait until it may be looked again, as nothing of the last look is shown."""
+        if self.skips:
+            self.stop.wait(_LOOK_SECONDS)
 
     def shown(self) -> None:
         """Wait until the next record may be shown."""
@@ -190,19 +200,24 @@ class _Pace:
 
 def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapped]:
     for part in read:
-        left = pace.allowed()
-        for batch in part.batches:
-            for piece in pieces(batch):
-                shown = tap.look(piece, part.stream, left)
-                for tapped in shown:
-                    yield tapped
-                    pace.shown()
-                if left is not None:
-                    left -= len(shown)
+        missed = True
+        for tapped in _of_part(tap, part, pace.allowed()):
+            missed = False
+            yield tapped
+            pace.shown()
+        if missed:
+            pace.missed()
+
+
+def _of_part(tap: _Tap, part: StreamPart, left: int | None) -> Iterator[Tapped]:
+    for batch in part.batches:
+        for piece in pieces(batch):
+            shown = tap.look(piece, part.stream, left)
+            yield from shown
+            if left is not None:
+                left -= len(shown)
                 if left == 0:
-                    break
-            if left == 0:
-                break
+                    return
 
 
 class _Tap:

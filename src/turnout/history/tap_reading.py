@@ -18,7 +18,7 @@ from turnout.wire.ways import BESIDE, way_to_look
 __all__ = ["StreamPart", "parts"]
 
 _AT_ONCE = 2_000
-"""This many sequences are read at once, and of a live stream that is faster than it is shown the newest ones."""
+"""This many sequences are read at once."""
 
 _WAIT = 0.5
 
@@ -50,7 +50,7 @@ class _Stream:
 
 
 def parts(
-    route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, skip: bool
+    route: Route, start: Place | None, end: Place | None, stop: threading.Event, *, newest: int | None
 ) -> Iterator[StreamPart]:
     """The parts of a route's streams from one place up to another, or without end.
 
@@ -59,7 +59,7 @@ def parts(
         start: the first place; what comes from now on if None.
         end: the place after the last record; None for no end.
         stop: set it to end.
-        skip: whether records that came in the meantime are passed over, but for the newest.
+        newest: of what came in the meantime, so many of the newest records are read; None for all of them.
 
     Raises:
         ConfigError: the source is not NATS, or a place is none.
@@ -70,7 +70,7 @@ def parts(
     first = place_of("start", "latest" if start is None else start)
     last = None if end is None else place_of("end", end)
     options = ConnectionOptions.from_mapping(source.options())
-    return _parts(options, source.streams, source.filters, first, last, stop, skip)
+    return _parts(options, source.streams, source.filters, first, last, stop, newest)
 
 
 def _parts(
@@ -80,7 +80,7 @@ def _parts(
     first: Place,
     last: Place | None,
     stop: threading.Event,
-    skip: bool,
+    newest: int | None,
 ) -> Iterator[StreamPart]:
     with Connection.open(options) as connection:
         streams = [_Stream(connection, name, filters) for name in names]
@@ -91,7 +91,7 @@ def _parts(
             for stream in streams:
                 state = state_of(connection, stream.name)
                 end = state.next if ends is None else min(state.next, ends[stream.name])
-                start = max(places[stream.name], state.first, end - _AT_ONCE if skip else 0)
+                start = max(places[stream.name], state.first, 0 if newest is None else end - newest)
                 if start >= end:
                     continue
                 idle = False
