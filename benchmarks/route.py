@@ -191,7 +191,7 @@ def _peak_memory(server: NatsServer) -> Iterator[Callable[[], int]]:
 
     def watch() -> None:
         me = psutil.Process()
-        while not ended.wait(0.25):
+        while not ended.wait(1.0):
             pids = [process.pid for process in (me, *me.children(recursive=True)) if process.pid != server.pid]
             count[0] = max(count[0], sum(map(_proportional, pids)))
 

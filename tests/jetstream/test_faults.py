@@ -12,7 +12,7 @@ from tests.jetstream.support import Errors, Proxy, asynchronous, eventually, fre
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError
-from turnout.jetstream import ConsumerConfig, Delivery, JetStream, Message, PullOptions, StorageType, connect
+from turnout.jetstream import AckPolicy, ConsumerConfig, Delivery, JetStream, Message, PullOptions, StorageType, connect
 from turnout.jetstream.errors import (
     ConsumerDeletedError,
     HeartbeatMissedError,
@@ -408,6 +408,22 @@ async def test_a_message_over_max_bytes(nats_server: NatsServer) -> None:
                 await messages.next()
 
         assert len([line for line in proxy.lines("PUB") if "MSG.NEXT" in line]) == 1
+
+
+@asynchronous
+async def test_requests_that_are_used_up_to_the_last_byte(nats_server: NatsServer) -> None:
+    """The server ends these without a word; neither a batch nor an iterator waits until its silence is noticed."""
+    async with connect(nats_server.url) as js:
+        stream, _ = await stream_of_messages(js, 20, size=10)
+        for limit in range(200, 300):
+            # Among as many limits as a message has bytes there are some that messages of one size meet exactly.
+            consumer = await stream.create_consumer(ConsumerConfig(ack_policy=AckPolicy.NONE))
+            async with asyncio.timeout(20):
+                assert await consumer.fetch(20, max_bytes=limit, timeout=60)
+            options = PullOptions(max_bytes=limit, max_messages=20, expires=60, heartbeat=30)
+            async with asyncio.timeout(20), await consumer.messages(options) as messages:
+                while (await messages.next(60)).metadata.num_pending:
+                    pass
 
 
 @asynchronous

@@ -11,7 +11,7 @@ from tests.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.wire import Connection, PullReader, Range, create_stream, purge_stream
+from turnout.wire import Connection, PullReader, Range, create_stream, pull, purge_stream
 from turnout.wire.connection import frame
 
 
@@ -102,6 +102,22 @@ def test_messages_larger_than_a_request_allows() -> None:
         rows = read(connection, Range("BIG", 1, 7))
 
         assert [len(row["value"]) for row in rows] == sizes
+
+
+def test_requests_that_are_used_up_to_the_last_byte(connection: Connection, stream: str, monkeypatch) -> None:
+    """The server ends these without a word: the next one must follow at once, not when its silence is noticed."""
+
+    def silent(reader: PullReader) -> ConnectionLostError:
+        raise AssertionError(f"the server says nothing, and {reader._at.requests} are waited for")
+
+    fill(connection, stream, [b"x" * 10] * 40)
+    stored(connection, stream, 40)
+    # Among as many limits as a message has bytes there are some that messages of one size meet exactly.
+    monkeypatch.setattr(PullReader, "_silent", silent)
+    for limit in range(1000, 1100):
+        monkeypatch.setattr(pull, "_BYTES", limit)
+
+        assert len(read(connection, Range(stream, 1, 41))) == 40
 
 
 def test_large_and_small_frames_in_one_stream(connection: Connection, stream: str) -> None:

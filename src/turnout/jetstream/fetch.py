@@ -70,10 +70,11 @@ def receive(
 class _Fetch:
     """One batch on its way."""
 
-    def __init__(self, api: Api, request: str, batch: int, acks_nothing: bool) -> None:
+    def __init__(self, api: Api, request: str, batch: int, max_bytes: int | None, acks_nothing: bool) -> None:
         self._connection = api.connection
         self._request = request
         self._missing = batch
+        self._room = max_bytes
         self._acks_nothing = acks_nothing
         self.messages = Batch()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,7 +90,10 @@ class _Fetch:
             return
         self.messages.append(received)
         self._missing -= 1
-        if not self._missing:
+        if self._room is not None:
+            self._room -= len(subject) + len(reply) + len(headers) + len(data)
+        # Of a request whose bytes are used up to the last one the server says nothing any more.
+        if not self._missing or self._room == 0:
             self.finish()
 
     def _receive_status(self, status: Status) -> None:
@@ -135,7 +139,7 @@ async def fetch(
         raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
     request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
     connection = api.connection
-    work = _Fetch(api, request, batch, acks_nothing)
+    work = _Fetch(api, request, batch, max_bytes or None, acks_nothing)
     inbox = connection.new_inbox()
     interest = await connection.listen(inbox, work.receive)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -71,6 +72,14 @@ class PullOptions:
             raise ConfigError(mistakes, what="bad pull options")
 
 
+@dataclass(slots=True, eq=False)
+class _PullRequest:
+    """One request under way: how many messages, and bytes of them if that is limited, it still may bring."""
+
+    left: int
+    room: int | None
+
+
 class PullMessages:
     """Messages of a pull consumer, asked for ahead of need.
 
@@ -90,7 +99,7 @@ class PullMessages:
         self._subject = api.prefix.api(self._request)
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
-        self._outstanding = 0
+        self._requests: deque[_PullRequest] = deque()
         self._came = False
         self._threshold = options.max_messages // 2 if options.threshold is None else options.threshold
         self._retry: asyncio.TimerHandle | None = None
@@ -126,7 +135,7 @@ class PullMessages:
             self._receive_status(received)
         if not isinstance(received, Message):
             return
-        self._outstanding -= 1
+        self._count(len(subject) + len(reply) + len(headers) + len(data))
         self._came = True
         self._mailbox.put(received)
 
@@ -138,21 +147,47 @@ class PullMessages:
             # The next message alone is over max_bytes: every further request would end like this, at once.
             self._finish(status_error(status, self._request))
         elif status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
-            undelivered = status.number("Nats-Pending-Messages")
-            self._outstanding = 0 if undelivered is None else max(0, self._outstanding - undelivered)
+            self._request_ended(status.number("Nats-Pending-Messages"))
             self._refill()
         elif status.code == CONFLICT and text in _RETRY:
-            self._outstanding = 0
+            self._requests.clear()
             self._refill_in(0.25)
         elif status.code == CONFLICT and text in _RETRY_LATER:
             self._connection.report(status_error(status, self._request))
-            self._outstanding = 0
+            self._requests.clear()
             self._refill_in(1.0)
         elif status.code == NO_RESPONDERS:
-            self._outstanding = 0
+            self._requests.clear()
             self._recover(NoRespondersError(self._request))
         else:
             self._finish(status_error(status, self._request))
+
+    @property
+    def _outstanding(self) -> int:
+        """How many messages the server may still send without being asked again."""
+        return sum(request.left for request in self._requests)
+
+    def _count(self, size: int) -> None:
+        """Count a message of *size* bytes against the oldest request.
+
+        A request whose bytes are used up to the last one is ended by the server without a word.
+        """
+        if not self._requests:
+            return
+        request = self._requests[0]
+        request.left -= 1
+        if request.room is not None:
+            request.room -= size
+        if request.left == 0 or request.room == 0:
+            self._requests.popleft()
+
+    def _request_ended(self, undelivered: int | None) -> None:
+        """A request was ended with so many messages missing; None where the server does not say how many."""
+        ended = next((request for request in self._requests if request.left == undelivered), None)
+        if ended is not None:
+            self._requests.remove(ended)
+        elif undelivered != 0:
+            self._requests.clear()
 
     def _refill(self) -> None:
         """Ask for what is missing, once enough is."""
@@ -167,7 +202,7 @@ class PullMessages:
         except ConnectionError as failure:
             self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
             return
-        self._outstanding += count
+        self._requests.append(_PullRequest(count, options.max_bytes))
         self._came = False
 
     def _refill_in(self, seconds: float) -> None:
@@ -177,13 +212,13 @@ class PullMessages:
 
     def _again(self) -> None:
         """Connected again: the requests of before are forgotten."""
-        self._outstanding = 0
+        self._requests.clear()
         self._refill_in(0.05)
 
     def _alarm(self, idle: float) -> None:
         failure = HeartbeatMissedError(self._consumer, idle)
         self._connection.report(failure)
-        self._outstanding = 0
+        self._requests.clear()
         self._recover(failure)
 
     def _recover(self, why: StreamError) -> None:

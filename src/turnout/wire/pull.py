@@ -66,10 +66,11 @@ class Range:
 
 @dataclass(slots=True)
 class _PullRequest:
-    """One pull under way: how many messages it still may bring."""
+    """One pull under way: how many messages, and bytes of them, it still may bring."""
 
     inbox: str
     left: int
+    room: int
 
 
 @dataclass(slots=True)
@@ -77,8 +78,8 @@ class _Progress:
     """How far the reading has come."""
 
     next: int
+    max_bytes: int
     consumer_sequence: int = 0
-    max_bytes: int = _BYTES
     done: bool = False
     requests: deque[_PullRequest] = field(default_factory=deque)
     barren: int = 0
@@ -111,7 +112,7 @@ class PullReader:
         self._connection = connection
         self._range = range_
         self._partition = partition
-        self._at = _Progress(max(1, range_.start))
+        self._at = _Progress(max(1, range_.start), _BYTES)
         self._memory = bytearray(_BUFFER)
         self._filled = 0
         self._usual = 0.0
@@ -212,7 +213,7 @@ class PullReader:
             if count <= 0:
                 break
             self._requested += 1
-            request = _PullRequest(f"{self._inbox}.{self._requested}", count)
+            request = _PullRequest(f"{self._inbox}.{self._requested}", count, at.max_bytes)
             body = {"batch": count, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
             subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
             frames.append(frame(subject, json.dumps(body).encode(), request.inbox))
@@ -295,10 +296,10 @@ class PullReader:
         count = len(batch.sequences)
         last = 0
         for place, subject, block in batch.statuses:
-            self._take(place - last)
+            self._take(batch.sizes[last:place])
             last = place
             self._receive_status(subject, block)
-        self._take(count - last)
+        self._take(batch.sizes[last:])
         if not count:
             return 0
         expected = np.arange(at.consumer_sequence + 1, at.consumer_sequence + 1 + count)
@@ -317,16 +318,24 @@ class PullReader:
         at.done = at.done or in_range < count or batch.pending == 0
         return in_range
 
-    def _take(self, count: int) -> None:
-        """Count *count* messages against the requests, the oldest first."""
+    def _take(self, sizes: NDArray[np.int64]) -> None:
+        """Count messages of these sizes against the requests, the oldest first.
+
+        A request that the next message would not fit into is ended with a status. One whose bytes are used up to the
+        last one is ended without a word.
+        """
         requests = self._at.requests
-        if count:
+        if len(sizes):
             self._at.barren = 0
-        while count and requests:
-            taken = min(count, requests[0].left)
-            requests[0].left -= taken
-            count -= taken
-            if requests[0].left == 0:
+        while len(sizes) and requests:
+            request = requests[0]
+            used = np.cumsum(sizes[: request.left])
+            full = int(np.searchsorted(used, request.room))
+            taken = full + 1 if full < len(used) and used[full] == request.room else len(used)
+            request.left -= taken
+            request.room -= int(used[taken - 1])
+            sizes = sizes[taken:]
+            if request.left == 0 or request.room == 0:
                 requests.popleft()
 
     def _receive_status(self, subject: str, block: bytes) -> None:

@@ -54,6 +54,7 @@ class Received:
         columns: Arrow arrays in the order of `SCHEMA`.
         sequences: their sequences in the stream.
         consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
+        sizes: how many bytes of a request each uses up: its topic, its reply subject, its headers and its payload.
         pending: how many messages of the stream the consumer has left behind the last one.
         statuses: (subject, header block) of what the server said instead of delivering, with its place:
             how many messages come before it.
@@ -62,6 +63,7 @@ class Received:
     columns: list[Any]
     sequences: Positions
     consumer_sequences: Positions
+    sizes: Positions
     pending: int
     statuses: list[tuple[int, str, bytes]]
 
@@ -88,7 +90,7 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         )
     if not len(frames):
         empty: Any = np.zeros(0, dtype=np.int64)
-        return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, -1, statuses)
+        return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
     at = _positions(memory, words, octets, frames, before_size)
     topic_start = frames.start + 4 + frames.with_headers
     values = _slices(memory, filled, payload, frames.end)
@@ -102,7 +104,8 @@ def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -
         headers,
         pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
     ]
-    return Received(columns, at.sequence, at.consumer_sequence, int(at.pending[-1]), statuses)
+    sizes = (at.topic_end - topic_start) + (before_size - at.reply_start) + (frames.end - body)
+    return Received(columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
 
 
 def _payloads(
@@ -164,13 +167,14 @@ def _statuses(
 
 @dataclass(frozen=True, slots=True)
 class _ReplyColumns:
-    """What the reply subjects say, and where the topics end."""
+    """What the reply subjects say, where the topics end and the reply subjects begin."""
 
     sequence: Positions
     consumer_sequence: Positions
     time: Positions
     pending: Positions
     topic_end: Positions
+    reply_start: Positions
 
 
 def _positions(
@@ -204,12 +208,12 @@ def _positions(
     fits = (words[reply_start] == _ACK) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
     if not (regular and fits.all() and (topic_end > frames.start + 4).all()):
         return _read_each(memory, frames, reply_end)
-    return _ReplyColumns(sequence, consumer_sequence, time, pending, topic_end)
+    return _ReplyColumns(sequence, consumer_sequence, time, pending, topic_end, reply_start)
 
 
 def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _ReplyColumns:
     """The reply subjects one by one: for servers that put more behind the usual tokens."""
-    table = np.empty((5, len(frames)), dtype=np.int64)
+    table = np.empty((6, len(frames)), dtype=np.int64)
     for row in range(len(frames)):
         start = int(frames.start[row])
         line = bytes(memory[start : reply_end[row]])
@@ -220,7 +224,8 @@ def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _Repl
         topic_end = start + len(parts[0]) + 1 + len(parts[1])
         try:
             at = Position.parse(reply)
-            table[:, row] = (at.stream_seq, at.consumer_seq, at.timestamp_ns, at.num_pending, topic_end)
+            table[:5, row] = (at.stream_seq, at.consumer_seq, at.timestamp_ns, at.num_pending, topic_end)
+            table[5, row] = start + len(line) - len(reply)
         except (NotJetStreamMessageError, OverflowError):
             shown = parts[1].decode("utf-8", "replace")
             raise NotJetStreamMessageError(
