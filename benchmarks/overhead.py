@@ -1,10 +1,11 @@
 """What being watched costs the main job: in pairs, with and without, by turns, so that a machine that changes its pace
 changes it for both.
 
-``watched``: `turnout serve` runs examples/flights.yaml, and some of its micro-batches are watched: /metrics is scraped
-every second, and a tap is opened as the console opens it. That is work of the server's own process, not of the JVM and
-the workers: ``own_share`` is what that process takes more, of what all of them take. ``counted``: the engine alone,
-with its counts by stage and without them; of each batch the fastest of several runs counts.
+``watched``: `turnout serve` runs examples/flights.yaml, and of its seconds some are watched: /metrics is scraped every
+second, and a tap is opened as the console opens it. That is work of the server's own process, not of the JVM and the
+workers, whose processor time differs by more from second to second: what that process takes more, of what all take
+while nobody looks, is the overhead. ``counted``: the engine alone, with its counts by stage and without them; of each
+batch the fastest of several runs counts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,6 +31,7 @@ import psutil
 from benchmarks._serving import serving
 from benchmarks.harness import Options, Result
 from benchmarks.route import batches_of, fill
+from turnout.demo.flights import messages
 from turnout.demo.stage import subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
@@ -37,19 +40,19 @@ from turnout.engine.flow import Flow
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
+from turnout.wire import Connection, Publisher
 
 _SCRAPE_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _PATIENCE = 120.0
-_MICRO_BATCH = 100_000
-"""What the route reads at once."""
-_WARM_UP, _BLOCK = 3, 2
-"""So many micro-batches come before what is measured, and are measured as one. Between two blocks whoever watched goes
-away, until another one has ended."""
+_WARM_UP = 200_000
+"""After so many records the JVM has compiled what is used most."""
+_WINDOW_SECONDS = 4.0
+_COMING_PER_SECOND = 500
 
 
 def run(options: Options) -> list[Result]:
-    records = options.rows(4_000_000, 1_000_000)
+    records = options.rows(3_000_000, 1_000_000)
     pairs = 3 if options.quick else 9
     with tempfile.TemporaryDirectory(prefix="turnout-bench-") as folder, NatsServer(Path(folder) / "nats") as server:
         work = Path(folder)
@@ -63,7 +66,7 @@ def run(options: Options) -> list[Result]:
         if options.wants("counted"):
             results.append(_counted(Route.load(route_file(), environment), server, min(records, 100_000), pairs))
         if options.wants("watched"):
-            results.append(_watched(work / "routes", environment, records))
+            results.append(_watched(work / "routes", environment, server, records))
         return results
 
 
@@ -73,8 +76,6 @@ class _Spent:
 
     wall: float
     cpu: float
-    own: float = 0.0
-    """Processor time of the server's own process."""
 
 
 def _compared(case: str, size: int, pairs: Sequence[tuple[_Spent, _Spent]]) -> Result:
@@ -152,34 +153,47 @@ def _total(spent: Iterable[_Spent]) -> _Spent:
 # A server that is watched
 
 
-def _watched(files: Path, environment: dict[str, str], records: int) -> Result:
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a server took a second, in cores: its own process, and all of it with the JVM and the workers."""
+
+    own: float
+    all: float
+
+
+def _watched(files: Path, environment: dict[str, str], server: NatsServer, records: int) -> Result:
     files.mkdir()
-    with serving(files, environment) as (process, url):
+    with serving(files, environment) as (process, url), _coming(server):
         (files / "flights.yaml").write_text(route_file().read_text(encoding="utf-8"), encoding="utf-8")
-        read = _read_after(url, "flights", _WARM_UP * _MICRO_BATCH)
-
-        def measure(watched: bool) -> _Spent:
-            nonlocal read
-            before = _read_after(url, "flights", read + 1)
-            cpu, own, begun = _cpu(process), _own(process), time.perf_counter()
+        _wait_for(url, "flights", _WARM_UP)
+        with _watching(url, "flights"):
+            # Whoever looks first has the server read the store, once: 0.5 to 1 s of processor time for 10,000 of them.
+            time.sleep(_WINDOW_SECONDS)
+        begun, before = time.perf_counter(), _records_read(url, "flights")
+        windows: dict[bool, list[_Window]] = {False: [], True: []}
+        order = cycle((False, True, True, False))
+        while _records_read(url, "flights") < records:
+            watched = next(order)
             with _watching(url, "flights") if watched else nullcontext():
-                read = _read_after(url, "flights", before + _BLOCK * _MICRO_BATCH)
-                share = (read - before) / records
-                wall = time.perf_counter() - begun
-                return _Spent(wall / share, (_cpu(process) - cpu) / share, (_own(process) - own) / share)
+                windows[watched].append(_window(process))
+        rate = (records - before) / (time.perf_counter() - begun)
+    # In the last pair the route has come to its end.
+    pairs = list(zip(windows[False], windows[True], strict=False))[:-1]
+    if not pairs:
+        raise RuntimeError(f"{records:,} records are too few to compare")
+    shares = [(watched.own - alone.own) / alone.all for alone, watched in pairs]
+    share = statistics.median(shares)
+    extra = {"pairs": len(pairs), "share": round(share, 4), "share_spread": f"{min(shares):.4f}-{max(shares):.4f}"}
+    return Result(
+        "watched: scraped every second, and a tap", records, rate, "the same, unwatched", 1 / (1 + share), extra
+    )
 
-        # Whoever looks first has the server read the store, once: 0.5 to 1 s of processor time for 10,000 of them.
-        measure(True)
-        # Whoever watched may need a micro-batch more to go away.
-        pairs = (records - read) // (2 * (_BLOCK + 2) * _MICRO_BATCH)
-        if pairs < 1:
-            raise RuntimeError(f"{records:,} records are too few to compare")
-        spent = _by_turns(pairs, measure)
-    result = _compared("watched: scraped every second, and a tap", records, spent)
-    shares = [(watched.own - alone.own) / alone.cpu for alone, watched in spent]
-    result.extra["own_share"] = round(statistics.median(shares), 4)
-    result.extra["own_spread"] = f"{min(shares):.4f}-{max(shares):.4f}"
-    return result
+
+def _window(process: psutil.Process) -> _Window:
+    begun, own, everything = time.perf_counter(), _own(process), _cpu(process)
+    time.sleep(_WINDOW_SECONDS)
+    seconds = time.perf_counter() - begun
+    return _Window((_own(process) - own) / seconds, (_cpu(process) - everything) / seconds)
 
 
 def _own(process: psutil.Process) -> float:
@@ -197,17 +211,22 @@ def _cpu(server: psutil.Process) -> float:
     return total
 
 
-def _read_after(url: str, name: str, records: int) -> int:
-    """Wait until a route has read so many records, which it says after each micro-batch; how many it has."""
+def _wait_for(url: str, name: str, records: int) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        route = _route(url, name)
-        if route is not None and route["state"] in ("failed", "waiting", "invalid"):
-            raise RuntimeError(f"route {name} is {route['state']}: {route['reason']}")
-        if route is not None and (route["counts"] or {}).get("read", 0) >= records:
-            return int(route["counts"]["read"])
+    while _records_read(url, name) < records:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"route {name} has not read {records:,} records within {_PATIENCE:.0f} s")
         time.sleep(_POLL_SECONDS)
-    raise RuntimeError(f"route {name} has not read {records:,} records within {_PATIENCE:.0f} s")
+
+
+def _records_read(url: str, name: str) -> int:
+    """How many records a route has read, which it says after each micro-batch."""
+    route = _route(url, name)
+    if route is None:
+        return 0
+    if route["state"] in ("failed", "waiting", "invalid"):
+        raise RuntimeError(f"route {name} is {route['state']}: {route['reason']}")
+    return int((route["counts"] or {}).get("read", 0))
 
 
 def _route(url: str, name: str) -> dict[str, Any] | None:
@@ -218,6 +237,27 @@ def _route(url: str, name: str) -> dict[str, Any] | None:
     except urllib.error.HTTPError:
         # It has not been noticed yet.
         return None
+
+
+@contextmanager
+def _coming(server: NatsServer) -> Iterator[None]:
+    """Some more records all the time: a tap shows what comes, and the route still has a long way to these."""
+    ending = threading.Event()
+
+    def publish() -> None:
+        with Connection.open(server.url) as connection, Publisher(connection) as publisher:
+            for message in cycle(list(messages(10_000))):
+                if ending.wait(1 / _COMING_PER_SECOND):
+                    return
+                publisher.publish(message.subject, message.payload, message.headers)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
 
 
 @contextmanager
