@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.records import Batch, Block, Positions
-from turnout.records.block import take
+from turnout.records.block import taking
 from turnout.records.paths import parse_path, texts_at
 from turnout.records.text import iso_of, text_of
 from turnout.subscriptions.index import Column
@@ -79,7 +79,7 @@ def _inside(side: list[Block], rows: Positions, steps: tuple[str, ...], count: i
         if one_type is not None:
             return Column(column, None if one_type is str else text_of)
     texts = texts_at(side, steps, count)
-    return Column(texts if len(rows) == count else take(texts, rows.tolist()))
+    return Column(texts if len(rows) == count else taking(rows, len(texts))(texts))
 
 
 _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.errors import RecordError
-from turnout.records.block import Block, Positions, group, rows_of, take
+from turnout.records.block import Block, Positions, group, rows_of, taking
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema
 
@@ -170,7 +170,7 @@ class Batch:
 
     def by_row(self, column: Sequence[Any], rows: Positions) -> Sequence[Any]:
         """The items of a column of this batch at these rows."""
-        return column if len(rows) == len(self) else take(column, rows.tolist())
+        return column if len(rows) == len(self) else taking(rows, len(self))(column)
 
 
 def _blocks(values: Sequence[tuple[Schema | None, Any]]) -> list[Block]:

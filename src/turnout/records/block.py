@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from turnout.records.schema import Schema
 
-__all__ = ["Block", "Positions", "Shape", "group", "rows_of", "take"]
+__all__ = ["Block", "Positions", "Shape", "group", "rows_of", "taking"]
+
+_GAPS = 16
+"""Of more items than one in so many that are missing each is taken by itself."""
 
 Positions = NDArray[np.intp]
 """Places of records in a batch, or of values in a block, ascending."""
@@ -133,13 +136,11 @@ class Block:
         if len(places) == len(self.rows):
             return self
         rows = self.rows[places]
-        chosen = places.tolist()
+        take = taking(places, len(self.rows))
         if self._members is not None and self._open is not None:
-            return Block.closed(rows, self.schema, list(take(self._members, chosen)), self._open)
-        columns = (
-            None if self._columns is None else {name: take(column, chosen) for name, column in self._columns.items()}
-        )
-        values = None if self._values is None else take(self._values, chosen)
+            return Block.closed(rows, self.schema, list(take(self._members)), self._open)
+        columns = None if self._columns is None else {name: take(column) for name, column in self._columns.items()}
+        values = None if self._values is None else take(self._values)
         return Block(rows, self.schema, columns=columns, values=values, checked=self.checked)
 
     def with_columns(
@@ -166,12 +167,28 @@ class Block:
         return list(self._values) if self._values is not None else [None] * len(self)
 
 
-def take(column: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
-    """The items of *column* at *places*."""
+def taking(places: Positions, count: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the items at *places* out of a column of *count* items.
+
+    >>> taking(np.array([0, 2]), 3)("abc")
+    ('a', 'c')
+    """
+    if _GAPS * (count - len(places)) <= count and len(places):
+        # What lies between a few gaps is copied in one go.
+        gaps = np.flatnonzero(np.diff(places) != 1)
+        starts, ends = places[np.append(0, gaps + 1)], places[np.append(gaps, len(places) - 1)] + 1
+        spans = list(map(slice, starts.tolist(), ends.tolist()))
+
+        def take(column: Sequence[Any]) -> Sequence[Any]:
+            items: list[Any] = []
+            for span in spans:
+                items += column[span]
+            return items
+
+        return take
     if len(places) > 1:
-        items: tuple[Any, ...] = itemgetter(*places)(column)
-        return items
-    return [column[place] for place in places]
+        return itemgetter(*places.tolist())
+    return lambda column: [column[place] for place in places]
 
 
 def _types(names: tuple[Any, ...]) -> tuple[type, ...]:
