@@ -18,7 +18,7 @@ from turnout.records.schema import Schema
 __all__ = ["Block", "Positions", "Shape", "group", "rows_of", "taking"]
 
 _GAPS = 16
-"""Of more items than one in so many that are missing each is taken by itself."""
+"""Where more than one item in so many is missing, each of the others is taken by itself."""
 
 Positions = NDArray[np.intp]
 """Places of records in a batch, or of values in a block, ascending."""
