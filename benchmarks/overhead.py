@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from unittest import mock
 import psutil
 
 from benchmarks._serving import serving
-from benchmarks.harness import Options, Result
+from benchmarks.harness import Options, Result, cpu_seconds
 from benchmarks.route import batches_of, fill
 from turnout.demo.flights import messages
 from turnout.demo.stage import subscribe
@@ -78,17 +78,6 @@ class _Spent:
     cpu: float
 
 
-def _compared(case: str, size: int, pairs: Sequence[tuple[_Spent, _Spent]]) -> Result:
-    """Each pair is a run without and a run with; ratios are of what both took, so that 1.03 is 3 % more."""
-    extra: dict[str, Any] = {"pairs": len(pairs)}
-    for name in ("cpu", "wall"):
-        ratios = [getattr(watched, name) / getattr(alone, name) for alone, watched in pairs]
-        extra[f"{name}_ratio"] = round(statistics.median(ratios), 4)
-        extra[f"{name}_spread"] = f"{min(ratios):.3f}-{max(ratios):.3f}"
-    wall = statistics.median(watched.wall for _, watched in pairs)
-    return Result(case, size, size / wall, "the same, unwatched", 1 / extra["wall_ratio"], extra)
-
-
 def _by_turns(pairs: int, measure: Callable[[bool], _Spent]) -> list[tuple[_Spent, _Spent]]:
     """Pairs of runs without and with, every other pair the other way round."""
     taken = []
@@ -134,9 +123,10 @@ def _counted(route: Route, server: NatsServer, records: int, pairs: int) -> Resu
         measure(batch, True)
     runs = [_by_turns(pairs, partial(measure, batch)) for batch in batches]
     alone, counted = (_total(_fastest(run[watched] for run in some) for some in runs) for watched in (0, 1))
-    result = _compared("counted by stage, engine alone", records, [(alone, counted)])
-    result.extra["pairs"] = pairs
-    return result
+    ratios = {name: getattr(counted, name) / getattr(alone, name) for name in ("cpu", "wall")}
+    extra = {"pairs": pairs, **{f"{name}_ratio": round(ratio, 4) for name, ratio in ratios.items()}}
+    case = "counted by stage, engine alone"
+    return Result(case, records, records / counted.wall, "the same, unwatched", 1 / ratios["wall"], extra)
 
 
 def _fastest(runs: Iterable[_Spent]) -> _Spent:
@@ -190,15 +180,10 @@ def _watched(files: Path, environment: dict[str, str], server: NatsServer, recor
 
 
 def _window(process: psutil.Process) -> _Window:
-    begun, own, everything = time.perf_counter(), _own(process), _cpu(process)
+    begun, own, everything = time.perf_counter(), cpu_seconds(process.pid), _cpu(process)
     time.sleep(_WINDOW_SECONDS)
     seconds = time.perf_counter() - begun
-    return _Window((_own(process) - own) / seconds, (_cpu(process) - everything) / seconds)
-
-
-def _own(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
+    return _Window((cpu_seconds(process.pid) - own) / seconds, (_cpu(process) - everything) / seconds)
 
 
 def _cpu(server: psutil.Process) -> float:

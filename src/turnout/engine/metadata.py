@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.records import Batch, Block, Positions
-from turnout.records.block import taking
 from turnout.records.paths import parse_path, texts_at
 from turnout.records.text import iso_of, text_of
 from turnout.subscriptions.index import Column
@@ -39,7 +38,7 @@ class Metadata:
         if key in _TOPIC:
             return Column(batch.by_row(batch.topics, rows))
         if key == "key":
-            return _inside(batch.key, rows, (), len(batch))
+            return _inside(batch, batch.key, rows, ())
         return Column(batch.by_row(batch.headers.last(key), rows))
 
 
@@ -51,9 +50,9 @@ def _split(path: str) -> tuple[str, tuple[str, ...]]:
 def _at(batch: Batch, rows: Positions, root: str, steps: tuple[str, ...]) -> Column:
     match root:
         case "value":
-            return _inside(batch.value, rows, steps, len(batch))
+            return _inside(batch, batch.value, rows, steps)
         case "key":
-            return _inside(batch.key, rows, steps, len(batch))
+            return _inside(batch, batch.key, rows, steps)
         case "topic" | "subject":
             return Column(batch.by_row(batch.topics, rows))
         case "partition":
@@ -65,7 +64,7 @@ def _at(batch: Batch, rows: Positions, root: str, steps: tuple[str, ...]) -> Col
     return Column([None] * len(rows))
 
 
-def _inside(side: list[Block], rows: Positions, steps: tuple[str, ...], count: int) -> Column:
+def _inside(batch: Batch, side: list[Block], rows: Positions, steps: tuple[str, ...]) -> Column:
     """The column at a path into keys or values.
 
     Where all records have one schema or shape, and the field one type, its values are handed on as they are: the index
@@ -78,8 +77,7 @@ def _inside(side: list[Block], rows: Positions, steps: tuple[str, ...], count: i
         one_type = _type_of(side[0], steps[0], column)
         if one_type is not None:
             return Column(column, None if one_type is str else text_of)
-    texts = texts_at(side, steps, count)
-    return Column(texts if len(rows) == count else taking(rows, len(texts))(texts))
+    return Column(batch.by_row(texts_at(side, steps, len(batch)), rows))
 
 
 _TYPES = {"string": str, "int8": int, "int16": int, "int32": int, "int64": int}

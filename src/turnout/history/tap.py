@@ -154,7 +154,7 @@ def taps(
         index = _index(route)
     tap = _Tap(route, stage, condition, index, unmasked=unmasked)
     pace = _Pace(rate, stop or threading.Event(), live=start is None)
-    newest = None if not pace.skips else _SEARCHED if condition or route.nats_source().filters else _SAMPLE
+    newest = None if pace.allowed is None else _SEARCHED if condition or route.nats_source().filters else _SAMPLE
     return _limited(_tapped(tap, parts(route, start, end, pace.stop, newest=newest), pace), limit, pace.stop)
 
 
@@ -172,24 +172,14 @@ class _Pace:
 
     def __init__(self, rate: float | None, stop: threading.Event, *, live: bool) -> None:
         self._rate = rate
-        self._live = live
         self.stop = stop
-
-    @property
-    def skips(self) -> bool:
-        """Whether records may be passed over."""
-        return self._live and self._rate is not None
-
-    def allowed(self) -> int | None:
-        """How many of the records that are there now may be shown, which is a second's worth; None for all.
-
-        A second, as a look costs about the same however few records it shows.
-        """
-        return max(1, int(self._rate)) if self._rate is not None and self._live else None
+        # A second's worth, as a look costs about the same however few records it shows.
+        self.allowed = max(1, int(rate)) if live and rate is not None else None
+        """How many of the records that are there now may be shown, and the others be passed over; None for all."""
 
     def missed(self) -> None:
         """Wait until it may be looked again, as nothing of the last look is shown."""
-        if self.skips:
+        if self.allowed is not None:
             self.stop.wait(_LOOK_SECONDS)
 
     def shown(self) -> None:
@@ -201,7 +191,7 @@ class _Pace:
 def _tapped(tap: _Tap, read: Iterator[StreamPart], pace: _Pace) -> Iterator[Tapped]:
     for part in read:
         missed = True
-        for tapped in _of_part(tap, part, pace.allowed()):
+        for tapped in _of_part(tap, part, pace.allowed):
             missed = False
             yield tapped
             pace.shown()

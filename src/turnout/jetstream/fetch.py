@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from time import monotonic
 
 from turnout.errors import ConfigError, Mistake
@@ -15,7 +16,7 @@ from turnout.jetstream.message import Message
 from turnout.jetstream.subscription import status_error
 from turnout.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
-__all__ = ["ACK_PREFIX", "Batch", "fetch", "receive", "request_body"]
+__all__ = ["ACK_PREFIX", "Batch", "PullRequest", "fetch", "receive", "request_body"]
 
 ACK_PREFIX = b"$JS.ACK."
 """How the reply of every message from a stream begins."""
@@ -67,14 +68,31 @@ def receive(
     return Message(connection, subject.decode("utf-8", "replace"), reply, headers, data, acks_nothing)
 
 
+@dataclass(slots=True, eq=False)
+class PullRequest:
+    """One request under way: how many messages, and bytes of them if that is limited, it still may bring."""
+
+    left: int
+    room: int | None
+
+    def came(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> bool:
+        """Count a message as the server does; whether the request has ended with it.
+
+        The server ends a request whose bytes are used up to the last one without a word.
+        """
+        self.left -= 1
+        if self.room is not None:
+            self.room -= len(subject) + len(reply) + len(headers) + len(data)
+        return self.left == 0 or self.room == 0
+
+
 class _Fetch:
     """One batch on its way."""
 
     def __init__(self, api: Api, request: str, batch: int, max_bytes: int | None, acks_nothing: bool) -> None:
         self._connection = api.connection
         self._request = request
-        self._missing = batch
-        self._room = max_bytes
+        self._under_way = PullRequest(batch, max_bytes or None)
         self._acks_nothing = acks_nothing
         self.messages = Batch()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -89,11 +107,7 @@ class _Fetch:
         if not isinstance(received, Message):
             return
         self.messages.append(received)
-        self._missing -= 1
-        if self._room is not None:
-            self._room -= len(subject) + len(reply) + len(headers) + len(data)
-        # Of a request whose bytes are used up to the last one the server says nothing any more.
-        if not self._missing or self._room == 0:
+        if self._under_way.came(subject, reply, headers, data):
             self.finish()
 
     def _receive_status(self, status: Status) -> None:
@@ -139,7 +153,7 @@ async def fetch(
         raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
     request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
     connection = api.connection
-    work = _Fetch(api, request, batch, max_bytes or None, acks_nothing)
+    work = _Fetch(api, request, batch, max_bytes, acks_nothing)
     inbox = connection.new_inbox()
     interest = await connection.listen(inbox, work.receive)
     try:

@@ -22,7 +22,7 @@ from turnout.jetstream.errors import (
     StreamError,
     SubscriptionClosedError,
 )
-from turnout.jetstream.fetch import receive, request_body
+from turnout.jetstream.fetch import PullRequest, receive, request_body
 from turnout.jetstream.message import Message
 from turnout.jetstream.subscription import status_error
 from turnout.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
@@ -72,14 +72,6 @@ class PullOptions:
             raise ConfigError(mistakes, what="bad pull options")
 
 
-@dataclass(slots=True, eq=False)
-class _PullRequest:
-    """One request under way: how many messages, and bytes of them if that is limited, it still may bring."""
-
-    left: int
-    room: int | None
-
-
 class PullMessages:
     """Messages of a pull consumer, asked for ahead of need.
 
@@ -99,7 +91,7 @@ class PullMessages:
         self._subject = api.prefix.api(self._request)
         self._inbox = api.connection.new_inbox()
         self._interest: Interest | None = None
-        self._requests: deque[_PullRequest] = deque()
+        self._requests: deque[PullRequest] = deque()
         self._came = False
         self._threshold = options.max_messages // 2 if options.threshold is None else options.threshold
         self._retry: asyncio.TimerHandle | None = None
@@ -135,7 +127,8 @@ class PullMessages:
             self._receive_status(received)
         if not isinstance(received, Message):
             return
-        self._count(len(subject) + len(reply) + len(headers) + len(data))
+        if self._requests and self._requests[0].came(subject, reply, headers, data):
+            self._requests.popleft()
         self._came = True
         self._mailbox.put(received)
 
@@ -167,20 +160,6 @@ class PullMessages:
         """How many messages the server may still send without being asked again."""
         return sum(request.left for request in self._requests)
 
-    def _count(self, size: int) -> None:
-        """Count a message of *size* bytes against the oldest request.
-
-        A request whose bytes are used up to the last one is ended by the server without a word.
-        """
-        if not self._requests:
-            return
-        request = self._requests[0]
-        request.left -= 1
-        if request.room is not None:
-            request.room -= size
-        if request.left == 0 or request.room == 0:
-            self._requests.popleft()
-
     def _request_ended(self, undelivered: int | None) -> None:
         """A request was ended with so many messages missing; None where the server does not say how many."""
         ended = next((request for request in self._requests if request.left == undelivered), None)
@@ -202,7 +181,7 @@ class PullMessages:
         except ConnectionError as failure:
             self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
             return
-        self._requests.append(_PullRequest(count, options.max_bytes))
+        self._requests.append(PullRequest(count, options.max_bytes))
         self._came = False
 
     def _refill_in(self, seconds: float) -> None:

@@ -14,7 +14,6 @@ from pyspark.sql import types as T
 
 from turnout.errors import RecordError, RunError
 from turnout.records import Batch, Failure, Headers, Positions, Schema
-from turnout.records.block import taking
 from turnout.records.headers import ARROW as HEADERS_ARROW
 from turnout.spark.frames.columns import (
     ERROR,
@@ -220,7 +219,7 @@ class _Passed:
     def _timestamps(self, before: Any, rows: Positions) -> Any:
         """The timestamps; those that no stage has changed keep their microseconds."""
         now = self.batch.by_row(self.batch.timestamps, rows)
-        same = [now == old for now, old in zip(now, taking(rows, len(self.timestamps))(self.timestamps), strict=True)]
+        same = [now == old for now, old in zip(now, self.batch.by_row(self.timestamps, rows), strict=True)]
         changed = pc.multiply_checked(pa.array(now, pa.int64()), 1000).cast(UTC_MICROS).cast(before.type)
         return pc.if_else(pa.array(same), before, changed)
 
