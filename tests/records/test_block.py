@@ -17,7 +17,7 @@ from turnout.records.block import taking
 def test_items_are_taken_whether_few_or_many_are_missing(
     kind: Callable[[Sequence[int]], Sequence[int]], missing: set[int], count: int
 ) -> None:
-    """Between few gaps they are copied in one go, otherwise each by itself: the same items in the same order."""
+    """A few are deleted from a copy, otherwise the others are taken: the same items in the same order."""
     column = kind(range(count))
     places = [place for place in range(count) if place not in missing]
 

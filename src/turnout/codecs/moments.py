@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from turnout.records import Moment
-from turnout.records.text import with_sign
+from turnout.records.text import iso_of
 
 __all__ = ["dates_as_text", "day_of", "moment_of", "read_date", "read_timestamp", "timestamps_as_text"]
 
@@ -20,8 +20,9 @@ DAY = 86_400_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = date(1970, 1, 1).toordinal()
-_YEAR_1 = np.datetime64("0001-01-01", "D")
-_YEAR_10000 = np.datetime64("10000-01-01", "D")
+_YEAR_1 = (date.min.toordinal() - _FIRST_DAY) * DAY
+_YEAR_10000 = (date.max.toordinal() + 1 - _FIRST_DAY) * DAY
+_MILLIS = pa.timestamp("ms")
 _LONGEST = 9_223_372_036_854_775
 """Milliseconds: the last moment, whose microseconds fit into 64 bits."""
 
@@ -105,30 +106,30 @@ def _zone_offset(zone: str | None, local: int) -> int:
 
 def timestamps_as_text(column: Sequence[int | None]) -> list[str | None]:
     """Moments as ISO 8601 in UTC: ``2013-01-01T10:00:00.000Z``; a null stays one."""
-    return _as_text(column, "ms", timezone="UTC")
+    return _by_distinct(column, _timestamps)
 
 
 def dates_as_text(column: Sequence[int | None]) -> list[str | None]:
     """The days of moments: ``2013-01-01``; a null stays one."""
-    return _as_text([None if moment is None else moment // DAY for moment in column], "D")
+    return _by_distinct(column, lambda moments: [text and text[:-14] for text in _timestamps(moments)])
 
 
-def _as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[str | None]:
+def _by_distinct(
+    column: Sequence[int | None], texts_of: Callable[[Sequence[int | None]], list[str | None]]
+) -> list[str | None]:
     different = set(column)
     if 2 * len(different) > len(column):
-        return _each_as_text(column, unit, **options)
+        return texts_of(column)
     # Times of events that were written together are often the same.
     moments = tuple(different)
-    texts = dict(zip(moments, _each_as_text(moments, unit, **options), strict=True))
+    texts = dict(zip(moments, texts_of(moments), strict=True))
     return [texts[moment] for moment in column]
 
 
-def _each_as_text(column: Sequence[int | None], unit: str, **options: Any) -> list[str | None]:
-    numbers = np.fromiter((0 if number is None else number for number in column), np.int64, len(column))
-    times = numbers.view(f"datetime64[{unit}]")
-    texts: list[str | None] = np.datetime_as_string(times, **options).tolist()
-    if ((times < _YEAR_1) | (times >= _YEAR_10000)).any():
-        texts = [text and with_sign(text) for text in texts]
-    if None in column:
-        return [None if number is None else text for number, text in zip(column, texts, strict=True)]
-    return texts
+def _timestamps(column: Sequence[int | None]) -> list[str | None]:
+    moments = pa.array(column, pa.int64())
+    span = pc.min_max(moments)
+    if span["min"].is_valid and not _YEAR_1 <= span["min"].as_py() <= span["max"].as_py() < _YEAR_10000:
+        return [None if moment is None else iso_of(moment) for moment in column]
+    texts = pc.cast(moments.view(_MILLIS), pa.string())
+    return pc.binary_replace_slice(pc.binary_replace_slice(texts, 10, 11, "T"), 23, 23, "Z").to_pylist()  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ import numpy as np
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 
-__all__ = ["iso_of", "java_decimal", "java_double", "java_float", "json_of", "text_of", "with_sign"]
+__all__ = ["iso_of", "java_decimal", "java_double", "java_float", "json_of", "text_of"]
 
 _DAY = 86_400_000
 
@@ -80,10 +80,10 @@ def iso_of(moment: int, schema: Schema | None = None) -> str:
 
 
 def _date_text(days: int) -> str:
-    return with_sign(str(np.datetime64(days, "D")))
+    return _with_sign(str(np.datetime64(days, "D")))
 
 
-def with_sign(date: str) -> str:
+def _with_sign(date: str) -> str:
     """A date of numpy's with the sign that ISO 8601 wants of a year of other than four digits, and at least four."""
     digits, _, rest = date.lstrip("-").partition("-")
     sign = "-" if date.startswith("-") else "+" if len(digits) > 4 else ""
