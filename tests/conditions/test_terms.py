@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 
 from tests.conditions.strategies import conditions, leaves, messages
 from turnout.conditions import all_of, any_of, evaluate, kiwi, not_, one_of
-from turnout.conditions.anchor import ALWAYS, anchors_of, implies, prober, weight
+from turnout.conditions.anchor import ALWAYS, Anchor, anchors_of, implies, lookups_of, prober, weight
+from turnout.conditions.check import check_of, passes
 from turnout.conditions.evaluate import leaf_holds
 from turnout.conditions.terms import MAX_CHECKS, Term, terms_of
 
@@ -38,6 +40,36 @@ def test_anchors_are_needed(leaf, message):
     for anchor in anchors_of(leaf):
         assert has(message, anchor) or not true
         assert true or not (implies(anchor, leaf) and has(message, anchor))
+
+
+@given(leaves, messages)
+def test_lookups_are_needed(leaf, message):
+    """Where a check is true, the message can be found by each of its texts; one that is not negated has some."""
+    check = check_of(leaf)
+    value = message.get(leaf.key)
+    lookups = [Anchor(leaf.key, kind, text) for kind, texts in lookups_of(check) for text in texts]
+
+    assert bool(lookups) != check.negated
+    if value is not None and passes(check, value):
+        assert all(has(message, lookup) for lookup in lookups)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lookups"),
+    [
+        ("abcdef?*", ["k ^6 'abcdef'"]),
+        ("?*abcdef", ["k $6 'abcdef'"]),
+        ("abcdefg?*", ["k ^6 'abcdef'", "k ~ 'efg'"]),
+        ("?*abcdefg", ["k $6 'bcdefg'", "k ~ 'abc'"]),
+        ("ab*cdef*gh", ["k ^2 'ab'", "k $2 'gh'", "k ~ 'cde'", "k ~ 'def'"]),
+        ("abc*abc", ["k ^3 'abc'", "k $3 'abc'"]),
+    ],
+)
+def test_runs_inside_of_what_is_looked_up_tell_nothing_more(pattern, lookups):
+    """Beginnings and ends come in some lengths: only runs that reach beyond them are looked up besides."""
+    check = check_of(kiwi("k", pattern))
+
+    assert [str(Anchor("k", kind, text)) for kind, texts in lookups_of(check) for text in texts] == lookups
 
 
 def test_nothing_multiplies_out():

@@ -103,8 +103,15 @@ def _anchors(key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> Iterato
     return (Anchor(key, kind, text) for kind, texts in lookups for text in texts)
 
 
-def lookups_of(check: Check) -> list[tuple[Kind, Iterable[str]]]:
-    """What a check can be looked up by, as texts by kind: any one of these will do; nothing if it is negated."""
+def lookups_of(check: Check, glob: tuple[Piece, ...] | None = None) -> list[tuple[Kind, Iterable[str]]]:
+    """What a check can be looked up by, as texts by kind: any one of these will do; nothing if it is negated.
+
+    Runs of characters inside a beginning or an end that can be looked up are not among them: more messages have those.
+
+    Args:
+        check: the check.
+        glob: the pieces of its pattern, where that has been read before and is not to be folded.
+    """
     if check.negated:
         return []
     match check.op:
@@ -116,19 +123,23 @@ def lookups_of(check: Check) -> list[tuple[Kind, Iterable[str]]]:
             pieces = (ANY, check.text)
         case "~":
             pieces = (ANY, check.text, ANY)
+        case "glob" if glob is not None:
+            pieces = glob
         case "glob":
             pieces = _folded(parse_pattern(check.text), check.fold)
         case _:
             pieces = (ANY,)
-    return _of_pieces(pieces, check.partial, check.fold)
+    return _of_pieces(pieces, check.partial, check.fold, every_run=False)
 
 
 def _folded(pieces: tuple[Piece, ...], ignore_case: bool) -> tuple[Piece, ...]:
     return tuple(fold(piece) if isinstance(piece, str) else piece for piece in pieces) if ignore_case else pieces
 
 
-def _of_pieces(pieces: tuple[Piece, ...], partial: bool, ignore_case: bool) -> list[tuple[Kind, Iterable[str]]]:
-    """The texts of each kind that the pieces allow."""
+def _of_pieces(
+    pieces: tuple[Piece, ...], partial: bool, ignore_case: bool, *, every_run: bool = True
+) -> list[tuple[Kind, Iterable[str]]]:
+    """The texts of each kind that the pieces allow; without *every_run* none that another of them implies."""
     if not pieces:
         return [(Kind("=", 0, partial, ignore_case), ("",))]
     first, last = pieces[0], pieces[-1]
@@ -136,16 +147,18 @@ def _of_pieces(pieces: tuple[Piece, ...], partial: bool, ignore_case: bool) -> l
         return [(Kind("=", 0, partial, ignore_case), (first,))]
     begins, ends, runs = _kinds(partial, ignore_case)
     lookups: list[tuple[Kind, Iterable[str]]] = []
-    grams_: list[str] = []
+    texts = [piece for piece in pieces if type(piece) is str]
     if type(first) is str:
         begin = begins[len(first)] if len(first) < _LONGEST else begins[_LONGEST]
         lookups.append((begin, (first[: begin.length],)))
+        if not every_run:
+            texts[0] = first[max(begin.length - GRAM + 1, 0) :]
     if type(last) is str:
         end = ends[len(last)] if len(last) < _LONGEST else ends[_LONGEST]
         lookups.append((end, (last[-end.length :],)))
-    for piece in pieces:
-        if type(piece) is str:
-            grams_ += [piece[start : start + GRAM] for start in range(len(piece) - GRAM + 1)]
+        if not every_run:
+            texts[-1] = last[: len(last) - end.length + GRAM - 1]
+    grams_ = [text[start : start + GRAM] for text in texts for start in range(len(text) - GRAM + 1)]
     if grams_:
         lookups.append((runs, dict.fromkeys(grams_)))
     return lookups or [(Kind("has"), ("",))]

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from turnout.conditions.evaluate import address_text, network_span, parsed_number
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
-from turnout.conditions.pattern import ANY, fold, lexemes, parse_pattern, pattern_matcher
+from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 
-__all__ = ["COMPARISONS", "Check", "check_of", "holds", "passes", "shape"]
+__all__ = ["COMPARISONS", "Check", "check_of", "holds", "passes", "shape", "shape_of"]
 
 
 class Check(NamedTuple):
@@ -88,7 +88,12 @@ def shape(pattern: str) -> tuple[str, str]:
     """The cheapest operation that decides the pattern, and the text it needs."""
     if "*" not in pattern and "?" not in pattern and "\\" not in pattern:
         return "=", pattern
-    match parse_pattern(pattern):
+    return shape_of(parse_pattern(pattern), pattern)
+
+
+def shape_of(pieces: tuple[Piece, ...], pattern: str) -> tuple[str, str]:
+    """The same for a pattern with wildcards or escapes that has been read into pieces."""
+    match pieces:
         case ():
             return "=", ""
         case (str(text),):

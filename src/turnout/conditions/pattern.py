@@ -28,6 +28,7 @@ __all__ = [
     "lexemes",
     "parse_pattern",
     "pattern_matcher",
+    "pieces_of",
 ]
 
 
@@ -58,6 +59,11 @@ def check_pattern(pattern: str, *, tree: bool = False) -> None:
 @lru_cache(maxsize=8192)
 def parse_pattern(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
     """The pattern's pieces: no two texts in a row, and no two ``*`` in a row."""
+    return pieces_of(pattern, tree=tree)
+
+
+def pieces_of(pattern: str, *, tree: bool = False) -> tuple[Piece, ...]:
+    """The same as `parse_pattern`, for patterns that are asked for once: nothing is remembered."""
     if not tree and "\\" not in pattern:
         return tuple([_PIECES.get(piece[0], piece) for piece in _wildcards(pattern) if piece])
     return _parse_by_character(pattern, tree=tree)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 
 from turnout.conditions.anchor import Anchor, Kind, lookups_of
-from turnout.conditions.check import Check, check_of, shape
+from turnout.conditions.check import Check, check_of, shape_of
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, Operator
+from turnout.conditions.pattern import Piece, pieces_of
 from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY, ONE_OF, TREE
 from turnout.subscriptions.index.facts import Fact, is_many
 from turnout.subscriptions.index.segment import form_of
@@ -163,7 +165,8 @@ class Clauses:
         """A new clause for a pattern, which mostly is a text to be equal to."""
         patterns = self.plain[key]
         if "*" in pattern or "?" in pattern or "\\" in pattern:
-            clause = patterns[pattern] = self._checked(Check(key, *shape(pattern)))
+            pieces = pieces_of(pattern)
+            clause = patterns[pattern] = self._checked(Check(key, *shape_of(pieces, pattern)), pieces)
             return clause
         fact = self._whole.get(key)
         if fact is None:
@@ -174,8 +177,8 @@ class Clauses:
         self.b.append(self.literals.add(fact, pattern))
         return clause
 
-    def _checked(self, check: Check) -> int:
-        """A new clause for a check that is not negated."""
+    def _checked(self, check: Check, glob: tuple[Piece, ...] | None = None) -> int:
+        """A new clause for a check that is not negated; *glob* as for `lookups_of`."""
         kind = _kind_of(check)
         if kind is not None:
             fact = self.literals.fact_number((check.key, kind))
@@ -183,7 +186,7 @@ class Clauses:
             clause = self._new(MANY if is_many(kind) else EQUAL, fact, literal)
             if kind.op in "^$":
                 # The beginning or the end itself comes first, and its parts tell no more.
-                self._choose(clause, check, first_alone=True)
+                self._choose(clause, check.key, lookups_of(check)[:1])
             return clause
         if check.op[0] == "n":
             limits = self.limits.setdefault(_limits(check), len(self.limits))
@@ -191,14 +194,14 @@ class Clauses:
         else:
             self.tests.append((form_of(check), check.text, check.last))
             clause = self._new(HOLDS, self.literals.key_number(check.key), len(self.tests) - 1)
-        self._choose(clause, check)
+        self._choose(clause, check.key, lookups_of(check, glob))
         return clause
 
-    def _choose(self, clause: int, check: Check, *, first_alone: bool = False) -> None:
+    def _choose(self, clause: int, key: str, lookups: Iterable[tuple[Kind, Iterable[str]]]) -> None:
         literals = self.literals
         numbers: list[int] = []
-        for kind, texts in lookups_of(check)[: 1 if first_alone else None]:
-            fact = literals.fact_number((check.key, kind))
+        for kind, texts in lookups:
+            fact = literals.fact_number((key, kind))
             # Most are known: without another call for those.
             known = list(map(literals.by_fact[fact].get, texts))
             numbers += [literals.add(fact, text) for text in texts] if None in known else known  # type: ignore[arg-type]
