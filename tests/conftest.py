@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.heavy import is_heavy
+from tests.heavy import BESIDE, HEAVY, is_one_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         file = item.path.relative_to(HERE)
         for mark in FOLDER_MARKS.get(file.parts[0], ()):
             item.add_marker(mark)
-        if is_heavy(file, getattr(item, "originalname", None) or item.name):
-            item.add_marker("heavy")
+        for mark, tests in (("heavy", HEAVY), ("beside", BESIDE)):
+            if is_one_of(tests, file, getattr(item, "originalname", None) or item.name):
+                item.add_marker(mark)
         for fixture, marks in FIXTURE_MARKS.items():
             if fixture in getattr(item, "fixturenames", ()):
                 for mark in marks:

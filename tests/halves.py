@@ -1,6 +1,6 @@
 """Runs the whole suite in two processes side by side: whole routes and what shares a Spark session, and all others.
 
-``python -m tests.halves``; with ``--every`` the heavy ones too, see `tests.heavy`, of which those with Spark are in the
+``python -m tests.halves``; with ``--every`` the heavy ones too, see `tests.heavy`, of which most with Spark are in the
 first half. That half waits for JVMs much of the time, the second computes and waits for servers: together they take two
 cores as long as the longer one. Other arguments are handed to one ordinary run instead.
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-_FIRST = "(session or integration or (spark and heavy))"
+_FIRST = "((session or integration or (spark and heavy)) and not beside)"
 _HALVES = {"with whole routes": f"{_FIRST} and {{}}", "without them": f"not {_FIRST} and {{}}"}
 _EVERY = "not soak and not packaging"
 _USUAL = f"{_EVERY} and not heavy"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["HEAVY", "is_heavy"]
+__all__ = ["BESIDE", "HEAVY", "is_one_of"]
 
 HEAVY = frozenset(
     {
@@ -37,7 +37,16 @@ HEAVY = frozenset(
 )
 """Files, and functions of files, in this folder."""
 
+BESIDE = frozenset(
+    {
+        "integration/test_connect_nats.py",
+        "integration/test_upgrade.py::test_back_to_the_version_before_the_engine",
+        "integration/test_upgrade.py::test_killed_and_back",
+    }
+)
+"""Those of them with whole routes that run beside the others, so that both of `tests.halves` take as long."""
 
-def is_heavy(file: Path, function: str) -> bool:
-    """Whether a test is one of them; *file* is relative to this folder."""
-    return file.as_posix() in HEAVY or f"{file.as_posix()}::{function}" in HEAVY
+
+def is_one_of(tests: frozenset[str], file: Path, function: str) -> bool:
+    """Whether a test is one of these; *file* is relative to this folder."""
+    return file.as_posix() in tests or f"{file.as_posix()}::{function}" in tests
