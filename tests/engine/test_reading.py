@@ -28,6 +28,8 @@ def test_the_parts_of_a_batch_give_what_the_whole_gives(monkeypatch: pytest.Monk
     results = [way.run(piece) for piece in pieces(whole)]
 
     expected = way.run(whole)
-    assert [result.counts.read for result in results][:-1] == [at_once] * (len(results) - 1)
+    sizes = [result.counts.read for result in results]
+    assert max(sizes) <= at_once
+    assert max(sizes) - min(sizes) < len(sizes)
     assert sum((result.counts for result in results), Counts()) == expected.counts
     assert sorted(message for result in results for message in sent(result.messages)) == sorted(sent(expected.messages))

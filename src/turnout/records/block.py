@@ -17,7 +17,7 @@ from turnout.records.schema import Schema
 
 __all__ = ["Block", "Positions", "Shape", "group", "rows_of", "taking"]
 
-_FEW = 100
+_FEW = 150
 """This many items that are not wanted are deleted from a copy; of more, the others are taken one by one."""
 
 Positions = NDArray[np.intp]
