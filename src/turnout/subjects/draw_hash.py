@@ -7,6 +7,7 @@ the engine, in Spark's columns (`turnout.spark.subjects.draws`) and in a retried
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import xxhash
@@ -38,21 +39,20 @@ def draws_of(
     topics: Sequence[str], partitions: Sequence[int | None], offsets: Sequence[int | None]
 ) -> NDArray[np.float64]:
     """A number in [0, 1) for each record, from its place alone; what is null has no part in it."""
-    seeds: dict[tuple[str, int | None], int] = {}
-    begun = np.empty(len(topics), np.uint64)
-    for at, place in enumerate(zip(topics, partitions, strict=True)):
-        seed = seeds.get(place)
-        if seed is None:
-            topic, partition = place
-            seed = chained(topic)
-            if partition is not None:
-                seed = xxhash.xxh64_intdigest(int(partition).to_bytes(4, "little", signed=True), seed)
-            seeds[place] = seed
-        begun[at] = seed
+    begun = np.fromiter(map(_begun, topics, partitions), np.uint64, len(topics))
     known = np.array([offset is not None for offset in offsets], np.bool_)
     numbers = np.array([0 if offset is None else offset for offset in offsets], np.int64)
     hashes = np.where(known, _hash_longs(numbers.view(np.uint64), begun), begun)
     return (hashes >> np.uint64(64 - BITS)).astype(np.float64) * 2.0**-BITS
+
+
+@lru_cache(maxsize=65_536)
+def _begun(topic: str, partition: int | None) -> int:
+    """The hash of a record's place without its offset."""
+    seed = chained(topic)
+    if partition is None:
+        return seed
+    return xxhash.xxh64_intdigest(int(partition).to_bytes(4, "little", signed=True), seed)
 
 
 def _rotated(value: NDArray[np.uint64], by: int) -> NDArray[np.uint64]:

@@ -17,25 +17,27 @@ _REMEMBERED = 200_000
 """How many subjects are remembered; beyond them all are forgotten."""
 
 
-class _Drawn:
-    """What a subject becomes where a draw decides."""
+class _Drawn(dict[int, str | None]):
+    """What a subject becomes where a draw decides, by the draw's percent; None where it is lost.
 
-    __slots__ = ("_shares", "_subject", "_texts", "_tokens")
+    Of shares with ``random(n)``, for which the whole draw counts, nothing is kept.
+    """
+
+    __slots__ = ("_is_random", "_shares", "_subject", "_tokens")
 
     def __init__(self, subject: str, shares: Sequence[Share]) -> None:
+        super().__init__()
         self._subject = subject
         self._tokens = subject.split(".")
         self._shares = [(share.until, share.transform) for share in shares]
-        self._texts: dict[int, str | None] | None = None if any(share.transform.is_random for share in shares) else {}
+        self._is_random = any(share.transform.is_random for share in shares)
 
-    def apply(self, draw: float) -> str | None:
-        """The subject for this draw; None where it is lost."""
-        point = percent(draw)
-        if self._texts is not None:
-            if point not in self._texts:
-                self._texts[point] = self._render(point, draw)
-            return self._texts[point]
-        return self._render(point, draw)
+    def new(self, point: int, draw: float) -> str | None:
+        """What a draw makes of the subject that was not kept for its percent."""
+        rendered = self._render(point, draw)
+        if not self._is_random:
+            self[point] = rendered
+        return rendered
 
     def _render(self, point: int, draw: float) -> str | None:
         for until, transform in self._shares:
@@ -73,7 +75,9 @@ class Mapper:
         open_places = [place for place, result in enumerate(mapped) if type(result) is _Drawn]
         if open_places:
             for place, draw in zip(open_places, draws(open_places).tolist(), strict=True):
-                mapped[place] = mapped[place].apply(draw)
+                drawn, point = mapped[place], percent(draw)
+                # A loss is None, too.
+                mapped[place] = drawn[point] if point in drawn else drawn.new(point, draw)
         return mapped
 
     def _look(self, subject: str) -> str | _Drawn:
