@@ -209,9 +209,7 @@ class _Rows:
         pairs, which = np.unique((b.astype(np.int64) << 32) | codes, return_inverse=True)
         keys = np.empty(len(pairs), np.int64)
         keys[which] = a
-        verdict = self.tables.verdict
-        each = zip(keys.tolist(), (pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True)
-        return np.fromiter((verdict(*arguments) for arguments in each), np.bool_, len(pairs)).take(which)
+        return self.tables.verdicts(pairs, keys).take(which)
 
     def _trees(self, _a: Ints, b: Ints, rows: Places) -> NDArray[np.bool_]:
         """The truth of whole trees: first of all their leaves, then of the groups, the deepest ones first."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from turnout.conditions.check import Check, passes
 from turnout.conditions.evaluate import parsed_number
-from turnout.subscriptions.index.buckets import Ints, Places
+from turnout.subscriptions.index.buckets import Ints, Longs, Places
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Tables:
         self._known = [0] * len(books)
         self._several = dict.fromkeys((fact for fact, many in enumerate(segment.many) if many), _NOTHING)
         self._numbers: dict[int, NDArray[np.float64]] = {}
-        self._verdicts: dict[tuple[int, int], bool] = {}
+        self._verdicts: dict[int, bool] = {}
 
     def singles(self) -> Singles:
         """Room for every code there is, the probed facts filled in."""
@@ -178,15 +178,27 @@ class Tables:
             known = self._numbers[key] = more if known is None else np.concatenate([known, more])
         return known
 
-    def verdict(self, key: int, test: int, code: int) -> bool:
-        """Whether the value of a code passes a test that has to be carried out."""
-        verdict = self._verdicts.get((test, code))
-        if verdict is None:
+    def verdicts(self, pairs: Longs, keys: Places) -> NDArray[np.bool_]:
+        """Whether values pass tests that have to be carried out; most were asked for before.
+
+        Args:
+            pairs: a test, and in the lower half of the number the code of a value.
+            keys: whose values.
+        """
+        asked = pairs.tolist()
+        verdicts = list(map(self._verdicts.get, asked))
+        if None in verdicts:
             if len(self._verdicts) > _MOST_VERDICTS:
                 self._verdicts.clear()
-            check: Check = self._check(key, test)
-            verdict = self._verdicts[test, code] = code != 0 and passes(check, self.books[key].texts[code])
-        return verdict
+            for place, verdict in enumerate(verdicts):
+                if verdict is None:
+                    verdicts[place] = self._verdicts[asked[place]] = self._passes(int(keys[place]), asked[place])
+        return np.array(verdicts, np.bool_)
+
+    def _passes(self, key: int, pair: int) -> bool:
+        test, code = pair >> 32, pair & 0xFFFFFFFF
+        check: Check = self._check(key, test)
+        return code != 0 and passes(check, self.books[key].texts[code])
 
 
 def _number(text: str) -> float:
