@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, ClassVar
 
 from turnout.records import Batch, Block, Schema, Shape
@@ -85,4 +86,7 @@ def _some(column: Sequence[Any], block: Block, name: Any, where: Sequence[bool] 
     old = block.columns.get(name)
     if where is None or old is None or old is column:
         return column
-    return [new if applies else kept for new, kept, applies in zip(column, old, where, strict=True)]
+    changed = list(old)
+    for place in compress(range(len(changed)), where):
+        changed[place] = column[place]
+    return changed

@@ -208,7 +208,7 @@ def _passing(check: Check, texts: Sequence[str | None]) -> Mask:
 def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
     """The answer for each row's topic; those of records that are not alive cannot fail."""
     answers = known.of(batch.topics)
-    if RecordError not in set(map(type, answers)):
+    if not known.has_failed:
         return np.fromiter(answers, np.bool_, len(answers))
     holds = np.zeros(len(batch), np.bool_)
     for row, answer in enumerate(answers):

@@ -22,12 +22,16 @@ class ByTopic(Generic[T]):
 
     Args:
         function: of a topic; it may raise `RecordError`.
+
+    Attributes:
+        has_failed: whether it has for any topic.
     """
 
-    __slots__ = ("_known", "function")
+    __slots__ = ("_known", "function", "has_failed")
 
     def __init__(self, function: Callable[[str | None], T]) -> None:
         self.function = function
+        self.has_failed = False
         self._known: dict[str | None, T | RecordError] = {}
 
     def of(self, topics: Sequence[str | None]) -> list[T | RecordError]:
@@ -44,6 +48,8 @@ class ByTopic(Generic[T]):
             try:
                 known[topic] = self.function(topic)
             except RecordError as error:
+                # First, as another thread may find the error at once.
+                self.has_failed = True
                 known[topic] = error
         return [known[topic] for topic in topics]
 
