@@ -21,12 +21,16 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.kafka.common.Configurable;
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.connect.connector.ConnectRecord;
 import org.apache.kafka.connect.data.ConnectSchema;
 import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.data.Values;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.sink.SinkRecord;
@@ -49,10 +53,45 @@ public class KafkaHost {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             JsonNode request = JSON.readTree(line);
-            ObjectNode answer = request.has("pattern") ? match(request) : run(request);
-            out.println(JSON.writeValueAsString(answer));
+            out.println(JSON.writeValueAsString(answer(request)));
             out.flush();
         }
+    }
+
+    private static ObjectNode answer(JsonNode request) {
+        if (request.has("literals")) {
+            return literals(request);
+        }
+        if (request.has("option")) {
+            return option(request);
+        }
+        return request.has("pattern") ? match(request) : run(request);
+    }
+
+    private static ObjectNode literals(JsonNode request) {
+        ArrayNode outcomes = NODES.arrayNode();
+        for (JsonNode text : request.get("literals")) {
+            try {
+                SchemaAndValue parsed = Values.parseString(text.asText());
+                outcomes.add(parsed == null ? side(null, null) : side(parsed.schema(), parsed.value()));
+            } catch (RuntimeException | StackOverflowError thrown) {
+                outcomes.add(error(thrown));
+            }
+        }
+        return (ObjectNode) NODES.objectNode().set("outcomes", outcomes);
+    }
+
+    private static ObjectNode option(JsonNode request) {
+        ArrayNode outcomes = NODES.arrayNode();
+        for (JsonNode text : request.get("texts")) {
+            try {
+                Object value = ConfigDef.parseType("o", text.asText(), ConfigDef.Type.valueOf(request.get("option").asText()));
+                outcomes.addObject().set("value", JSON.valueToTree(value));
+            } catch (ConfigException thrown) {
+                outcomes.add(error(thrown));
+            }
+        }
+        return (ObjectNode) NODES.objectNode().set("outcomes", outcomes);
     }
 
     private static ObjectNode error(Throwable thrown) {
@@ -311,14 +350,16 @@ public class KafkaHost {
         if (value instanceof Struct) {
             return written(schema, (Struct) value);
         }
-        Schema inner = schema == null || schema.type() == Schema.Type.STRUCT ? null : schema.valueSchema();
+        Schema.Type type = schema == null ? null : schema.type();
+        boolean nested = type == Schema.Type.ARRAY || type == Schema.Type.MAP;
+        Schema inner = nested ? schema.valueSchema() : null;
         if (value instanceof List) {
             ArrayNode items = NODES.arrayNode();
             ((List<?>) value).forEach(item -> items.add(written(inner, item)));
             return items;
         }
         ArrayNode pairs = NODES.arrayNode();
-        Schema keys = schema == null ? null : schema.keySchema();
+        Schema keys = type == Schema.Type.MAP ? schema.keySchema() : null;
         ((Map<?, ?>) value).forEach((k, v) -> pairs.addArray().add(written(keys, k)).add(written(inner, v)));
         return tag("$map", pairs);
     }

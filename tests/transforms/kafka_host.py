@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.jvm_host import JvmHost, KafkaMissingError
-from tests.vectors.connect import record_of
+from tests.vectors.connect import record_of, schema_of, value_of
 
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Record, Schema, Struct
 
-VERSION = "4.0.0"
+VERSION = "4.3.1"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>turnout</groupId><artifactId>differential</artifactId><version>1</version><dependencies>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-transforms</artifactId><version>{0}</version></dependency>
 <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-json</artifactId><version>{0}</version></dependency>
 </dependencies></project>"""
+UNHASHABLE = "a map with arrays or maps as its keys"
 _WIDTHS = {Int8: "$int8", Int16: "$int16", Int32: "$int32"}
 
 
@@ -78,6 +79,25 @@ class KafkaHost(JvmHost):
         """For each text whether a pattern matches the whole, its first find, and the groups of that."""
         answer = self._ask({"pattern": pattern, "texts": texts})
         return _thrown(answer) if "error" in answer else answer["outcomes"]
+
+    def literals(self, texts: list[str]) -> list[Thrown | tuple[Schema | None, Any]]:
+        """The schema and the value that ``Values.parseString`` makes of each text."""
+        answer = self._ask({"literals": texts})
+        return [_thrown(one) if "error" in one else _read(one) for one in answer["outcomes"]]
+
+    def option(self, kind: str, texts: list[str]) -> list[Any]:
+        """The value that ``ConfigDef.parseType`` makes of each text, a `Thrown` for one that it refuses."""
+        answer = self._ask({"option": kind, "texts": texts})
+        return [_thrown(one) if "error" in one else one["value"] for one in answer["outcomes"]]
+
+
+def _read(side: dict[str, Any]) -> tuple[Schema | None, Any]:
+    schema = schema_of(side["schema"])
+    try:
+        return schema, value_of(schema, side["value"])
+    except TypeError:
+        # A map whose keys are arrays or maps: Python has no such dict.
+        return schema, UNHASHABLE
 
 
 def _thrown(answer: dict[str, Any]) -> Thrown:

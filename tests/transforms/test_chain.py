@@ -126,7 +126,7 @@ def test_the_drafts_filter_drops_where_its_condition_holds() -> None:
 def test_an_if_with_several_transforms_guards_each() -> None:
     """Every transform of ``then`` becomes a stage of its own with the same predicate."""
     properties = {
-        **IF_NOT,
+        **{name: value for name, value in IF_NOT.items() if ".then" not in name},
         "transforms.c.then": "a,b",
         "transforms.c.then.a.type": "Filter",
         "transforms.c.then.b.type": "DropHeaders",
@@ -251,3 +251,58 @@ def test_paths_may_quote_their_steps() -> None:
     transform = chain.stages[0].transform
     assert isinstance(transform, ExtractField)
     assert transform.path == ("a", "b.c", "d")
+
+
+IF = {
+    "transforms": "i",
+    "transforms.i.type": "If",
+    "transforms.i.if.type": "RecordIsTombstone",
+    "transforms.i.then": "a",
+    "transforms.i.then.a.type": "Filter",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "places"),
+    [
+        ({"predicate": "p"}, ["predicate"]),
+        ({"negate": "true"}, ["negate"]),
+        ({"iff.type": "RecordIsTombstone"}, ["iff.type"]),
+        ({"than": "a", "els.type": "Filter"}, ["than", "els.type"]),
+        ({"then.b.type": "Filter"}, ["then.b.type"]),
+        ({"then.a.fields": "x", "if.pattrn": "x"}, ["then.a.fields", "if.pattrn"]),
+        ({"then": ""}, ["then", "then.a.type"]),
+        ({"then": "a,,a"}, ["then"]),
+        ({"if.type": "Not"}, ["if.operand", "if.operand..type"]),
+        ({"if.type": "Not", "if.operand": "o", "if.operand.o.type": "RecordIsTombstone", "if.x": "y"}, ["if.x"]),
+    ],
+)
+def test_an_if_has_no_other_options_than_its_own(more: dict[str, str], places: list[str]) -> None:
+    """A misspelt key, or one of released Kafka's stage, is a mistake where it stands, not left out."""
+    with pytest.raises(ConfigError) as raised:
+        Chain.from_config(IF | {f"transforms.i.{name}": value for name, value in more.items()})
+
+    assert [mistake.path for mistake in raised.value.mistakes] == [f"transforms.i.{place}" for place in places]
+
+
+def test_a_list_of_then_that_is_missing_says_so() -> None:
+    """The mistake is at ``then`` and not at a transform without a name."""
+    config = {name: value for name, value in IF.items() if ".then" not in name}
+    with pytest.raises(ConfigError) as raised:
+        Chain.from_config(config)
+
+    assert [str(mistake) for mistake in raised.value.mistakes] == [
+        "transforms.i.then: is missing: expected the names of transforms, as in a,b"
+    ]
+
+
+@pytest.mark.parametrize(("text", "negated"), [(" TRUE ", True), ("false", False), ("ture", None), ("", None)])
+def test_an_inline_negate_is_a_switch(text: str, negated: bool | None) -> None:
+    """A text that is neither true nor false is a mistake, and not false."""
+    config = {"transforms": "f", "transforms.f.type": "Filter", "transforms.f.?type": "RecordIsTombstone"}
+    if negated is None:
+        with pytest.raises(ConfigError, match=r"transforms\.f\.\?negate: expected true or false, found"):
+            Chain.from_config(config | {"transforms.f.?negate": text})
+        return
+    (stage,) = Chain.from_config(config | {"transforms.f.?negate": text}).stages
+    assert [guard.negate for guard in stage.guards] == [negated]

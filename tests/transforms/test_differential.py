@@ -10,12 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.transforms.drawn import CONFIGS, batches, stages
 from tests.transforms.kafka_host import KafkaHost, KafkaMissingError, Thrown
-from tests.vectors.connect import same_outcome
+from tests.transforms.test_literal import LITERALS
+from tests.transforms.test_options import VALUES
+from tests.vectors.connect import same, same_outcome, same_schema, schema_of, value_of
 
 from turnout.errors import ConfigError
-from turnout.records import Failure, Record
+from turnout.records import Failure, Record, Schema
 from turnout.transforms import Chain
 from turnout.transforms.java_regex import JavaRegex, JavaRegexError
+from turnout.transforms.java_text import trim
+from turnout.transforms.literal import Literal, parse_literal
+from turnout.transforms.options import Kind, Option, OptionError
 
 pytestmark = pytest.mark.kafka
 PATIENT = settings(
@@ -141,3 +146,69 @@ def test_patterns_match_what_javas_match(kafka: KafkaHost, pattern: str, texts: 
         assert (text, compiled.matches(text)) == (text, whole)
         first = compiled._compiled.search(text)
         assert (text, [None] if first is None else [first[0], *first.groups()]) == (text, parts)
+
+
+def test_recorded_literals_are_what_kafkas_class_gives(kafka: KafkaHost) -> None:
+    """The file that `test_literal` reads is what the installed class says."""
+    for case, theirs in zip(LITERALS, kafka.literals([case["text"] for case in LITERALS]), strict=True):
+        schema = schema_of(case["schema"])
+        assert not isinstance(theirs, Thrown), (case, theirs)
+        assert same_schema(schema, theirs[0]), (case, theirs)
+        assert same(schema, value_of(schema, case["value"]), theirs[1]), (case, theirs)
+
+
+def test_recorded_options_are_what_kafkas_class_gives(kafka: KafkaHost) -> None:
+    """The file that `test_options` reads is what the installed class says."""
+    for kind in {case["kind"] for case in VALUES}:
+        cases = [case for case in VALUES if case["kind"] == kind]
+        for case, theirs in zip(cases, kafka.option(kind, [case["text"] for case in cases]), strict=True):
+            assert isinstance(theirs, Thrown) == case.get("refused", False), (case, theirs)
+            assert isinstance(theirs, Thrown) or theirs == case["value"], case
+
+
+def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    items = st.lists(inner, max_size=3).map(",".join)
+    entries = st.lists(st.tuples(inner, inner).map(":".join), max_size=3).map(", ".join)
+    return items.map("[{}]".format) | entries.map("{{{}}}".format)
+
+
+ATOMS = st.sampled_from([case["text"] for case in LITERALS if len(case["text"]) < 30])
+WHOLE = st.recursive(ATOMS, _nested, max_leaves=8)
+LITERAL_TEXTS = st.one_of(WHOLE, st.lists(ATOMS, max_size=4).map("".join), st.text('[]{}:,"\\ a1.-e', max_size=12))
+
+
+@settings(PATIENT, max_examples=settings.default.max_examples)
+@given(st.lists(LITERAL_TEXTS.map(trim), min_size=1, max_size=20))
+def test_literals_are_what_kafka_makes_of_them(kafka: KafkaHost, texts: list[str]) -> None:
+    """Schema and value of any text, but for the maps that Python's dict cannot hold, which are text here."""
+    for text, theirs in zip(texts, kafka.literals(texts), strict=True):
+        literal = parse_literal(text)
+        if literal == Literal(Schema("string"), text):
+            # A map with keys that Python has no dict for is a text here.
+            assert isinstance(theirs, Thrown) or theirs[1] == text or "{" in text, (text, theirs)
+            continue
+        assert not isinstance(theirs, Thrown), (text, theirs)
+        assert same_schema(theirs[0], literal.schema), (text, theirs, literal)
+        assert same(theirs[0], theirs[1], literal.value), (text, theirs, literal)
+
+
+OPTION_TEXTS = st.text("0123456789+-,truefalsTRUE \t\x00\x1f\x85\u00a0\u2003\uff11", max_size=12)
+
+
+@settings(PATIENT, max_examples=settings.default.max_examples)
+@given(
+    st.sampled_from(["BOOLEAN", "SHORT", "INT", "LONG", "STRING", "LIST"]),
+    st.lists(
+        st.text("0123456789+-,truefalsTRUE \t\x00\x1f\x85\u00a0\u2003\uff11", max_size=12), min_size=1, max_size=20
+    ),
+)
+def test_options_are_what_kafka_makes_of_them(kafka: KafkaHost, kind: Kind, texts: list[str]) -> None:
+    """Every text is the same value, or refused by both."""
+    option = Option("o", kind, "An option.")
+    for text, theirs in zip(texts, kafka.option(kind, texts), strict=True):
+        try:
+            value = option.parse(text)
+        except OptionError:
+            assert isinstance(theirs, Thrown), (text, theirs)
+        else:
+            assert theirs == (list(value) if isinstance(value, tuple) else value), text

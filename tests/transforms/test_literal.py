@@ -1,10 +1,27 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
+from tests.vectors.connect import same, same_schema, schema_of, value_of
 
 from turnout.records import Float32, Int8, Moment
 from turnout.records.schema import DATE, DECIMAL, Schema
 from turnout.transforms.literal import Literal, parse_literal
+
+LITERALS = json.loads(Path(__file__).with_name("literals.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", LITERALS, ids=lambda case: ascii(case["text"])[:40])
+def test_a_literal_is_what_it_is_in_kafka(case: dict[str, Any]) -> None:
+    """Schema and value are those of Kafka 4.3's ``Values.parseString``; the differential test asks the class itself."""
+    literal = parse_literal(case["text"])
+    schema = schema_of(case["schema"])
+
+    assert same_schema(schema, literal.schema), literal
+    assert same(schema, value_of(schema, case["value"]), literal.value), literal
 
 
 @pytest.mark.parametrize(
@@ -56,13 +73,17 @@ def test_dates_are_days_in_milliseconds() -> None:
         "[1 2]",
         "[2013-01-01,3000000000]",
         "{[1]:2}",
+        "{{}:1}",
+        "{true:1,1:2}",
+        "{1e400:1,10e399:2}",
         "1e99999999999",
         ".5",
         "[" * 5000,
+        "[" * 101 + "]" * 101,
     ],
 )
 def test_what_kafka_takes_for_text(text: str) -> None:
-    """Brackets that hold no array or map after all, and numbers that are none."""
+    """Brackets that hold no array or map after all, numbers that are none, and what a Python dict cannot hold."""
     assert Literal(Schema("string"), text) == parse_literal(text)
 
 

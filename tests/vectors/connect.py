@@ -180,10 +180,10 @@ def _tagged(schema: Schema | None, tag: str, inner: Any) -> Any:
     if tag == "$decimal":
         return Decimal(inner)
     if tag == "$float":
-        return float(inner)
+        return _single(float(inner)) if schema is not None and schema.type == "float32" else float(inner)
     if tag == "$float32":
         single = _single(float(inner))
-        return single if schema is not None else Float32(single)
+        return single if schema is not None and schema.type == "float32" else Float32(single)
     if tag == "$map":
         keys, values = (None, None) if schema is None else (schema.keys, schema.values)
         return {value_of(keys, key): value_of(values, item) for key, item in inner}

@@ -7,7 +7,7 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -100,6 +100,10 @@ def java_float(number: float) -> str:
     return _java(str(np.float32(number)), number)
 
 
+_FEW_BITS: Final = 1e-37
+"""Numbers above it are so precise, as floats too, that one digit which names one is nearest to it as well."""
+
+
 def _java(shortest: str, number: float) -> str:
     """Java's layout of the shortest digits that name a number."""
     if not math.isfinite(number):
@@ -108,6 +112,9 @@ def _java(shortest: str, number: float) -> str:
     digits, exponent = _digits(shortest.lstrip("-"))
     if not digits:
         return f"{sign}0.0"
+    if len(digits) == 1 and abs(number) < _FEW_BITS:
+        # Of two digits those that are nearest to the number: 4.9E-324, which 5E-324 names as well.
+        digits, exponent = _digits(f"{abs(number):.1e}")
     if 1e-3 <= abs(number) < 1e7:
         if exponent <= 0:
             return f"{sign}0.{'0' * -exponent}{digits}"

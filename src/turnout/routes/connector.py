@@ -11,6 +11,7 @@ from typing import Any
 from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean, nearest
 from turnout.routes.properties import properties
+from turnout.transforms.java_text import split_list
 from turnout.transforms.options import option_text
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 
@@ -79,7 +80,7 @@ class Connector:
 
     def aliases(self, kind: str) -> list[str]:
         """The names listed in ``transforms`` or ``predicates``."""
-        return [alias.strip() for alias in (self.properties.get(kind) or "").split(",") if alias.strip()]
+        return [alias for alias in split_list(self.properties.get(kind) or "") if alias]
 
     def mistakes(self) -> Iterator[Mistake]:
         """Names that nothing reads and that are slips of ones that are read; in a route's own block all of them."""

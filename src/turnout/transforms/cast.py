@@ -11,6 +11,7 @@ from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.schema import LOGICAL
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.casting import caster, keeps
+from turnout.transforms.java_text import trim
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, default_value, read, store
@@ -22,10 +23,15 @@ TARGETS = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "
 
 def _parts(entry: str) -> list[str]:
     """The entry cut at its colons; empty parts at the end do not count, so ``x:`` is a lone ``x``."""
-    parts = [part.strip() for part in entry.split(":")]
+    parts = entry.split(":")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
-    return parts
+    return [trim(part) for part in parts]
+
+
+def _type(text: str) -> str:
+    """The type that a text names in any case: Java compares in upper case."""
+    return text.upper().lower()
 
 
 def _check(entries: Sequence[str] | None) -> str | None:
@@ -35,7 +41,7 @@ def _check(entries: Sequence[str] | None) -> str | None:
         parts = _parts(entry)
         if len(parts) > 2:
             return f"expected field:type, found the entry {entry!r}"
-        if parts[-1].lower() not in TARGETS:
+        if _type(parts[-1]) not in TARGETS:
             return f"expected a type of {', '.join(TARGETS)} in the entry {entry!r}"
         if len(parts) == 1 and len(entries) > 1:
             return f"expected the type of the whole value, {parts[0]!r}, to be the only entry"
@@ -73,8 +79,8 @@ class Cast(Transform):
         parts = [_parts(entry) for entry in options["spec"]]
         replace = options["replace.null.with.default"]
         if len(parts[0]) == 1:
-            return cls(side=side, whole=parts[0][0].lower(), replace_null_with_default=replace)
-        fields = {name: type_.lower() for name, type_ in parts}
+            return cls(side=side, whole=_type(parts[0][0]), replace_null_with_default=replace)
+        fields = {name: _type(type_) for name, type_ in parts}
         return cls(side=side, fields=tuple(fields.items()), replace_null_with_default=replace)
 
     def named_fields(self) -> Iterator[NamedField]:

@@ -17,6 +17,7 @@ from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.text import java_decimal, java_double, java_float
 from turnout.transforms.java_calendar import DAY, wrapped
 from turnout.transforms.java_number import double, low_bits, parsed_integer, single
+from turnout.transforms.java_text import trim
 from turnout.transforms.java_time_print import time_printer
 from turnout.transforms.storing import Memo
 
@@ -165,12 +166,11 @@ _WORDS = {
     for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
     for word, number in (("NaN", math.nan), ("Infinity", math.inf))
 }
-_BLANKS = "".join(map(chr, range(33)))
 
 
 def _real_of_text(text: str, *, rounded: Callable[..., float]) -> float:
     """``Double.parseDouble``, or ``Float.parseFloat``: *rounded* rounds an exact number."""
-    bare = text.strip(_BLANKS)
+    bare = trim(text)
     if bare in _WORDS:
         return _WORDS[bare]
     if _DECIMAL.fullmatch(bare):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
 from turnout.transforms.java_number import double, parsed_decimal, scale_of, single
+from turnout.transforms.java_text import trim
 from turnout.transforms.java_time_parse import time_parser
 from turnout.transforms.literal_schemas import ElementMisfit, aligned, merged, plain
 
@@ -33,7 +34,6 @@ _BOOLEAN = Schema("boolean")
 _NULL = Literal(None, None)
 _TOKEN = re.compile(r'(?:\\.|[^:,{}\[\]"\\]|\\\Z)+|[:,{}\[\]"]', re.DOTALL)
 _DELIMITERS = frozenset(':,{}[]"')
-_BLANKS = "".join(map(chr, range(33)))
 _TEMPORAL = {
     len(text): (schema, time_parser(pattern))
     for text, pattern, schema in (
@@ -42,6 +42,9 @@ _TEMPORAL = {
         ("2013-01-01T12:30:00.123Z", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", Schema("int64", name=TIMESTAMP, version=1)),
     )
 }
+_LONGEST_TEMPORAL = max(_TEMPORAL)
+_DEEPEST = 100
+"""Arrays and maps inside each other beyond it are text: reading them takes Python's stack."""
 _INTEGERS = ((8, Int8), (16, Int16), (32, Int32), (64, int))
 
 
@@ -52,8 +55,12 @@ class _NotALiteral(Exception):  # noqa: N818 - a signal inside this module, neve
 def parse_literal(text: str) -> Literal:
     """The value that *text* stands for, with the narrowest schema that holds it.
 
-    After a number or a closing bracket the rest of the text is ignored, as Connect does. A map whose keys are arrays
-    or maps themselves stays text.
+    After a number or a closing bracket the rest of the text is ignored, as Connect does. Not as in Connect, these
+    stay text: a map whose keys are arrays or maps themselves, or are equal in Python and not in Java
+    (``{true: 0, 1: 0}``), and more than a hundred arrays and maps inside each other.
+
+    Args:
+        text: trimmed, as the text of an option is.
     """
     if not text:
         return Literal(_STRING, "")
@@ -67,14 +74,14 @@ def parse_literal(text: str) -> Literal:
             literal = _LiteralReader(tokens).container()
         else:
             literal = _scalar(tokens, 0)[0] or Literal(_STRING, text)
-    except (_NotALiteral, ElementMisfit, IndexError, RecursionError):
+    except (_NotALiteral, ElementMisfit, IndexError):
         return Literal(_STRING, text)
     return Literal(literal.schema, plain(literal.schema, literal.value))
 
 
 def _scalar(tokens: Sequence[str], at: int) -> tuple[Literal | None, int]:
     """The time or the number whose text begins at a token, and how many tokens it took."""
-    token = tokens[at].strip(_BLANKS)
+    token = trim(tokens[at])
     if token[:1].isdecimal():
         # An unescaped colon ends a token, so that a time of day is five of them.
         several = token + "".join(tokens[at + 1 : at + 5]) if len(tokens) >= at + 5 else ""
@@ -90,9 +97,11 @@ def _scalar(tokens: Sequence[str], at: int) -> tuple[Literal | None, int]:
 def _temporal(text: str) -> Literal | None:
     """A date, a time or a timestamp, if the text has the length of one and can be read as one."""
     text = text.replace("\\:", ":")
-    if len(text) not in _TEMPORAL:
+    # Java counts a character beyond U+FFFF as two.
+    length = len(text) + sum(char > "\uffff" for char in text) if len(text) <= _LONGEST_TEMPORAL else 0
+    if length not in _TEMPORAL:
         return None
-    schema, parse = _TEMPORAL[len(text)]
+    schema, parse = _TEMPORAL[length]
     millis = parse(text)
     return None if millis is None else Literal(schema, Moment(millis))
 
@@ -102,7 +111,7 @@ def _number(text: str) -> Literal | None:
     number = parsed_decimal(text)
     if number is None:
         return None
-    if number.adjusted() < 20 and number == number.to_integral_value():
+    if not number or (number.adjusted() < 20 and number == number.to_integral_value()):
         for bits, kind in _INTEGERS:
             if -(1 << bits - 1) <= number < 1 << bits - 1:
                 return Literal(Schema(f"int{bits}"), kind(number))
@@ -121,16 +130,22 @@ class _LiteralReader:
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens = tokens
         self.at = 0
+        self.depth = 0
 
     def container(self) -> Literal:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _NotALiteral
         self.at += 1
-        return self._array() if self.tokens[self.at - 1].strip(_BLANKS) == "[" else self._map()
+        literal = self._array() if trim(self.tokens[self.at - 1]) == "[" else self._map()
+        self.depth -= 1
+        return literal
 
     def _next(self) -> str:
         """The next token that is more than white space, without the blanks around it, and without taking it."""
-        while not self.tokens[self.at].strip(_BLANKS):
+        while not trim(self.tokens[self.at]):
             self.at += 1
-        return self.tokens[self.at].strip(_BLANKS)
+        return trim(self.tokens[self.at])
 
     def _array(self) -> Literal:
         items: list[Literal] = []
@@ -148,25 +163,26 @@ class _LiteralReader:
         return Literal(Schema("array", values=common), values)
 
     def _map(self) -> Literal:
-        keys: list[Literal] = []
-        items: list[Literal] = []
+        keys: list[Schema | None] = []
+        items: list[Schema | None] = []
+        entries: dict[tuple[type, str], tuple[Any, Any]] = {}
         while self._next() != "}":
             key = self._item()
             if key.value is None or isinstance(key.value, list | dict) or self._next() != ":":
                 raise _NotALiteral
             self.at += 1
-            keys.append(key)
-            items.append(self._item())
+            item = self._item()
+            keys.append(key.schema)
+            items.append(item.schema)
+            entries[_identity(key.value)] = key.value, item.value
             if self._next() == ",":
                 self.at += 1
         self.at += 1
-        of_keys = merged([key.schema for key in keys])
-        of_values = merged([item.schema for item in items]) if of_keys is not None else None
-        values: dict[Any, Any] = {}
-        for key, item in zip(keys, items, strict=True):
-            name = key.value if of_keys is None else aligned(of_keys, key.value)
-            values[name] = item.value if of_values is None else aligned(of_values, item.value)
-        return Literal(Schema("map", keys=of_keys, values=of_values), values)
+        of_keys = merged(keys)
+        of_values = merged(items) if of_keys is not None else None
+        return Literal(
+            Schema("map", keys=of_keys, values=of_values), _aligned_map(of_keys, of_values, entries.values())
+        )
 
     def _item(self) -> Literal:
         word = self._next()
@@ -188,9 +204,29 @@ class _LiteralReader:
     def _string(self) -> Literal:
         self.at += 1
         text: list[str] = []
-        while self.tokens[self.at] != '"':
+        # White space between two delimiters inside the quotes is skipped, as between elements.
+        while self._next() != '"':
             text.append(self.tokens[self.at])
             self.at += 1
         self.at += 1
         joined = "".join(text)
         return _temporal(joined) or Literal(_STRING, joined)
+
+
+def _identity(key: Any) -> tuple[type, str]:
+    """The type and the text of a map's key: equal where Java's ``equals`` holds, unlike True and 1 in Python."""
+    return type(key), str(key)
+
+
+def _aligned_map(
+    of_keys: Schema | None, of_values: Schema | None, entries: Iterable[tuple[Any, Any]]
+) -> dict[Any, Any]:
+    """The entries of a map under their common schemas."""
+    values: dict[Any, Any] = {}
+    names: dict[Any, tuple[type, str]] = {}
+    for key, item in entries:
+        name = key if of_keys is None else aligned(of_keys, key)
+        if names.setdefault(name, _identity(name)) != _identity(name):
+            raise _NotALiteral
+        values[name] = item if of_values is None else aligned(of_values, item)
+    return values

@@ -51,6 +51,8 @@ def aligned(schema: Schema, value: Any) -> Any:
         if isinstance(value, Moment):
             return value
         whole = _integer(value, 64)
+        if schema.name == TIME and not 0 <= whole <= DAY:
+            raise ElementMisfit
         return Moment(whole * DAY if schema.name == DATE else whole)
     if schema.type in _KINDS:
         bits, kind = _KINDS[schema.type]

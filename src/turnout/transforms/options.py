@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from turnout.guesses import did_you_mean
+from turnout.transforms.java_number import parsed_integer
+from turnout.transforms.java_text import is_word, split_list, trim
 
 __all__ = [
     "RANGES",
@@ -84,7 +86,7 @@ class Option:
         Raises:
             OptionError: when the text cannot be read or the value is not valid.
         """
-        value = None if text is None else self._read(text.strip())
+        value = None if text is None else self._read(trim(text))
         problem = self.check(value) if self.check else None
         if problem:
             raise OptionError(self.name, f"{problem}, found {_shown(text)}")
@@ -94,17 +96,19 @@ class Option:
         if self.kind == "STRING":
             return text
         if self.kind == "LIST":
-            return tuple(part.strip() for part in text.split(",")) if text else ()
+            return tuple(split_list(text))
         if self.kind == "BOOLEAN":
-            if text.lower() not in ("true", "false"):
-                raise OptionError(self.name, f"expected true or false, found {text!r}")
-            return text.lower() == "true"
+            return self._boolean(text)
         return self._integer(text)
+
+    def _boolean(self, text: str) -> bool:
+        if not is_word(text, "true") and not is_word(text, "false"):
+            raise OptionError(self.name, f"expected true or false, found {text!r}")
+        return is_word(text, "true")
 
     def _integer(self, text: str) -> int:
         bits = RANGES[self.kind]
-        digits = text[1:] if text[:1] in ("+", "-") else text
-        number = int(text) if digits.isdecimal() else None
+        number = parsed_integer(text)
         if number is None or not -(1 << bits) <= number < 1 << bits:
             raise OptionError(self.name, f"expected an integer of {bits + 1} bits, found {text!r}")
         return number
@@ -160,8 +164,7 @@ def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[s
     """
     names = [option.name for option in options]
     listed = ", ".join(names) or "no options"
-    return [
-        OptionError(name, f"unknown option{did_you_mean(name, [*names, *more])} (known here: {listed})")
-        for name in raw
-        if name not in names and name != "type"
-    ]
+    unknown = [name for name in raw if name not in names and name != "type"]
+    # A name that belongs somewhere else is not its own correction.
+    near = {name: did_you_mean(name, [other for other in (*names, *more) if other != name]) for name in unknown}
+    return [OptionError(name, f"unknown option{near[name]} (known here: {listed})") for name in unknown]

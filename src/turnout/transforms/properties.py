@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout.transforms.checks import java_regex
-from turnout.transforms.draft import condition_spec, if_specs, inline_spec, without_predicates
+from turnout.transforms.checks import distinct, java_regex
+from turnout.transforms.draft import condition_spec, if_specs, inline_spec, parsed_switch, without_predicates
+from turnout.transforms.java_text import is_word, split_list, trim
 from turnout.transforms.options import OptionError, RawOptions, option_text
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
@@ -43,12 +44,14 @@ def sub_options(config: RawOptions, prefix: str) -> dict[str, str | None]:
 
 def sink_mistakes(config: RawOptions) -> Iterator[OptionError]:
     """What is wrong with the topics of a sink connector and of its dead letters."""
-    topics = [topic.strip() for topic in (config.get("topics") or "").split(",") if topic.strip()]
-    pattern = (config.get("topics.regex") or "").strip()
+    topics = split_list(config.get("topics") or "")
+    pattern = trim(config.get("topics.regex") or "")
+    if topics and (problem := distinct(topics)):
+        yield OptionError("topics", f"{problem}, found {config['topics']!r}")
     if bool(topics) == bool(pattern):
         present = "both" if topics else "neither"
         yield OptionError("topics", f"expected either topics or topics.regex, found {present}")
-    dead = (config.get("errors.deadletterqueue.topic.name") or "").strip()
+    dead = trim(config.get("errors.deadletterqueue.topic.name") or "")
     if dead and dead in topics:
         yield OptionError("errors.deadletterqueue.topic.name", f"the sink consumes {dead!r} itself")
     if pattern and java_regex(pattern):
@@ -78,7 +81,10 @@ class _Properties:
         if text is None:
             self.mistakes.append(OptionError(option, "expected a list of aliases, found null"))
             return []
-        aliases = [alias.strip() for alias in text.split(",")] if text.strip() else []
+        aliases = split_list(text)
+        if "" in aliases:
+            self.mistakes.append(OptionError(option, f"expected no empty alias, found {text!r}"))
+            aliases = [alias for alias in aliases if alias]
         twice = sorted({alias for alias in aliases if aliases.count(alias) > 1})
         if twice:
             self.mistakes.append(OptionError(option, f"expected each alias once, found {text!r}"))
@@ -88,11 +94,11 @@ class _Properties:
         prefix = f"transforms.{alias}."
         options = sub_options(self.config, prefix)
         type_ = options.get("type")
-        if not self.strict and (type_ or "").strip() == "If":
-            return if_specs(alias, prefix, options)
-        spec = StageSpec(alias, prefix + "type", prefix, type_ and type_.strip(), options)
+        if not self.strict and trim(type_ or "") == "If":
+            return if_specs(alias, prefix, options, self.mistakes)
+        spec = StageSpec(alias, prefix + "type", prefix, type_ and trim(type_), options)
         if not self.strict:
-            spec.predicates += inline_spec(alias, prefix, options)
+            spec.predicates += inline_spec(alias, prefix, options, self.mistakes)
             spec.predicates += condition_spec(alias, prefix, options)
             spec.options = without_predicates(options)
         self._guards(spec)
@@ -102,7 +108,7 @@ class _Properties:
         named = spec.options.pop("predicate", None)
         inline = bool(spec.predicates)
         if named is not None:
-            aliases = [named] if self.strict else [alias.strip() for alias in named.split(",")]
+            aliases = [named] if self.strict else split_list(named)
             spec.predicates += [predicate for alias in aliases if (predicate := self._named(spec, alias))]
         if "negate" not in spec.options:
             return
@@ -110,11 +116,10 @@ class _Properties:
         if named is None and not inline:
             problem = f"means nothing without {spec.prefix}predicate, found {text!r}"
             self.mistakes.append(OptionError(spec.prefix + "negate", problem))
-        elif text.strip().lower() not in ("true", "false"):
-            self.mistakes.append(OptionError(spec.prefix + "negate", f"expected true or false, found {text!r}"))
         else:
+            negate = parsed_switch(spec.prefix + "negate", text, self.mistakes)
             # Kafka validates the trimmed text but reads the untrimmed: " true " is false there.
-            spec.negate = (text if self.strict else text.strip()).lower() == "true"
+            spec.negate = is_word(text, "true") if self.strict else negate
 
     def _named(self, spec: StageSpec, alias: str) -> PredicateSpec | None:
         if alias in self.predicates:
@@ -129,4 +134,4 @@ class _Properties:
         prefix = f"predicates.{alias}."
         options = sub_options(self.config, prefix)
         type_ = options.get("type")
-        return PredicateSpec(alias, prefix + "type", prefix, type_ and type_.strip(), options)
+        return PredicateSpec(alias, prefix + "type", prefix, type_ and trim(type_), options)

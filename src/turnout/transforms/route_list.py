@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.errors import Mistake
+from turnout.transforms.java_text import is_word, trim
 from turnout.transforms.options import option_text
 from turnout.transforms.properties import Specs
 from turnout.transforms.specs import PredicateSpec, StageSpec
@@ -85,7 +86,8 @@ class _RouteList:
         return PredicateSpec(alias, f"{place}.type", f"{place}.", option_text(type_), options, negate=negate)
 
     def _boolean(self, place: str, value: Any) -> bool:
-        if isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false")):
-            return str(value).strip().lower() == "true"
+        text = trim(str(value)) if isinstance(value, bool | str) else ""
+        if is_word(text, "true") or is_word(text, "false"):
+            return is_word(text, "true")
         self.mistakes.append(Mistake(place, f"expected true or false, found {value!r}"))
         return False

@@ -19,6 +19,7 @@ from turnout.transforms.base import (
     unchanged,
 )
 from turnout.transforms.checks import one_of
+from turnout.transforms.java_text import trim
 from turnout.transforms.java_time import JavaTimeError, parse_java_time
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -67,7 +68,7 @@ class TimestampConverter(Transform):
     def from_options(cls, options: Options, side: Side) -> Self:
         """Check the pattern, and that there is one where text is to be made."""
         pattern = options["format"] or ""
-        if options["target.type"] == "string" and not pattern.strip():
+        if options["target.type"] == "string" and not trim(pattern):
             raise mistake("format", "is missing, and the target type string needs it")
         try:
             parse_java_time(pattern)

@@ -10,6 +10,7 @@ from turnout.errors import RecordError
 from turnout.records import Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.transforms.java_calendar import DAY, wrapped
+from turnout.transforms.java_text import trim
 from turnout.transforms.java_time_parse import time_parser
 from turnout.transforms.java_time_print import time_printer
 from turnout.transforms.storing import NULL_POINTER
@@ -59,7 +60,7 @@ class Conversion:
     _write: Callable[[int], Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.pattern.strip():
+        if trim(self.pattern):
             self._parse = time_parser(self.pattern)
         self._write = self._writer()
 

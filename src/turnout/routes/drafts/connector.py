@@ -13,6 +13,7 @@ from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.ends import SINK, named_after
 from turnout.routes.drafts.stages import stage_of
 from turnout.secrets import is_secret
+from turnout.transforms.java_text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY
 from turnout.transforms.properties import read_properties
 
@@ -110,7 +111,7 @@ class _ConnectorDrafter:
 
     def _kafka_source(self) -> dict[str, Any]:
         source = {**_KAFKA, **self._client("consumer.override.", "source")}
-        topics = [topic.strip() for topic in (self._take("topics", "source.topics") or "").split(",") if topic.strip()]
+        topics = [topic for topic in split_list(self._take("topics", "source.topics") or "") if topic]
         pattern = self._take("topics.regex", "source.topicPattern")
         if topics:
             source["topics"] = topics
@@ -180,7 +181,7 @@ class _ConnectorDrafter:
             used = [predicate.prefix.removesuffix(".") for predicate in spec.predicates]
             self.taken += [Taken(prefix, f"transforms[{at}].predicate") for prefix in used if "predicates." in prefix]
         for kind in ("transforms", "predicates"):
-            aliases = [alias.strip() for alias in (self.properties.get(kind) or "").split(",")]
+            aliases = split_list(self.properties.get(kind) or "")
             read = tuple(f"{kind}.{alias}." for alias in aliases if alias)
             self.used_names |= {kind, *(name for name in self.properties if name.startswith(read))}
         return [stage_of(spec) for spec in specs.stages]

@@ -1,0 +1,87 @@
+"""Texts of options as Kafka 4.3's ConfigDef reads them; `test_differential` asks Kafka's class for the same values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from turnout.errors import ConfigError
+from turnout.records import Record
+from turnout.transforms import Chain
+from turnout.transforms.options import Kind, Option, OptionError
+
+VALUES = json.loads(Path(__file__).with_name("option_values.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", VALUES, ids=lambda case: f"{case['kind']}-{case['text']!a}")
+def test_a_text_is_the_value_that_it_is_in_kafka(case: dict[str, Any]) -> None:
+    """Trimmed as Java trims, split at commas, and refused where ConfigDef refuses it."""
+    option = Option("o", cast("Kind", case["kind"]), "An option.")
+
+    if case.get("refused"):
+        with pytest.raises(OptionError):
+            option.parse(case["text"])
+        return
+    value = option.parse(case["text"])
+    assert case["value"] == (list(value) if isinstance(value, tuple) else value)
+
+
+@pytest.mark.parametrize("text", ["a,,b", ",", "a,", "a,a"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"type": "DropHeaders", "headers": None},
+        {"type": "MaskField$Value", "fields": None},
+        {"type": "ValueToKey", "fields": None},
+        {"type": "ReplaceField$Value", "include": None},
+        {"type": "ReplaceField$Value", "exclude": None},
+    ],
+    ids=lambda stage: "-".join(stage.values() if None not in stage.values() else [stage["type"], *list(stage)[1:]]),
+)
+def test_a_list_of_names_has_no_empty_and_no_repeated_entry(stage: dict[str, str | None], text: str) -> None:
+    """The chain is refused, and the message has the option, the problem and the text."""
+    (name,) = (option for option, value in stage.items() if value is None)
+    with pytest.raises(ConfigError) as raised:
+        Chain.from_route([{**stage, name: text}])
+
+    (mistake,) = raised.value.mistakes
+    problem = (
+        "expected each element once ('a' is there more than once)" if text == "a,a" else "expected no empty element"
+    )
+    assert (mistake.path, mistake.problem) == (f"transforms[0].{name}", f"{problem}, found {text!r}")
+
+
+def test_lists_of_aliases_and_topics_have_no_empty_entry() -> None:
+    """An alias that nobody wrote is named as what it is."""
+    with pytest.raises(ConfigError) as raised:
+        Chain.from_config({"transforms": "f,,", "transforms.f.type": "Filter", "topics": "a,,b"}, sink=True)
+
+    assert [str(mistake) for mistake in raised.value.mistakes] == [
+        "transforms: expected no empty alias, found 'f,,'",
+        "topics: expected no empty element, found 'a,,b'",
+    ]
+
+
+def test_numbers_are_written_as_java_writes_the_smallest() -> None:
+    """Java has two digits where one would name the number: 4.9E-324, not 5.0E-324."""
+    chain = Chain.from_config({"transforms": "c", "transforms.c.type": "Cast$Value", "transforms.c.spec": "string"})
+    single = Chain.from_config(
+        {
+            "transforms": "a,b",
+            "transforms.a.type": "Cast$Value",
+            "transforms.a.spec": "float32",
+            "transforms.b.type": "Cast$Value",
+            "transforms.b.spec": "string",
+        }
+    )
+    numbers = (5e-324, -1e-323, 1e-45, 2e-45, 1e-40, 2e-37)
+
+    assert [chain.apply(Record("t", number)).value for number in numbers] == [
+        "4.9E-324", "-9.9E-324", "1.0E-45", "2.0E-45", "1.0E-40", "2.0E-37",
+    ]  # fmt: skip
+    assert [single.apply(Record("t", number)).value for number in numbers[2:]] == [
+        "1.4E-45", "1.4E-45", "1.0E-40", "2.0E-37",
+    ]  # fmt: skip
