@@ -115,3 +115,34 @@ def test_what_maven_cannot_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     maven.chmod(0o755)
     with pytest.raises(TurnoutError, match=r"could not fetch a:b:1: no such artifact"):
         resolve_jars(["a:b:1"])
+
+
+def records(folder: Path, rows: list[dict[str, object]]) -> str:
+    """A file source with these records."""
+    folder.mkdir()
+    (folder / "records.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return f'{{format: json, path: "{folder}"}}'
+
+
+TOLERANT = "deadLetter: {topic: dead}\nerrors: {tolerance: all}\n"
+
+
+@pytest.mark.parametrize(("topic", "size"), [("sized", 3_000_000), ("sized", (1 << 20) - 100), ("low", 200_000)])
+def test_a_record_that_is_too_large_is_a_dead_letter(
+    broker: KafkaBroker, connector: dict[str, str], tmp_path: Path, topic: str, size: int
+) -> None:
+    """By the producer's limit, by the route's own transform, and by the topic's; its neighbour is delivered."""
+    if topic not in broker.topics("--list").split():
+        own = ("--config", "max.message.bytes=100000") if topic == "low" else ()
+        broker.topics("--create", "--topic", topic, *own)
+    rows: list[dict[str, object]] = [
+        {"topic": topic, "partition": 7, "offset": 42, "value": json.dumps({"n": "a" * size})},
+        {"topic": topic, "partition": 7, "offset": 43, "value": "{}"},
+    ]
+    sink = f'{{format: kafka, servers: "{broker.servers}"}}\n{TOLERANT}'
+
+    counts = run(tmp_path, "sized", records(tmp_path / "in", rows), sink, connector)
+
+    assert {name: counts[name] for name in ("read", "delivered", "dead_lettered", "undeliverable")} == {
+        "read": 2, "delivered": 1, "dead_lettered": 1, "undeliverable": 1,
+    }  # fmt: skip

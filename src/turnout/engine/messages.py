@@ -33,6 +33,10 @@ VALUE_LEFT_OUT: Final = "__turnout.value.left.out"
 """The header of a dead letter that is too large with its value: how many bytes that has."""
 
 
+_CONTEXT: Final = ("__connect.errors.", "__turnout.")
+"""The beginnings of the headers that a dead letter is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Messages:
     """The messages of one batch: delivered ones in the order of their records, then the dead letters.
@@ -90,16 +94,23 @@ class Messages:
             pa.concat_batches([self.records, others.records]),
         )
 
-    def emptied(self, places: NDArray[np.int64]) -> Messages:
-        """Those at some places without their values, which are too large; a header says how large each was."""
+    def emptied(self, places: NDArray[np.int64], *, alone: bool = True) -> Messages:
+        """Those at some places without their values, which are too large; a header says how large each was.
+
+        Args:
+            places: of the messages.
+            alone: leave out nothing but the values; if not, the keys and the records' own headers as well.
+        """
         rows = pa.array(self.rows[places])
         records = self.records.take(rows)
-        headers = Headers.of_arrow(records.column("headers"))
+        headers = Headers.of_arrow(records.column("headers") if alone else _context(records.column("headers")))
         everything = np.arange(len(places))
         sizes = pc.fill_null(pc.binary_length(records.column("value")), 0).to_pylist()
         headers.append(everything, VALUE_LEFT_OUT, None, [str(size) for size in sizes])
         records = records.set_column(0, RECORDS.field("value"), pa.nulls(len(places), pa.binary()))
         records = records.set_column(1, RECORDS.field("headers"), headers.to_arrow(everything))
+        if not alone:
+            records = records.set_column(2, RECORDS.field("key"), pa.nulls(len(places), pa.binary()))
         chosen = pa.array(places)
         return Messages(self.topics.take(chosen), self.ids.take(chosen), self.sinks[places], everything, records)
 
@@ -109,6 +120,15 @@ class Messages:
         if len(self.rows) == len(column) and bool((self.rows == np.arange(len(self.rows))).all()):
             return column
         return column.take(pa.array(self.rows))
+
+
+def _context(headers: Any) -> Any:
+    """The headers of dead letters that say why they are some, without those of their records."""
+    ours = [
+        None if pairs is None else [pair for pair in pairs if pair["key"].startswith(_CONTEXT)]
+        for pairs in headers.to_pylist()
+    ]
+    return pa.array(ours, ARROW)
 
 
 def carried(batch: Any, rows: Sequence[int], values: Any, headers: Any, keys: Any) -> Any:

@@ -20,7 +20,8 @@ from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSink
+from turnout.routes.endpoints import KafkaSink, NatsSink
+from turnout.spark.formats.kafka_limits import KafkaLimits, fitting
 from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.sink_options import SinkOptions
 from turnout.spark.index.place import IndexPlace
@@ -107,6 +108,7 @@ class SparkStage:
         key: what tells them from others.
         sinks: how to publish to each of the route's sinks; None for those that are not NATS.
         with_ids: whether messages to that sink get their ids.
+        limits: of the sizes that each of the route's sinks takes; None for those that are not Kafka.
     """
 
     splits: bool
@@ -116,13 +118,14 @@ class SparkStage:
     key: str
     sinks: tuple[SinkOptions | None, ...] = field(repr=False)
     with_ids: tuple[bool, ...]
+    limits: tuple[KafkaLimits | None, ...] = ()
 
     @classmethod
     def of(cls, route: Route, *, splits: bool, replay: Replay | None = None) -> Self:
         """The stage of a route, or of a replay of its history.
 
         Raises:
-            ConfigError: an option of a NATS sink is wrong.
+            ConfigError: an option of a sink is wrong.
         """
         pickled = cloudpickle.dumps((route, replay))  # type: ignore[no-untyped-call]
         sinks = tuple(
@@ -130,7 +133,8 @@ class SparkStage:
             for sink in route.sinks.values()
         )
         with_ids = tuple(getattr(sink, "message_id", None) != "none" for sink in route.sinks.values())
-        return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids)
+        limits = tuple(KafkaLimits.of(sink) if isinstance(sink, KafkaSink) else None for sink in route.sinks.values())
+        return cls(splits, None, None, pickled, hashlib.sha256(pickled).hexdigest(), sinks, with_ids, limits)
 
     def at(self, revision: int) -> Self:
         """The same for records that are matched with this revision."""
@@ -139,6 +143,10 @@ class SparkStage:
     def with_index(self, index: IndexPlace) -> Self:
         """The same for a route whose subscriptions are found there."""
         return replace(self, index=index)
+
+    def with_limits(self, limits: tuple[KafkaLimits | None, ...]) -> Self:
+        """The same for sinks that take records of these sizes."""
+        return replace(self, limits=limits)
 
     # For mapInArrow
 
@@ -158,13 +166,18 @@ class SparkStage:
         yield tally.rows()
 
     def rows(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Give the messages, and behind them the task's counts."""
+        """Give the messages, and behind them the task's counts.
+
+        Raises:
+            RunError: a record failed, or is too large for its Kafka sink, and the route tolerates no failures.
+        """
         tally = TaskTally()
         with without_collections():
             for result in self.results(batches):
-                tally.add(result)
-                if len(result.messages):
-                    yield _message_rows(result.messages)
+                for part in fitting(result, self.limits):
+                    tally.add(part)
+                    if len(part.messages):
+                        yield _message_rows(part.messages)
         counted = tally.rows()
         nulls = {item.name: pa.nulls(counted.num_rows, item.type) for item in _MESSAGES_SCHEMA}
         columns = nulls | dict(zip(counted.schema.names, counted.columns, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.transforms.java_regex import JavaRegexError, check_java_regex
 
-__all__ = ["OneOf", "distinct", "distinct_or_none", "java_regex", "non_empty", "non_empty_list", "non_null", "one_of"]
+__all__ = ["OneOf", "java_regex", "names", "names_or_none", "non_empty", "non_empty_list", "non_null", "one_of"]
 
 
 def non_empty_list(value: Sequence[str] | None) -> str | None:
@@ -16,19 +16,16 @@ def non_empty_list(value: Sequence[str] | None) -> str | None:
     return None if value else "expected at least one element"
 
 
-def distinct_or_none(value: Sequence[str] | None) -> str | None:
-    """Refuse null, empty elements and elements that come twice (Kafka 4.3's ``ValidList``)."""
+def names_or_none(value: Sequence[str] | None) -> str | None:
+    """Refuse null and empty elements (Kafka 4.3's ``ValidList``)."""
     if value is None:
         return "expected a list"
-    if "" in value:
-        return "expected no empty element"
-    twice = next((element for element in value if value.count(element) > 1), None)
-    return None if twice is None else f"expected each element once ({twice!r} is there more than once)"
+    return "expected no empty element" if "" in value else None
 
 
-def distinct(value: Sequence[str] | None) -> str | None:
-    """Refuse what `distinct_or_none` refuses, and a list without elements."""
-    return distinct_or_none(value) if value else non_empty_list(value)
+def names(value: Sequence[str] | None) -> str | None:
+    """Refuse what `names_or_none` refuses, and a list without elements."""
+    return names_or_none(value) if value else non_empty_list(value)
 
 
 def non_empty(value: str | None) -> str | None:

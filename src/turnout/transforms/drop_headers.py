@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
-from turnout.transforms.checks import distinct
+from turnout.transforms.checks import names
 from turnout.transforms.options import Option
 
 __all__ = ["DropHeaders"]
@@ -20,7 +20,9 @@ class DropHeaders(Transform):
     summary: ClassVar[str] = "Removes every header whose name is listed; the others keep their order."
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
-        Option("headers", "LIST", "The names, exact and case-sensitive.", check=distinct, valid="not empty"),
+        Option(
+            "headers", "LIST", "The names, exact and case-sensitive.", check=names, distinct=True, valid="not empty"
+        ),
     )
 
     headers: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from turnout.records import Batch, Block, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Step, Transform, flat_fields
-from turnout.transforms.checks import distinct, non_empty
+from turnout.transforms.checks import names, non_empty
 from turnout.transforms.masks import FieldMask
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
@@ -24,7 +24,7 @@ class MaskField(Transform):
 
     summary: ClassVar[str] = "Replaces fields by the zero of their type, or by a replacement for numbers and strings."
     options: ClassVar[tuple[Option, ...]] = (
-        Option("fields", "LIST", "The fields, flat names.", check=distinct, valid="not empty"),
+        Option("fields", "LIST", "The fields, flat names.", check=names, distinct=True, valid="not empty"),
         Option("replacement", "STRING", "What to put there.", default=None, check=non_empty, valid="not empty"),
         REPLACE_NULL,
     )

@@ -65,6 +65,7 @@ class Option:
     Attributes:
         check: gives what is wrong with a parsed value, None if nothing.
         valid: what the documentation says about valid values.
+        distinct: whether an element of a list that comes again is left out, as Kafka 4.3 does.
         block: whether it makes sense to write it as a block of YAML or JSON, whose JSON is the option's text.
 
     >>> fields = Option("fields", "LIST", "The fields to mask.")
@@ -79,6 +80,7 @@ class Option:
     check: Callable[[Any], str | None] | None = None
     valid: str = ""
     block: bool = False
+    distinct: bool = False
 
     def parse(self, text: str | None) -> Any:
         """The value that a property's text stands for.
@@ -96,7 +98,8 @@ class Option:
         if self.kind == "STRING":
             return text
         if self.kind == "LIST":
-            return tuple(split_list(text))
+            entries = split_list(text)
+            return tuple(dict.fromkeys(entries) if self.distinct else entries)
         if self.kind == "BOOLEAN":
             return self._boolean(text)
         return self._integer(text)

@@ -29,6 +29,31 @@ PARITY: Mapping[str, str] = MappingProxyType(
             "Floats and doubles are written with the fewest digits that name them, as in Java 19 and later; Java 17 "
             "writes a digit more for a few of them."
         ),
+        "NaN and infinities": (
+            "They survive: JSON has them as the texts NaN, Infinity and -Infinity, as JsonConverter writes them, "
+            "and a field of floats reads these texts as the numbers; JsonConverter reads its own texts as 0. A "
+            "measurement is not to turn into another one."
+        ),
+        "schemaless dates": (
+            "A date object without a schema becomes an ISO 8601 text in JSON; JsonConverter fails, as nothing "
+            "says which number is meant. A text can be read by people and by TimestampConverter, and the record "
+            "is not lost."
+        ),
+        "Cast of Date and Decimal": (
+            "Cast of a whole key or value keeps the name of its schema (a Date cast to int64 is an int64 named "
+            "Date), as Connect's does. JsonConverter then fails, as it looks for a date object; here the number "
+            "is written, so that the cast that was asked for does not lose every record."
+        ),
+        "look-behind": (
+            "(?<=…) and (?<!…) may be of any length; Java refuses one without an obvious greatest length. The "
+            "package regex has no such limit, a refusal would have to be made up, and what Java takes means the "
+            "same."
+        ),
+        "maps of a literal": (
+            "InsertHeader's literal stays text where its map has arrays or maps as keys, or keys that are equal "
+            "in Python and not in Java ({true: 0, 1: 0}), as no dict holds them, and where more than a hundred "
+            "arrays and maps are inside each other, as reading them takes the stack."
+        ),
     }
 )
 """Reason → what is different."""

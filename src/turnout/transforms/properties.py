@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from turnout.transforms.checks import distinct, java_regex
+from turnout.transforms.checks import java_regex, names_or_none
 from turnout.transforms.draft import condition_spec, if_specs, inline_spec, parsed_switch, without_predicates
 from turnout.transforms.java_text import is_word, split_list, trim
 from turnout.transforms.options import OptionError, RawOptions, option_text
@@ -46,7 +46,7 @@ def sink_mistakes(config: RawOptions) -> Iterator[OptionError]:
     """What is wrong with the topics of a sink connector and of its dead letters."""
     topics = split_list(config.get("topics") or "")
     pattern = trim(config.get("topics.regex") or "")
-    if topics and (problem := distinct(topics)):
+    if topics and (problem := names_or_none(topics)):
         yield OptionError("topics", f"{problem}, found {config['topics']!r}")
     if bool(topics) == bool(pattern):
         present = "both" if topics else "neither"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from turnout.errors import RecordError
 from turnout.records import Block, Field, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
-from turnout.transforms.checks import distinct_or_none
+from turnout.transforms.checks import names_or_none
 from turnout.transforms.java_map import in_hash_order
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -39,8 +39,15 @@ class ReplaceField(Transform):
 
     summary: ClassVar[str] = "Keeps only some fields, removes some, renames some. Names are flat."
     options: ClassVar[tuple[Option, ...]] = (
-        Option("exclude", "LIST", "Fields to remove; stronger than include.", default=(), check=distinct_or_none),
-        Option("include", "LIST", "Fields to keep; all if empty.", default=(), check=distinct_or_none),
+        Option(
+            "exclude",
+            "LIST",
+            "Fields to remove; stronger than include.",
+            default=(),
+            check=names_or_none,
+            distinct=True,
+        ),
+        Option("include", "LIST", "Fields to keep; all if empty.", default=(), check=names_or_none, distinct=True),
         Option("renames", "LIST", "Entries old:new.", default=(), check=_check_renames, valid="old:new"),
         REPLACE_NULL,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Transform, flat_fields
-from turnout.transforms.checks import distinct
+from turnout.transforms.checks import names
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import read, store
@@ -29,7 +29,7 @@ class ValueToKey(Transform):
     summary: ClassVar[str] = "Replaces the key by a struct or map of fields of the value."
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
-        Option("fields", "LIST", "The fields, in the order they get in the key.", check=distinct),
+        Option("fields", "LIST", "The fields, in the order they get in the key.", check=names, distinct=True),
         REPLACE_NULL,
     )
 

@@ -19,10 +19,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
 from turnout.routes import Route
-from turnout.routes.endpoints import NatsSource
+from turnout.routes.endpoints import KafkaSink, NatsSource
 from turnout.scratch import scratch_folder
 from turnout.spark.ends import activate, is_batch, look_ahead, read
 from turnout.spark.failures import run_error
+from turnout.spark.formats.kafka_broker_limits import with_broker_limits
 from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
 from turnout.spark.running.claim import claimed
 from turnout.spark.running.endings import ending_in_words
@@ -125,6 +126,15 @@ class _StoppedError(Exception):
     """Raised inside a micro-batch that begins after somebody asked the run to stop."""
 
 
+def _held_to_limits(stage: SparkStage, route: Route, spark: SparkSession) -> SparkStage:
+    """The stage of a route, with the sizes that the brokers of its Kafka sinks take."""
+    limits = [
+        with_broker_limits(limit, spark, sink) if limit is not None and isinstance(sink, KafkaSink) else limit
+        for limit, sink in zip(stage.limits, route.sinks.values(), strict=True)
+    ]
+    return stage.with_limits(tuple(limits))
+
+
 class _Run:
     """One run under way.
 
@@ -149,7 +159,7 @@ class _Run:
         scratch = resources.enter_context(scratch_folder("run"))
         self.remote = is_connect(spark)
         self.pause = scratch / "pause"
-        self.stage = SparkStage.of(route, splits=isinstance(route.source, NatsSource))
+        self.stage = _held_to_limits(SparkStage.of(route, splits=isinstance(route.source, NatsSource)), route, spark)
         warm_up(spark, self.stage)
         self.matching: RunMatching | None = None
         if route.subscriptions is not None:

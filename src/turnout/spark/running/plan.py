@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from turnout.engine.counts import NUMBERS
 from turnout.engine.failures import IN_FULL
+from turnout.errors import RunError
 from turnout.routes import Route
-from turnout.routes.endpoints import KafkaSink, NatsSink
+from turnout.routes.endpoints import Endpoint, KafkaSink, NatsSink
 from turnout.spark.ends import write
+from turnout.spark.failures import in_one_line
 from turnout.spark.running.failure_log import FAILURES, FAILURES_COUNT
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.spark.workers.through import through
@@ -20,6 +24,12 @@ __all__ = ["OBSERVED", "published", "publishes", "write_all"]
 
 OBSERVED: Final = "turnout"
 """The name under which a streaming query reports the counts of a micro-batch."""
+
+
+_TOO_LARGE: Final = "RecordTooLargeException"
+_LARGEST: Final = (
+    "the largest record, for {topic!r}, read at partition {partition}, offset {offset}, has {size} bytes: "
+)
 
 
 def publishes(route: Route) -> bool:
@@ -48,10 +58,28 @@ def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, Any
         # Kafka's writer runs the plan out of Spark's sight: what is observed there is never reported.
         _into_nothing(messages)
         for place, sink in enumerate(sinks):
-            write(messages.where(F.col(SINK) == place), sink, MESSAGE_ID)
+            _write(messages.where(F.col(SINK) == place), sink)
     finally:
         messages.unpersist()
     return observation.get
+
+
+def _write(messages: DataFrame, sink: Endpoint) -> None:
+    """Write to one sink.
+
+    Raises:
+        RunError: a broker refused a record for its size; Kafka does not say which, so the largest is named.
+    """
+    try:
+        write(messages, sink, MESSAGE_ID)
+    except (Py4JError, PySparkException) as failure:
+        if not isinstance(sink, KafkaSink) or _TOO_LARGE not in str(failure):
+            raise
+        size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
+        rows = messages.select("topic", "partition", "offset", size.alias("size"))
+        row = rows.orderBy(F.col("size").desc_nulls_last()).first()
+        largest = "" if row is None else _LARGEST.format(**row.asDict())
+        raise RunError(f"{largest}{in_one_line(failure)}") from failure
 
 
 def _into_nothing(rows: DataFrame) -> None:

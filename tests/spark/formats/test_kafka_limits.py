@@ -1,0 +1,116 @@
+"""Records that a Kafka sink would refuse for their size, taken out before Spark's connector sees them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.engine.batches import batch, program, sent
+
+from turnout.engine import Result
+from turnout.engine.messages import VALUE_LEFT_OUT
+from turnout.errors import ConfigError, RunError
+from turnout.records.headers import ARROW
+from turnout.routes import Route
+from turnout.spark.formats.kafka_limits import KafkaLimits, fitting, record_sizes
+
+ROUTE = 'name: r\nsource: {format: nats, servers: "nats://a", stream: S}\nvalue: {format: raw}\n'
+SINK = 'sink: {format: kafka, servers: "a:1"}\n'
+DEAD = "deadLetter: {topic: dead}\nerrors: {tolerance: all}\n"
+LIMITS = (KafkaLimits(2000),)
+
+
+def run(*parts: str, **record: object) -> Result:
+    rows = [{"topic": "t", **record}, {"topic": "t", "value": b"small"}]
+    return program(*(parts or (SINK, DEAD)), text=ROUTE).run(batch(rows))
+
+
+def test_sizes_are_the_producers() -> None:
+    """Each is what DefaultRecordBatch.estimateBatchSizeUpperBound of Kafka 4.3 says of the record."""
+    rows = [
+        {"key": None, "value": None, "headers": []},
+        {"key": b"", "value": b"x" * 63, "headers": None},
+        {"key": b"k" * 64, "value": b"x" * 8191, "headers": [{"key": "a", "value": b"1"}]},
+        {"key": b"k", "value": b"x" * 8192, "headers": [{"key": "é", "value": None}, {"key": "b", "value": b""}]},
+        {"key": b"k", "value": b"x" * (1 << 20), "headers": []},
+    ]
+    columns = {"key": pa.binary(), "value": pa.binary(), "headers": ARROW}
+    arrays = [pa.array([row[name] for row in rows], kind) for name, kind in columns.items()]
+
+    sizes = record_sizes(pa.RecordBatch.from_arrays(arrays, names=list(columns)))
+
+    assert sizes.tolist() == [85, 148, 8346, 8287, 1048665]
+
+
+def test_a_record_that_is_too_large_becomes_a_dead_letter() -> None:
+    """Its neighbour is delivered; the dead letter, too large itself, says how large the value was."""
+    result = run(value=b"a" * 5000)
+    parts = fitting(result, LIMITS)
+
+    assert [message[0] for part in parts for message in sent(part.messages)] == ["t", "dead"]
+    counts = sum((part.counts for part in parts[1:]), parts[0].counts)
+    assert (counts.read, counts.delivered, counts.dead_lettered, counts.undeliverable) == (2, 1, 1, 1)
+    (_, _, value, headers) = sent(parts[-1].messages)[0]
+    reason = dict(headers)["__connect.errors.exception.message"].decode()
+    assert (value, dict(headers)[VALUE_LEFT_OUT]) == (None, b"5000")
+    assert "a record for 't' has up to 5,087 bytes with its key and headers, Kafka takes 2,000" in reason
+    assert "max.request.size" in reason
+
+
+def test_a_dead_letter_that_is_too_large_by_its_key_keeps_only_the_reason() -> None:
+    """Neither the key nor the record's own headers can go with it."""
+    result = run(value=b"v", key="k" * 5000, headers=[("Own", "h" * 3000)])
+
+    letter = fitting(result, LIMITS)[-1].messages
+    (_, _, value, headers) = sent(letter)[0]
+
+    assert value is None
+    assert letter.column("key").to_pylist() == [None]
+    assert all(name.startswith(("__connect.errors.", "__turnout.")) for name, _ in headers)
+
+
+def test_without_tolerance_the_run_stops_and_names_the_record() -> None:
+    """Topic, partition and offset stand in the message."""
+    with pytest.raises(RunError, match=r"topic t, partition 0, offset 1: TASK_PUT: .*5,087 bytes"):
+        fitting(run(SINK, value=b"a" * 5000), LIMITS)
+
+
+def test_a_batch_that_fits_is_left_alone() -> None:
+    """The largest record that the limit allows goes out."""
+    result = run(value=b"a" * (2000 - 82 - 1 - 2 - 1))
+
+    assert fitting(result, LIMITS) == [result]
+    assert len(fitting(result, (KafkaLimits(1999),))) > 1
+    assert fitting(result, (None,)) == [result]
+
+
+def test_a_topics_own_limit_counts_where_it_is_lower() -> None:
+    """And the broker's for topics without one; the message names the setting."""
+    limits = KafkaLimits(1000, {"low": 100, "high": 5000}, 500)
+
+    assert limits.of_topic("low") == (100, "max.message.bytes of the topic")
+    assert limits.of_topic("high") == (1000, "max.request.size of the producer")
+    assert limits.of_topic("other") == (500, "message.max.bytes of the broker")
+
+
+def test_limits_come_from_the_sinks_options() -> None:
+    """Kafka's defaults without any; what is no number is a mistake with its place."""
+
+    def of(options: str) -> KafkaLimits:
+        sink = Route.parse(ROUTE + f'sink: {{format: kafka, servers: "a:1", options: {options}}}\n').sinks
+        (only,) = sink.values()
+        return KafkaLimits.of(only)  # type: ignore[arg-type]
+
+    assert of("{}").producer == 1 << 20
+    assert of("{kafka.max.request.size: 5000000}").producer == 5_000_000
+    assert of("{kafka.max.request.size: 90000000}").producer == 32 << 20
+    with pytest.raises(ConfigError, match=r"kafka.max.request.size: expected a number of bytes, found 'much'"):
+        of("{kafka.max.request.size: much}")
+
+
+def test_no_message_has_no_size() -> None:
+    """An empty batch is one with nothing to refuse."""
+    empty = program(SINK, DEAD, text=ROUTE).run(batch([]))
+
+    assert fitting(empty, LIMITS) == [empty]
+    assert np.array_equal(record_sizes(empty.messages.records), [])
