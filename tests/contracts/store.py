@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -329,6 +330,13 @@ class OwnerContract:
         assert sorted(kept) == [subscription.id for subscription in store.snapshot()]
 
 
+def _set_clock(monkeypatch, seconds: float) -> None:
+    """Have this process's wall clock be ahead by so many seconds; its monotonic clock goes on as it does."""
+    time_, time_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: time_() + seconds)
+    monkeypatch.setattr(time, "time_ns", lambda: time_ns() + int(seconds * 1e9))
+
+
 class HistoryContract:
     """What a store that keeps its history promises to each owner of subscriptions."""
 
@@ -379,6 +387,35 @@ class HistoryContract:
         assert [subscription.id for subscription in store.as_of(after.replace(tzinfo=None))] == ["b"]
         assert store.as_of(after - timedelta(microseconds=1)).revision < store.revision()
         assert store.as_of(after + timedelta(days=9)).revision == store.revision()
+
+    @pytest.mark.parametrize("hours", [24, -24])
+    def test_one_wrong_reading_of_a_clock_hides_nothing(self, store, monkeypatch, hours):
+        """After a write with a clock a day ahead or behind, the present and the later revisions are what they are."""
+        store.create(subscription(id="a"))
+        with monkeypatch.context() as wrong:
+            _set_clock(wrong, hours * 3_600)
+            store.create(subscription(id="skewed"))
+        store.create(subscription(id="b"))
+        between = store.births()["b"].at
+        store.create(subscription(id="c"))
+
+        present = datetime.now(UTC)
+        assert [subscription.id for subscription in store.as_of(present)] == ["a", "b", "c", "skewed"]
+        assert [subscription.id for subscription in store.as_of(between)] == ["a", "b", "skewed"]
+        assert store.as_of(present + timedelta(days=2)).revision == store.revision()
+
+    def test_one_wrong_reading_of_a_clock_forgets_nothing(self, store, monkeypatch):
+        """Deletions with a clock that is years ahead forget no history that is not due."""
+        for kind in ("sqlite", "mongo"):
+            monkeypatch.setattr(f"turnout.subscriptions.stores.{kind}._PRUNE_EVERY", 1)
+        store.create_many(subscription(id=f"s{number}") for number in range(3))
+        store.delete("s0")
+        with monkeypatch.context() as wrong:
+            _set_clock(wrong, 10 * 365 * 86_400)
+            store.delete("s1")
+        store.delete("s2")
+
+        assert len(store.as_of(1).snapshot()) == 3
 
     @pytest.mark.parametrize("moment", [-1, 10_000])
     def test_as_of_what_never_was(self, store, moment):

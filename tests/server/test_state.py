@@ -56,6 +56,21 @@ def test_counts_add_up_by_minute_and_are_kept_for_so_long(tmp_path: Path) -> Non
         assert [count.at for count in state.counts("r", since=3001)] == [3060]
 
 
+def test_one_wrong_reading_of_the_clock_deletes_no_counts(tmp_path: Path) -> None:
+    """A clock that is ten years ahead for a while deletes nothing, in the process and in the one after it."""
+    now = [1e9]
+    state = State(tmp_path, clock=lambda: now[0])
+    state.add_counts("r", Counts(read=1), now[0])
+    now[0] += 10 * 365 * 86_400
+    state.add_counts("r", Counts(read=2), now[0])
+    assert [count.counts.read for count in state.counts("r")] == [1, 2]
+    state.close()
+
+    with opened(tmp_path, now=1e9 + 60) as later:
+        later.add_counts("r", Counts(read=4), 1e9)
+        assert [count.counts.read for count in later.counts("r")] == [5, 2]
+
+
 def test_versions_and_events_are_bounded(tmp_path: Path) -> None:
     """The oldest go; the same version twice is one."""
     with opened(tmp_path, revisions=2, events=100) as state:

@@ -26,6 +26,7 @@ from turnout.errors import (
 )
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.stores import mongo
+from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import error_of
 
 pytestmark = pytest.mark.mongo
@@ -145,6 +146,33 @@ def test_readers_see_no_half_of_a_bulk(url, store):
     assert len(store.snapshot()) == 1_500
 
 
+def _advance(monkeypatch, seconds):
+    """Have the server's clock be ahead by so many seconds."""
+    now = ServerClock.now
+    monkeypatch.setattr(ServerClock, "now", lambda clock: now(clock) + seconds)
+
+
+def test_a_writer_whose_clock_is_ahead(url, store, monkeypatch):
+    """A lease is by the server's clock: a writer whose own clock is a day ahead, and which dies, holds it no longer."""
+    now = time.time
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: now() + 86_400)
+        with open_store(url) as dying:
+            dying._turns.take("dying")
+    until = store._states.find_one({"_id": "turn"})["until"]
+
+    assert until < now() + 60
+    _advance(monkeypatch, 31)
+    assert store.create(subscription(id="next")) == "next"
+
+
+def test_a_lease_that_reaches_too_far(store):
+    """A lease that an earlier version took with a clock a day ahead is over at once."""
+    store._states.insert_one({"_id": "turn", "writer": "dead", "until": time.time() + 86_400})
+
+    assert store.create(subscription(id="next")) == "next"
+
+
 def test_a_writer_that_died(url, monkeypatch):
     """What a killed writer had begun to create is taken back by the next one, after its lease."""
     program = textwrap.dedent(
@@ -170,8 +198,7 @@ def test_a_writer_that_died(url, monkeypatch):
     with open_store(url) as store:
         assert [subscription.id for subscription in store.snapshot()] == ["acknowledged"]
         # Its lease is over when the clock says so.
-        now = time.time
-        monkeypatch.setattr(time, "time", lambda: now() + 60)
+        _advance(monkeypatch, 60)
         store.create(subscription(id="next"))
         assert [subscription.id for subscription in store.snapshot()] == ["acknowledged", "next"]
         assert store._subscriptions.count_documents({}) == 2
@@ -189,8 +216,7 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
         with pytest.raises(SystemExit):
             store.delete("a")
     with open_store(url) as other:
-        now = time.time
-        monkeypatch.setattr(time, "time", lambda: now() + 60)
+        _advance(monkeypatch, 60)
         other.create(subscription(id="c"))
         changes = other.changes(1)
 
@@ -200,13 +226,12 @@ def test_a_delete_that_was_begun(url, store, monkeypatch):
 
 def test_a_writer_that_was_too_slow(url, store, monkeypatch):
     """A writer whose turn another one took stores nothing, and says so."""
-    now = time.time
 
     def many():
         for number in range(1_500):
             if number == 1_200:
                 with monkeypatch.context() as later, open_store(url) as other:
-                    later.setattr(time, "time", lambda: now() + 60)
+                    _advance(later, 60)
                     other.create(subscription(id="other"))
             yield subscription()
 

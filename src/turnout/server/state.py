@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from turnout.clocks import TrustedClock
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
@@ -151,6 +152,7 @@ class State:
         self.folder = folder
         self._retention = retention or RetentionPart()
         self._clock = clock
+        self._trusted = TrustedClock(clock)
         self._lock = threading.Lock()
         self._since_trim = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,6 +168,9 @@ class State:
         self._db.executescript(_SCHEMA)
         if not had_letters:
             self._db.execute(_LETTERS_OF_COUNTS)
+        newest = self._db.execute("SELECT max(minute) FROM counts WHERE minute <= ?", (clock(),)).fetchone()[0]
+        # A clock that was set while no server ran is told from the time without one by how long it lasts.
+        self._trusted.now(newest)
 
     def __enter__(self) -> Self:
         return self
@@ -268,8 +273,8 @@ class State:
 
     def add_history(self, counts: Mapping[tuple[str, int], Counts], pace: Mapping[tuple[str, int], MinutePace]) -> None:
         """Add to minutes of many routes at once, and forget those that are too old; by route and minute."""
-        oldest = self._clock() - self._retention.counts
         with self._writing() as db:
+            oldest = self._trusted.now() - self._retention.counts
             for (route, minute), more in counts.items():
                 _add_counts(db, route, minute, more)
             for (route, _), more_pace in pace.items():

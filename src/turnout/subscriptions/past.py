@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from turnout.clocks import TrustedClock
 from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
@@ -20,6 +21,7 @@ __all__ = [
     "PastStore",
     "Remembering",
     "Span",
+    "due_before",
     "microseconds",
     "now",
     "retention_of",
@@ -68,6 +70,18 @@ def now() -> int:
     return time.time_ns() // 1_000
 
 
+def due_before(clock: TrustedClock, retention: float, recorded: int | None) -> int:
+    """The time before which what is gone is due to be forgotten, in microseconds since 1970.
+
+    Args:
+        clock: of the process, so that one wrong reading of it deletes nothing.
+        retention: in seconds.
+        recorded: the time of the revision before, of which another clock may have been read.
+    """
+    believed = clock.now(None if recorded is None else recorded / 1e6)
+    return int((believed - min(retention, 1e9)) * 1e6)
+
+
 @dataclass(frozen=True, slots=True)
 class Birth:
     """When a subscription came to be.
@@ -99,22 +113,36 @@ class Span(NamedTuple):
     last: int
     since: int
 
-    def check(self, moment: Moment) -> None:
-        """Refuse what is not remembered, or has not been.
+    def revision(self, moment: Moment, last_until: Callable[[int], int | None]) -> int:
+        """Return the revision of a moment.
+
+        A time is that of the last revision whose own recorded time is not later. So a revision whose clock was ahead
+        hides none of the later ones, and a wrong reading shows between itself and the true time alone.
+
+        Args:
+            moment: a revision or a time.
+            last_until: gives the last remembered revision that was recorded at or before some microseconds since 1970.
 
         Raises:
             HistoryForgottenError: names what is remembered.
         """
         if isinstance(moment, int):
-            inside, moment_text = self.first <= moment <= self.last, f"revision {moment}"
-        else:
-            inside, moment_text = microseconds(moment) >= self.since, moment.isoformat()
-        if not inside:
-            since = f" (since {datetime.fromtimestamp(self.since / 1_000_000, UTC).isoformat()})" if self.since else ""
-            raise HistoryForgottenError(
-                f"the store does not know what it held at {moment_text}: it remembers revisions "
-                f"{self.first}{since} to {self.last}"
-            )
+            if self.first <= moment <= self.last:
+                return moment
+            raise self._forgotten(f"revision {moment}")
+        revision = last_until(microseconds(moment))
+        if revision is not None:
+            return revision
+        if self.first:
+            raise self._forgotten(moment.isoformat())
+        return 0
+
+    def _forgotten(self, moment: str) -> HistoryForgottenError:
+        since = f" (since {time_of(self.since).isoformat()})" if self.since else ""
+        return HistoryForgottenError(
+            f"the store does not know what it held at {moment}: it remembers revisions "
+            f"{self.first}{since} to {self.last}"
+        )
 
 
 class Remembering(Protocol):

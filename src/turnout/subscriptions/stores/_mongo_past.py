@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnout.subscriptions.past import Birth, Moment, Span, microseconds, now
+from turnout.clocks import TrustedClock
+from turnout.subscriptions.past import Birth, Moment, Span, due_before
+from turnout.subscriptions.stores._mongo_clock import ServerClock
 
 __all__ = ["MongoPast"]
 
@@ -18,13 +20,16 @@ class MongoPast:
         moments: the collection of times.
         states: the store's own collection of state.
         retention: for how many seconds what is gone is remembered.
+        clock: the server's, as writers on many machines share the collections.
     """
 
-    def __init__(self, gone: Any, moments: Any, states: Any, retention: float) -> None:
+    def __init__(self, gone: Any, moments: Any, states: Any, retention: float, clock: ServerClock) -> None:
         self._gone = gone
         self._moments = moments
         self._states = states
         self._retention = retention
+        self._clock = clock
+        self._trusted = TrustedClock(clock.now)
 
     def prepare(self, revision: int) -> None:
         """Make the indexes, and begin the history of a store that has none."""
@@ -37,9 +42,8 @@ class MongoPast:
             self.note_time(revision)
 
     def note_time(self, revision: int) -> None:
-        """Write down when a revision is; a clock that was set back does not make it older than the one before."""
-        before = self._moments.find_one({"_id": revision - 1})
-        at = max(now(), before["at"] if before else 0)
+        """Write down the server's time of a revision: a wrong reading must not become the time of the later ones."""
+        at = int(self._clock.now() * 1_000_000)
         self._moments.replace_one({"_id": revision}, {"_id": revision, "at": at}, upsert=True)
 
     def bury(self, document: Mapping[str, Any], died: int) -> None:
@@ -50,13 +54,22 @@ class MongoPast:
             self._gone.replace_one({"_id": key}, {**archived, "document": dict(document)}, upsert=True)
 
     def forget(self) -> None:
-        """Drop what is older than the retention."""
-        limit = now() - int(min(self._retention, 1e9) * 1_000_000)
-        oldest = next(iter(self._moments.find({"at": {"$lte": limit}}).sort("_id", -1).limit(1)), None)
+        """Drop what is older than the retention; see `turnout.subscriptions.stores._sqlite_past.forget`."""
+        newest = next(iter(self._moments.find().sort("_id", -1).limit(1)), None)
+        limit = due_before(self._trusted, self._retention, newest["at"] if newest else None)
+        oldest = self._due(limit)
         if oldest is not None:
-            self._states.update_one({"_id": "past"}, {"$max": {"remembered": oldest["_id"]}})
-            self._gone.delete_many({"died": {"$lte": oldest["_id"]}})
-            self._moments.delete_many({"_id": {"$lt": oldest["_id"]}})
+            self._states.update_one({"_id": "past"}, {"$max": {"remembered": oldest}})
+            self._gone.delete_many({"died": {"$lte": oldest}})
+            self._moments.delete_many({"_id": {"$lt": oldest}})
+
+    def _due(self, limit: int) -> int | None:
+        """The last revision that is due to be the oldest, as the one before it says too."""
+        for old in self._moments.find({"at": {"$lte": limit}}).sort("_id", -1):
+            before = self._moments.find_one({"_id": old["_id"] - 1})
+            if before is None or before["at"] <= limit:
+                return int(old["_id"])
+        return None
 
     def revision_at(self, moment: Moment, present: int) -> int:
         """The revision of a moment.
@@ -66,12 +79,13 @@ class MongoPast:
         """
         first = self._states.find_one({"_id": "past"})["remembered"]
         began = self._moments.find_one({"_id": first}) if first else None
-        Span(first, present, began["at"] if began else 0).check(moment)
-        if isinstance(moment, int):
-            return moment
-        before = {"at": {"$lte": microseconds(moment)}, "_id": {"$lte": present}}
-        last = next(iter(self._moments.find(before).sort("_id", -1).limit(1)), None)
-        return last["_id"] if last else 0
+
+        def last_until(at: int) -> int | None:
+            before = {"at": {"$lte": at}, "_id": {"$lte": present}}
+            last = next(iter(self._moments.find(before).sort("_id", -1).limit(1)), None)
+            return None if last is None else int(last["_id"])
+
+        return Span(first, present, began["at"] if began else 0).revision(moment, last_until)
 
     def at(self, revision: int, ids: Mapping[str, Any] | str) -> list[dict[str, Any]]:
         """The documents of some ids that were there at a revision and are gone."""

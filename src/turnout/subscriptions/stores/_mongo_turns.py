@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnout.errors import StoreUnavailableError
+from turnout.subscriptions.deadline import remaining
+from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import errors
 
 __all__ = ["TOO_SLOW", "Turn", "Turns"]
 
 _LEASE_SECONDS = 30.0
-"""How long a writer that says nothing keeps others waiting. Writers' clocks may differ by a fraction of it."""
+"""How long a writer that says nothing keeps others waiting, by the server's clock."""
 
 _WAIT_SECONDS = 45.0
 """How long a writer waits for its turn: longer than a dead one's lease."""
@@ -33,10 +35,12 @@ class Turns:
 
     Args:
         states: the collection that it is in.
+        clock: the server's, so that no writer's own clock makes a lease longer or shorter.
     """
 
-    def __init__(self, states: Any) -> None:
+    def __init__(self, states: Any, clock: ServerClock) -> None:
         self._states = states
+        self._clock = clock
 
     def take(self, writer: str) -> None:
         """Wait for the writer's turn, and insert the document: of all operations the one no two can both do.
@@ -44,21 +48,26 @@ class Turns:
         Raises:
             StoreUnavailableError: others have had it for too long.
         """
-        deadline = time.monotonic() + _WAIT_SECONDS
+        wait = remaining(_WAIT_SECONDS)
+        deadline = time.monotonic() + wait
         pause = 0.002
         while True:
             try:
-                self._states.insert_one({"_id": "turn", "writer": writer, "until": time.time() + _LEASE_SECONDS})
+                self._states.insert_one({"_id": "turn", "writer": writer, "until": self._clock.now() + _LEASE_SECONDS})
             except errors.DuplicateKeyError:
-                self._states.delete_one({"_id": "turn", "until": {"$lt": time.time()}})
+                self._end_expired()
                 if time.monotonic() > deadline:
-                    raise StoreUnavailableError(
-                        f"other writers kept this one waiting for {_WAIT_SECONDS:g} s"
-                    ) from None
+                    raise StoreUnavailableError(f"other writers kept this one waiting for {wait:.3g} s") from None
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.1)
             else:
                 return
+
+    def _end_expired(self) -> None:
+        """Remove a lease that is over, and one that reaches further than a lease can: its clock was wrong."""
+        now = self._clock.now()
+        over = [{"until": {"$lt": now}}, {"until": {"$gt": now + 2 * _LEASE_SECONDS}}]
+        self._states.delete_one({"_id": "turn", "$or": over})
 
     def hold(self, turn: Turn) -> None:
         """Keep the turn for longer.
@@ -66,7 +75,7 @@ class Turns:
         Raises:
             StoreUnavailableError: another writer has it by now.
         """
-        until = time.time() + _LEASE_SECONDS
+        until = self._clock.now() + _LEASE_SECONDS
         renewal = self._states.update_one({"_id": "turn", "writer": turn.writer}, {"$set": {"until": until}})
         if not renewal.matched_count:
             raise StoreUnavailableError(TOO_SLOW)

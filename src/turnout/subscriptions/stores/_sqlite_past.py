@@ -5,14 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from turnout.subscriptions.past import Birth, Moment, Span, microseconds, now
+from turnout.clocks import TrustedClock
+from turnout.subscriptions.past import Birth, Moment, Span, due_before, now
 
 __all__ = ["births", "bury", "forget", "note_time", "record_at", "records_at", "revision_at"]
 
 
 def note_time(connection: sqlite3.Connection, revision: int) -> None:
-    """Write down when a revision was; a clock that was set back does not make it older than the one before."""
-    connection.execute("INSERT INTO moment SELECT ?, max(?, coalesce(max(at), 0)) FROM moment", (revision, now()))
+    """Write down what the clock says of a revision: a wrong reading must not become the time of the later ones."""
+    connection.execute("INSERT INTO moment VALUES (?, ?)", (revision, now()))
 
 
 def bury(connection: sqlite3.Connection, id_: str, born: int, died: int, record: str) -> None:
@@ -20,10 +21,20 @@ def bury(connection: sqlite3.Connection, id_: str, born: int, died: int, record:
     connection.execute("INSERT INTO past VALUES (?, ?, ?, ?)", (id_, died, born, record))
 
 
-def forget(connection: sqlite3.Connection, retention: float) -> None:
-    """Drop what is older than the retention; what was the state when it began is still known."""
-    limit = now() - int(min(retention, 1e9) * 1_000_000)
-    oldest = connection.execute("SELECT max(revision) FROM moment WHERE at <= ?", (limit,)).fetchone()[0]
+def forget(connection: sqlite3.Connection, retention: float, clock: TrustedClock) -> None:
+    """Drop what is older than the retention; what was the state when it began is still known.
+
+    One wrong reading drops nothing: *clock* does not believe it at once, and a revision has to be as old as the one
+    before it says.
+    """
+    before = "SELECT at FROM moment ORDER BY revision DESC LIMIT 1 OFFSET 1"
+    recorded = connection.execute(before).fetchone()
+    limit = due_before(clock, retention, recorded[0] if recorded else None)
+    query = (
+        "SELECT max(own.revision) FROM moment AS own LEFT JOIN moment AS before ON before.revision = own.revision - 1"
+        " WHERE own.at <= ?1 AND coalesce(before.at, own.at) <= ?1"
+    )
+    oldest = connection.execute(query, (limit,)).fetchone()[0]
     if oldest is not None:
         connection.execute("UPDATE state SET remembered = max(remembered, ?)", (oldest,))
         connection.execute("DELETE FROM past WHERE died <= ?", (oldest,))
@@ -40,12 +51,13 @@ def revision_at(connection: sqlite3.Connection, moment: Moment) -> int:
         "SELECT remembered, state.revision, coalesce(at, 0) FROM state"
         " LEFT JOIN moment ON remembered > 0 AND moment.revision = remembered"
     ).fetchone()
-    Span(first, last, since).check(moment)
-    if isinstance(moment, int):
-        return moment
-    query = "SELECT max(revision) FROM moment WHERE at <= ?"
-    revision: int | None = connection.execute(query, (microseconds(moment),)).fetchone()[0]
-    return revision or 0
+
+    def last_until(at: int) -> int | None:
+        query = "SELECT revision FROM moment WHERE at <= ? ORDER BY revision DESC LIMIT 1"
+        row = connection.execute(query, (at,)).fetchone()
+        return None if row is None else int(row[0])
+
+    return Span(first, last, since).revision(moment, last_until)
 
 
 _THEN = (

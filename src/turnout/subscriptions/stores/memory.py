@@ -10,6 +10,7 @@ from threading import Lock, RLock
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import ConfigError, Mistake, SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions.destinations import checked
@@ -20,7 +21,7 @@ from turnout.subscriptions.past import (
     Moment,
     PastStore,
     Span,
-    microseconds,
+    due_before,
     now,
     retention_of,
 )
@@ -57,6 +58,7 @@ class MemoryStore(StoreBase):
         self._past: deque[_Gone] = deque()
         # The time of each revision from the oldest that is remembered on.
         self._times = deque([0])
+        self._clock = TrustedClock()
         self._remembered = 0
         self.create_many(subscriptions)
 
@@ -168,24 +170,35 @@ class MemoryStore(StoreBase):
     def _advance(self) -> None:
         """Begin the next revision, and forget what was gone before the retention began."""
         self._revision += 1
-        self._times.append(max(self._times[-1], now()))
-        limit = now() - int(min(self._retention, 1e9) * 1_000_000)
-        while len(self._times) > 1 and self._times[1] <= limit:
+        self._times.append(now())
+        limit = due_before(self._clock, self._retention, None)
+        for _ in range(self._due(limit)):
             self._times.popleft()
             self._remembered += 1
         while self._past and self._past[0].died <= self._remembered:
             self._past.popleft()
 
+    def _due(self, limit: int) -> int:
+        """How many revisions are to be forgotten: those before one that is due, as is the one before it."""
+        due = 0
+        for index in range(1, len(self._times)):
+            if self._times[index] <= limit and self._times[index - 1] <= limit:
+                due = index
+            elif index > due + 2:
+                break
+        return due
+
     def as_of(self, moment: Moment, prefix: str = "") -> PastStore:
         """See `Store.as_of`."""
         with self._lock:
-            self._check(moment)
-            if isinstance(moment, int):
-                return PastStore(self, moment, prefix)
-            return PastStore(self, self._remembered + bisect_right(self._times, microseconds(moment)) - 1, prefix)
+            return PastStore(self, self._revision_at(moment), prefix)
 
-    def _check(self, moment: Moment) -> None:
-        Span(self._remembered, self._revision, self._times[0]).check(moment)
+    def _revision_at(self, moment: Moment) -> int:
+        def last_until(at: int) -> int | None:
+            newest_first = zip(range(self._revision, -1, -1), reversed(self._times), strict=False)
+            return next((revision for revision, recorded in newest_first if recorded <= at), None)
+
+        return Span(self._remembered, self._revision, self._times[0]).revision(moment, last_until)
 
     def read_at(self, revision: int, id: str) -> Subscription | None:  # noqa: A002 - the field's own name
         """See `turnout.subscriptions.past.Remembering`."""
@@ -194,7 +207,7 @@ class MemoryStore(StoreBase):
     def snapshot_at(self, revision: int, prefix: str = "") -> tuple[Subscription, ...]:
         """See `turnout.subscriptions.past.Remembering`."""
         with self._lock:
-            self._check(revision)
+            self._revision_at(revision)
             then = [state.subscription for state in self._past if state.born <= revision < state.died]
             then += [
                 subscription for subscription in self._subscriptions.values() if self._born[subscription.id] <= revision

@@ -26,6 +26,7 @@ from turnout.subscriptions.past import Birth, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
+from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, parse_uri, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
@@ -81,9 +82,10 @@ class MongoStore(StoreBase):
         self._subscriptions = database[table]
         self._deleted = database[f"{table}_deleted"]
         self._states = database[f"{table}_state"]
-        self._turns = Turns(self._states)
+        self._clock = ServerClock(lambda: self._client.admin.command("hello")["localTime"])
+        self._turns = Turns(self._states, self._clock)
         gone, moments = database[f"{table}_past"], database[f"{table}_moments"]
-        self._past = MongoPast(gone, moments, self._states, retention)
+        self._past = MongoPast(gone, moments, self._states, retention, self._clock)
         try:
             with translated():
                 self._prepare()

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, takewhile
 
+from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
 from turnout.subscriptions._collection import no_collection
@@ -45,6 +46,7 @@ class SqliteStore(StoreBase):
     def __init__(self, address: SqliteAddress) -> None:
         self._file = SqliteFile(address)
         self._deletions = 0
+        self._clock = TrustedClock()
 
     @classmethod
     def open(cls, url: str) -> SqliteStore:
@@ -111,7 +113,7 @@ class SqliteStore(StoreBase):
                 past.bury(connection, id, born, revision, record)
             if self._deletions % _PRUNE_EVERY == 0:
                 _forget_old_deletions(connection)
-                past.forget(connection, self._file.address.retention)
+                past.forget(connection, self._file.address.retention, self._clock)
             self._deletions += 1
 
     def search_by_condition(
