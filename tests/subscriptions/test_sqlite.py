@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from datetime import timedelta
@@ -22,7 +23,8 @@ from turnout.errors import (
     SubscriptionExistsError,
     SubscriptionInvalidError,
 )
-from turnout.subscriptions import open_store
+from turnout.subscriptions import Matcher, open_store
+from turnout.subscriptions.deadline import within
 from turnout.subscriptions.stores import sqlite
 
 
@@ -510,3 +512,136 @@ def test_the_times_of_revisions(path):
         assert store.births()["a"] == born
         assert store.as_of(born.at).revision == 1
         assert store.as_of(born.at - timedelta(days=1)).revision == 0
+
+
+def replaced(path, *names):
+    """Put another store with these subscriptions in the place of the file, as somebody does who restores a backup."""
+    backup = path.with_name("backup.db")
+    with opened(backup) as store:
+        for name in names:
+            store.create(subscription(id=name))
+    backup.rename(path)
+
+
+def ids_of(store):
+    return [subscription.id for subscription in store.snapshot()]
+
+
+@pytest.mark.parametrize("before", [1, 5])
+def test_a_file_that_is_replaced(path, caplog, before):
+    """It is followed from the next call on, whatever its revisions are, with one warning; writes go into it."""
+    with opened(path) as store:
+        store.create_many([subscription(id="old")])
+        for number in range(before - 1):
+            store.create(subscription(id=f"old{number}"))
+        matcher = Matcher.from_store(store)
+        replaced(path, "new1", "new2", "new3")
+
+        assert ids_of(store) == ["new1", "new2", "new3"]
+        created = store.create(subscription(id="later"))
+        assert matcher.refresh(store)
+        assert len(matcher) == 4
+        assert store.changes(before).reset
+        assert store.revision() > max(before, 3)
+    with opened(path) as again:
+        assert again.read(created).id == "later"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "was replaced by another file" in caplog.text
+
+
+def test_the_log_of_a_replaced_file_is_not_taken_for_that_of_the_new_one(path):
+    """All that was written to the old file is in it, wherever it was moved, and nothing of it is in the new one."""
+    with opened(path) as store:
+        store.create_many(subscription(id=f"old{number:03}") for number in range(200))
+        moved = path.with_name("moved.db")
+        path.rename(moved)
+        replaced(path, "new")
+
+        assert ids_of(store) == ["new"]
+        with opened(moved) as old:
+            assert len(old.snapshot()) == 200
+    with opened(path) as again, sqlite3.connect(path) as connection:
+        assert ids_of(again) == ["new"]
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def test_two_that_follow_a_replaced_file(path):
+    """Each of two processes' stores notices it; followers of both begin again, and the second changes nothing."""
+    with opened(path) as one, opened(path) as other:
+        for number in range(4):
+            one.create(subscription(id=f"old{number}"))
+        revision = other.revision()
+        replaced(path, "new")
+
+        assert one.changes(revision).reset
+        now = one.revision()
+        assert other.changes(revision).reset
+        assert other.revision() == one.revision() == now
+
+
+def test_a_file_that_is_removed(path):
+    """Nothing is stored where nobody will see it: calls are refused until the file is back, and none is made."""
+    with opened(path) as store:
+        store.create(subscription(id="x"))
+        away = path.with_name("away.db")
+        path.rename(away)
+        for call in (lambda: store.create(subscription()), store.revision, lambda: store.read("x")):
+            with pytest.raises(StoreUnavailableError, match="was removed while it was open"):
+                call()
+        assert not path.exists()
+
+        away.rename(path)
+        assert store.read("x").id == "x"
+
+
+def test_a_file_that_is_replaced_in_the_middle_of_a_write(path):
+    """A write that was under way is refused: what it returned would be in a file that nobody reads."""
+
+    def many():
+        yield subscription(id="lost")
+        replaced(path, "new")
+
+    with opened(path) as store:
+        with pytest.raises(StoreUnavailableError, match="nothing was stored"):
+            store.create_many(many())
+        assert ids_of(store) == ["new"]
+
+
+def test_a_file_that_is_replaced_for_a_reader_only(path):
+    """A store that may not write refuses to go on, as it cannot tell its followers to begin again."""
+    opened(path).close()
+    with opened(path, mode="ro") as store:
+        replaced(path, "new")
+        with pytest.raises(StoreUnavailableError, match="has to start again"):
+            store.snapshot()
+
+
+def test_a_callers_deadline_is_for_all_waits_together(path):
+    """Threads that wait for each other and then for the file's lock give up at the caller's deadline, all of them."""
+    with opened(path, timeout=60) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        failures = []
+
+        def create():
+            with within(1.0):
+                try:
+                    store.create(subscription())
+                except StoreUnavailableError as failure:
+                    failures.append(failure)
+
+        threads = [threading.Thread(target=create) for _ in range(8)]
+        begun = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.monotonic() - begun
+        other.execute("ROLLBACK")
+        other.close()
+
+        assert len(failures) == 8
+        # One after another, each with a second of its own, takes eight.
+        assert took < 6
+        assert ids_of(store) == []

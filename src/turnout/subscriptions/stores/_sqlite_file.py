@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -22,70 +23,17 @@ from turnout.errors import (
 )
 from turnout.scratch import private_file
 from turnout.secrets import masked_url
+from turnout.subscriptions.deadline import remaining, within
 from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
+from turnout.subscriptions.stores._sqlite_identity import OpenedFile, continue_revisions, folder_locked
+from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
 
 __all__ = ["SqliteAddress", "SqliteFile"]
 
-_APPLICATION_ID = 0x7475726E
-"""The letters "turn" in the file's header, by which ``file`` and we recognise it."""
+_log = logging.getLogger(__name__)
 
-_SCHEMA = (
-    # 1. Bodies are appended in the order of revisions, so bulk loads write them once and in sequence, and the
-    # newest are found from the end. The indexes hold ids as text, because pages are in the order of ids.
-    """
-    CREATE TABLE state (
-        one INTEGER PRIMARY KEY CHECK (one = 1),
-        revision INTEGER NOT NULL,
-        horizon INTEGER NOT NULL
-    );
-    INSERT INTO state VALUES (1, 0, 0);
-    CREATE TABLE subscription (
-        row INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        revision INTEGER NOT NULL,
-        record TEXT NOT NULL
-    );
-    CREATE TABLE leaf (
-        key TEXT NOT NULL,
-        pattern TEXT NOT NULL,
-        partial INTEGER NOT NULL,
-        id TEXT NOT NULL,
-        PRIMARY KEY (key, pattern, partial, id)
-    ) WITHOUT ROWID;
-    CREATE TABLE metadata (
-        name TEXT NOT NULL,
-        value TEXT NOT NULL,
-        id TEXT NOT NULL,
-        PRIMARY KEY (name, value, id)
-    ) WITHOUT ROWID;
-    CREATE TABLE deleted (
-        id TEXT PRIMARY KEY,
-        born INTEGER NOT NULL,
-        died INTEGER NOT NULL
-    ) WITHOUT ROWID;
-    CREATE INDEX deleted_died ON deleted (died);
-    """,
-    # 2. What is gone stays as it was for a while, with the time of each revision. History begins here: what an older
-    # version deleted is not known.
-    """
-    CREATE TABLE moment (
-        revision INTEGER PRIMARY KEY,
-        at INTEGER NOT NULL
-    );
-    CREATE TABLE past (
-        id TEXT NOT NULL,
-        died INTEGER NOT NULL,
-        born INTEGER NOT NULL,
-        record TEXT NOT NULL,
-        PRIMARY KEY (id, died)
-    ) WITHOUT ROWID;
-    CREATE INDEX past_died ON past (died);
-    ALTER TABLE state ADD COLUMN remembered INTEGER NOT NULL DEFAULT 0;
-    UPDATE state SET remembered = revision;
-    INSERT INTO moment SELECT revision, CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER) FROM state
-    """,
-)
-"""One script for each version of the schema, each a step from the one before; ``user_version`` counts them."""
+_REOPEN_SECONDS = 5.0
+"""How long it may take to follow a file that was replaced."""
 
 _OPTIONS = ("mode", "retention", "synchronous", "timeout")
 _MODES = ("rwc", "rw", "ro")
@@ -99,7 +47,7 @@ class SqliteAddress:
     Attributes:
         path: the file.
         mode: ``rwc`` (default) creates the file where there is none, ``rw`` does not, ``ro`` never writes.
-        timeout: how many seconds to wait for another process that writes.
+        timeout: how many seconds a caller waits for others that write, all in all.
         synchronous: ``full`` (default) makes what is acknowledged survive a power loss, ``normal`` only the
             death of the process.
         retention: for how many seconds it is remembered what was deleted.
@@ -158,7 +106,10 @@ class SqliteFile:
     """Connections to one SQLite file: any number of readers, one writer at a time.
 
     Connections are lent to one thread at a time and kept for the next one, so there are never more than the
-    most threads that were inside at once.
+    most threads that were inside at once, and one that is never lent: it tells what was in a file that is replaced.
+
+    A file that is put in the place of the one that is open is followed by the next transaction, with one warning: who
+    follows revisions begins again from what it holds. While there is none, every transaction is refused.
     """
 
     def __init__(self, address: SqliteAddress) -> None:
@@ -169,14 +120,25 @@ class SqliteFile:
         self._closed = False
         self._process = os.getpid()
         self._check_place()
-        with self._translated():
+        with self._translated(address.timeout):
+            if address.mode == "rwc":
+                # SQLite gives the files beside it the mode that this one has.
+                private_file(address.path)
+            self._anchor, self._opened = self._open()
+
+    def _open(self) -> tuple[sqlite3.Connection, OpenedFile]:
+        """A connection to the file that the path names, with the schema of this version."""
+        while True:
             connection = self._connect()
             try:
                 self._prepare(connection)
+                opened = OpenedFile.at(self.address.path)
+                if opened.is_there():
+                    return connection, opened
             except BaseException:
                 connection.close()
                 raise
-        self._idle.append(connection)
+            connection.close()
 
     def _check_place(self) -> None:
         path, folder = self.address.path, self.address.path.parent
@@ -192,11 +154,9 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         # A file that others may not write needs the mode in the URI; the path's own ? and # are escaped.
-        if self.address.mode == "rwc":
-            # SQLite gives the files beside it the mode that this one has.
-            private_file(self.address.path)
+        mode = "ro" if self.address.read_only else "rw"
         connection = sqlite3.connect(
-            f"file:{quote(str(self.address.path.absolute()))}?mode={self.address.mode}",
+            f"file:{quote(str(self.address.path.absolute()))}?mode={mode}",
             uri=True,
             timeout=self.address.timeout,
             isolation_level=None,
@@ -214,17 +174,17 @@ class SqliteFile:
         """Bring the schema to this version, whoever else is doing the same."""
         if not self.address.read_only:
             self._use_wal(connection)
-        if self._version(connection) == len(_SCHEMA):
+        if self._version(connection) == len(SCHEMA):
             return
         if self.address.read_only:
             raise SubscriptionError(f"{self._name()} has an older schema: open it once without mode=ro")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for step in _SCHEMA[self._version(connection) :]:
+            for step in SCHEMA[self._version(connection) :]:
                 for statement in step.split(";"):
                     connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(_SCHEMA)}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(SCHEMA)}")
             connection.execute("COMMIT")
         except BaseException:
             _roll_back(connection)
@@ -232,7 +192,7 @@ class SqliteFile:
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         # Changing the journal mode does not wait for a lock as other statements do.
-        deadline = time.monotonic() + self.address.timeout
+        deadline = time.monotonic() + remaining(self.address.timeout)
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = wal")
@@ -248,18 +208,18 @@ class SqliteFile:
         application: int = connection.execute("PRAGMA application_id").fetchone()[0]
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        if application != _APPLICATION_ID and (application or version or tables):
+        if application != APPLICATION_ID and (application or version or tables):
             raise SubscriptionError(f"{self._name()} is an SQLite file of another program: nothing was changed")
-        if version > len(_SCHEMA):
+        if version > len(SCHEMA):
             raise SubscriptionError(
-                f"{self._name()} was written by a newer turnout (schema {version}, this one knows {len(_SCHEMA)})"
+                f"{self._name()} was written by a newer turnout (schema {version}, this one knows {len(SCHEMA)})"
             )
         return version
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection that sees one state of the file from its first query to the end of the block."""
-        with self._lent() as connection:
+        with self._lent(remaining(self.address.timeout)) as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -269,54 +229,134 @@ class SqliteFile:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A connection in a write transaction, committed where the block ends well and undone otherwise."""
+        wait = remaining(self.address.timeout)
+        begun = time.monotonic()
         # Threads of this process queue here, where waking up is quick; SQLite's own wait polls.
-        with self._writing, self._lent() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                _roll_back(connection)
-                raise
+        if not self._writing.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
+            raise self._locked(wait)
+        try:
+            with self._lent(wait, begun) as connection:
+                opened = self._opened
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    self._check_there(opened)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    _roll_back(connection)
+                    raise
+        finally:
+            self._writing.release()
+
+    def _check_there(self, opened: OpenedFile) -> None:
+        """Refuse to commit to a file that nobody will find.
+
+        Raises:
+            StoreUnavailableError: the path names another file, or none.
+        """
+        if not opened.is_there():
+            raise StoreUnavailableError(f"{self._name()} was replaced or removed: nothing was stored")
 
     @contextmanager
-    def _lent(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
-            connection = self._take()
+    def _lent(self, wait: float, since: float | None = None) -> Iterator[sqlite3.Connection]:
+        """A connection whose statements wait for locks of others until *wait* seconds have passed."""
+        with self._translated(wait):
+            connection, opened = self._take()
+            left = wait if since is None else max(0.0, wait - (time.monotonic() - since))
+            # Most callers have no deadline of their own, and find the connection as it is.
+            shorter = left < 0.99 * self.address.timeout
             try:
+                if shorter:
+                    _set_wait(connection, left)
                 yield connection
             finally:
+                if shorter:
+                    _set_wait(connection, self.address.timeout)
                 with self._lock:
-                    keep = not self._closed and self._process == os.getpid()
+                    keep = not self._closed and self._process == os.getpid() and opened is self._opened
                     if keep:
                         self._idle.append(connection)
                 if not keep:
                     connection.close()
 
-    def _take(self) -> sqlite3.Connection:
-        with self._lock:
-            if self._closed:
-                raise SubscriptionError(f"{self._name()} is closed")
-            if self._process != os.getpid():
-                # SQLite forbids to use a connection on the other side of a fork, even to close it.
-                _inherited.extend(self._idle)
-                self._idle, self._process = [], os.getpid()
-            if self._idle:
-                return self._idle.pop()
-        return self._connect()
+    def _take(self) -> tuple[sqlite3.Connection, OpenedFile]:
+        while True:
+            with self._lock:
+                self._check_open()
+                opened = self._opened
+                if self._idle:
+                    return self._idle.pop(), opened
+            connection = self._connect()
+            if opened.is_there():
+                return connection, opened
+            # It was replaced in this moment, and the connection is to the other file.
+            connection.close()
+
+    def _check_open(self) -> None:
+        """Follow the file where it was replaced.
+
+        Raises:
+            StoreUnavailableError: it was removed.
+        """
+        if self._closed:
+            raise SubscriptionError(f"{self._name()} is closed")
+        if self._process != os.getpid():
+            # SQLite forbids to use a connection on the other side of a fork, even to close it.
+            _inherited.extend((*self._idle, self._anchor))
+            self._idle, self._process = [], os.getpid()
+            self._anchor, self._opened = self._open()
+        if self._opened.is_there():
+            return
+        if self._opened.is_removed():
+            raise StoreUnavailableError(f"{self._name()} was removed while it was open: put the file back")
+        if self.address.read_only:
+            raise StoreUnavailableError(f"{self._name()} was replaced: what reads it with mode=ro has to start again")
+        with within(_REOPEN_SECONDS):
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """Follow the file that the path names now."""
+        seen = self._finish()
+        with folder_locked(self.address.path.parent):
+            self._opened.clear_leftovers()
+            anchor, opened = self._open()
+        try:
+            revision = continue_revisions(anchor, seen)
+        except BaseException:
+            anchor.close()
+            raise
+        before, self._anchor, self._opened = self._anchor, anchor, opened
+        before.close()
+        text = "%s was replaced by another file: who follows it begins again (revision %d, after %d of the one before)"
+        _log.warning(text, self._name(), revision, seen)
+
+    def _finish(self) -> int:
+        """Write what is in the log to the file that was open, wherever it is now; the last revision of it."""
+        while self._idle:
+            self._idle.pop().close()
+        seen: int = self._anchor.execute("SELECT revision FROM state").fetchone()[0]
+        with suppress(sqlite3.Error):
+            self._anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return seen
 
     def close(self) -> None:
         """Close the connections that are idle now, and the others when they come back."""
         with self._lock:
-            idle, self._idle, self._closed = self._idle, [], True
+            idle, self._idle = self._idle, []
+            if not self._closed and self._process == os.getpid():
+                idle.append(self._anchor)
+            self._closed = True
         for connection in idle:
             connection.close()
 
     def _name(self) -> str:
         return f"the store {str(self.address.path)!r}"
 
+    def _locked(self, wait: float) -> StoreUnavailableError:
+        return StoreUnavailableError(f"{self._name()} is locked by another writer; waited {wait:.3g} s")
+
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, wait: float) -> Iterator[None]:
         """SQLite's errors as turnout's, with the file's name and what to do."""
         try:
             yield
@@ -325,13 +365,14 @@ class SqliteFile:
         except sqlite3.Error as failure:
             code = getattr(failure, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise StoreUnavailableError(
-                    f"{self._name()} is locked by another writer; waited {self.address.timeout:g} s"
-                ) from failure
+                raise self._locked(wait) from failure
             if code in _TRY_LATER:
                 raise StoreUnavailableError(f"{self._name()} {_TRY_LATER[code]}: {failure}") from failure
             raise SubscriptionError(f"{self._name()} {_BROKEN.get(code, 'failed')}: {failure}") from failure
 
+
+_LONGEST = 1e6
+"""Seconds that SQLite can be told to wait."""
 
 _TRY_LATER = {
     sqlite3.SQLITE_FULL: "has no space left on its disk",
@@ -349,6 +390,11 @@ _BROKEN = {
 
 _inherited: list[sqlite3.Connection] = []
 """Connections of a parent process, kept so that nothing closes them here."""
+
+
+def _set_wait(connection: sqlite3.Connection, seconds: float) -> None:
+    """Have statements wait so long for locks of others."""
+    connection.execute(f"PRAGMA busy_timeout = {int(min(seconds, _LONGEST) * 1e3)}")
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,106 @@
+"""Which file a path names: a store's file that is replaced or removed while it is open is noticed by its inode."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TypeAlias
+
+from turnout.subscriptions.stores import _sqlite_past as past
+
+__all__ = ["OpenedFile", "continue_revisions", "folder_locked"]
+
+_Inode: TypeAlias = tuple[int, int]
+"""Device and number."""
+
+_BESIDE = ("-wal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A file that is open, and those that SQLite keeps beside it.
+
+    Attributes:
+        path: that it was opened by.
+        inode: of the file; None where there was none.
+        beside: the inodes of SQLite's other files, by the end of their names.
+    """
+
+    path: str
+    inode: _Inode | None
+    beside: dict[str, _Inode] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """The files that the path names now."""
+        beside = {end: inode for end in _BESIDE if (inode := _inode_of(f"{path}{end}")) is not None}
+        return cls(str(path), _inode_of(path), beside)
+
+    def is_there(self) -> bool:
+        """Whether the path still names the file."""
+        return self.inode is not None and _inode_of(self.path) == self.inode
+
+    def is_removed(self) -> bool:
+        """Whether the path names nothing."""
+        return _inode_of(self.path) is None
+
+    def clear_leftovers(self) -> None:
+        """Take SQLite's files of this one away from the file that has its name now.
+
+        SQLite finds a log by its name alone, and would write what is in this one over the pages of another file.
+        """
+        for end, inode in self.beside.items():
+            name = Path(f"{self.path}{end}")
+            if _inode_of(name) != inode:
+                continue
+            with suppress(FileNotFoundError):
+                if end == "-wal" and name.stat().st_size:
+                    # Not all of it could be written to the file that it belongs to.
+                    name.replace(f"{name}.replaced")
+                else:
+                    name.unlink()
+
+
+def _inode_of(path: str | Path) -> _Inode | None:
+    try:
+        # Asked before each transaction: a Path takes three times as long.
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time follow a replaced file of the folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def continue_revisions(connection: sqlite3.Connection, seen: int) -> int:
+    """Have everyone that follows revisions up to *seen* of another file begin again from what is in this one.
+
+    The numbers go on above those of the other file, and this file's changes are known from there on only: asked for
+    changes since an earlier revision, it answers with everything. A process that has done so for the same replacement
+    leaves nothing to do for the next one.
+
+    Returns:
+        The revision of the file now.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    revision, horizon = connection.execute("SELECT revision, horizon FROM state").fetchone()
+    if horizon <= seen:
+        revision = max(revision, seen) + 1
+        connection.execute("UPDATE state SET revision = ?, horizon = ?", (revision, revision))
+        past.note_time(connection, revision)
+    connection.execute("COMMIT")
+    return int(revision)
