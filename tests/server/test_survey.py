@@ -114,6 +114,7 @@ def test_a_process_that_cannot_run_routes_any_more_is_not_live(bench: Bench) -> 
     client = client_of(bench)
     assert client.get("/live").status_code == 200
     bench.runner.lives = False
+    bench.parts.health.look()
 
     assert (client.get("/live").status_code, client.get("/ready").status_code) == (503, 503)
 

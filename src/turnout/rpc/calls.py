@@ -13,12 +13,14 @@ from typing import Any
 import grpc
 import structlog
 
-from turnout.errors import TurnoutError
-from turnout.rpc.caller import OPEN, TENANT_KEY, CallContext, Caller
+from turnout.errors import StoreUnavailableError, TurnoutError
+from turnout.rpc.caller import NEEDS, OPEN, TENANT_KEY, CallContext, Caller, Right
 from turnout.rpc.metrics import CallMetrics
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.status import ID_KEY, id_of, status_of
 from turnout.rpc.tokens import Tokens
+from turnout.subscriptions.deadline import within
+from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 __all__ = ["Calls", "logger"]
 
@@ -51,11 +53,13 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     Each method gets a `CallContext` in place of gRPC's context, with the caller whose subscriptions it is about.
     """
 
-    def __init__(self, *, log: Any, metrics: CallMetrics, tokens: Tokens) -> None:
+    def __init__(self, *, log: Any, metrics: CallMetrics, tokens: Tokens, threads: StoreThreads | None = None) -> None:
         self._log = log
         self._metrics = metrics
         self._tokens = tokens
+        self._threads = threads
         self._handlers: dict[str, Any] = {}
+        self._refusals: dict[str, Any] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], call: Any) -> Any:
         """See ``grpc.ServerInterceptor``."""
@@ -66,8 +70,20 @@ class Calls(grpc.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
             if handler is None:
                 return None
             _, service, method = call.method.split("/", 2)
-            wrapped = self._handlers[call.method] = _wrapped(handler, partial(_Ending, self, service, method))
-        return wrapped
+            end = partial(_Ending, self, service, method)
+            pool = self._pool_of(service, method)
+            wrapped = self._handlers[call.method] = _wrapped(handler, end, pool)
+            if pool is not None:
+                self._refusals[call.method] = pool, _wrapped(handler, end, None, partial(_refuse, pool))
+        pool, refusal = self._refusals.get(call.method, (None, None))
+        return refusal if pool is not None and pool.full else wrapped
+
+    def _pool_of(self, service: str, method: str) -> BoundedPool | None:
+        """The threads of a method that waits for the store; streams of unknown length have others."""
+        if self._threads is None or (service, method) in _STREAMS:
+            return None
+        right = NEEDS.get((service, method))
+        return {Right.READ: self._threads.reads, Right.WRITE: self._threads.writes}.get(right) if right else None
 
     def caller(self, service: str, method: str, metadata: Any) -> Caller:
         """Who calls, by the metadata of the call.
@@ -193,9 +209,26 @@ def check_message(request: Any) -> None:
         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, f"not a message of this method: {request.problem}")
 
 
-def _wrapped(handler: Any, end: Callable[[Any, Any], _Ending]) -> Any:
-    """The same handler with every call inside an `_Ending`."""
-    behaviour = next(
+_STREAMS = (("turnout.subscriptions.v1.Matching", "Watch"), ("turnout.subscriptions.v1.Storage", "CreateMany"))
+
+
+def _refuse(pool: BoundedPool, _request: Any, _call: Any) -> Any:
+    """A method in place of one that would wait for the store, while too many do."""
+    try:
+        pool.check()
+    except StoreUnavailableError as busy:
+        raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(busy)) from None
+    raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store was slow: try again")
+
+
+def _wrapped(
+    handler: Any,
+    end: Callable[[Any, Any], _Ending],
+    pool: BoundedPool | None = None,
+    replacement: Callable[[Any, Any], Any] | None = None,
+) -> Any:
+    """The same handler with every call inside an `_Ending`, on the threads of a pool."""
+    behaviour = replacement or next(
         method
         for method in (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         if method is not None
@@ -205,7 +238,8 @@ def _wrapped(handler: Any, end: Callable[[Any, Any], _Ending]) -> Any:
         ending = end(context, None if handler.request_streaming else request)
         with ending:
             call = ending.admit()
-            return behaviour(_checked(request) if handler.request_streaming else request, call)
+            with within(context.time_remaining()):
+                return behaviour(_checked(request) if handler.request_streaming else request, call)
 
     def streaming(request: Any, context: Any) -> Iterator[Any]:
         ending = end(context, None if handler.request_streaming else request)
@@ -219,8 +253,12 @@ def _wrapped(handler: Any, end: Callable[[Any, Any], _Ending]) -> Any:
         (True, False): grpc.stream_unary_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
     }[bool(handler.request_streaming), bool(handler.response_streaming)]
+    chosen: Any = streaming if handler.response_streaming else single
+    if pool is not None:
+        # Called experimental for seven years; where it is no longer looked at, the call runs with all others.
+        chosen.experimental_thread_pool = pool
     return make(
-        streaming if handler.response_streaming else single,
+        chosen,
         request_deserializer=_tolerant(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )

@@ -24,10 +24,12 @@ from turnout.rpc.subscriptions import SubscriptionsServicer
 from turnout.rpc.tenants import Tenants
 from turnout.rpc.tokens import Tokens
 from turnout.rpc.v1 import kiwi_tree_pb2_grpc, matching_pb2_grpc, subscriptions_pb2_grpc
+from turnout.subscriptions.deadline import within
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
+from turnout.subscriptions.store_threads import StoreThreads
 
 __all__ = ["RpcServer", "kiwi_tree_server", "subscriptions_server"]
 
@@ -42,9 +44,16 @@ class RpcServer:
     Args:
         settings: how.
         check: raises a TurnoutError while the server cannot do its work; health says so then.
+        threads: for calls that wait for the store; without them they share the threads of all calls.
     """
 
-    def __init__(self, settings: ServerSettings, *, check: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        check: Callable[[], object] = lambda: None,
+        threads: StoreThreads | None = None,
+    ) -> None:
         self.settings = settings
         self.metrics = CallMetrics()
         self.log = logger(settings.log_level)
@@ -52,13 +61,14 @@ class RpcServer:
         self.port = 0
         self.metrics_port: int | None = None
         self._check = check
+        self._threads = threads
         self._names: list[str] = []
         self._health = health.HealthServicer()
         self._checker = threading.Thread(target=self._keep_checking, name="turnout-health", daemon=True)
         self._pool = ThreadPoolExecutor(settings.workers + settings.large, thread_name_prefix="turnout-rpc")
         self._server = grpc.server(
             self._pool,
-            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=Tokens(settings.tokens))],
+            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=Tokens(settings.tokens), threads=threads)],
             maximum_concurrent_rpcs=settings.max_calls,
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -125,7 +135,8 @@ class RpcServer:
 
     def _say_health(self) -> None:
         try:
-            self._check()
+            with within(_HEALTH_SECONDS):
+                self._check()
             state = health_pb2.HealthCheckResponse.SERVING
         except TurnoutError as problem:
             self.log.warning("not healthy", problem=str(problem))
@@ -143,6 +154,8 @@ class RpcServer:
         if self._checker.ident is not None:
             self._checker.join()
         self._pool.shutdown(wait=True)
+        if self._threads is not None:
+            self._threads.close()
         self.metrics.close()
         self.log.info("stopped")
 
@@ -166,12 +179,13 @@ def subscriptions_server(
     *,
     kiwi_trees: KiwiTrees | None = None,
     tenants: Tenants | None = None,
+    threads: StoreThreads | None = None,
 ) -> RpcServer:
     """The subscriptions service over a store: the original's API, matching, and storage for clients.
 
     It reads everything in the store first, to index it; unless it is given *tenants*, who have their indexes.
     """
-    server = RpcServer(settings, check=store.revision)
+    server = RpcServer(settings, check=store.revision, threads=threads or StoreThreads())
     rights = Rights.of(settings.allow_destinations)
     tenants = tenants or Tenants(
         store, settings.tenants(), kiwi_trees=kiwi_trees, max_page=settings.max_page, rights=rights
@@ -193,7 +207,8 @@ def subscriptions_server(
     server.add(
         "turnout.subscriptions.v1.Storage",
         matching_pb2_grpc.add_StorageServicer_to_server,
-        StorageServicer(tenants),
+        # A bulk holds its thread for as long as its stream lasts.
+        StorageServicer(tenants, max_bulks=max(1, settings.workers // 2)),
     )
     server.metrics.watch_index(tenants.indexed, tenants.revision)
     return server

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import grpc
 
 from turnout.errors import SubscriptionInvalidError, SubscriptionNotFoundError
-from turnout.rpc.bounds import MAX_BULK, MAX_BULK_BYTES
+from turnout.rpc.bounds import MAX_BULK, MAX_BULK_BYTES, Slots
 from turnout.rpc.caller import CallContext
 from turnout.rpc.convert import subscription_from
 from turnout.rpc.parts import batches, births_parts, changes_parts
@@ -17,7 +17,9 @@ from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.deadline import within
 from turnout.subscriptions.past import PastStore, time_of
+from turnout.subscriptions.store_threads import STORE_SECONDS
 
 __all__ = ["COUNT_KEY", "StorageServicer"]
 
@@ -27,19 +29,27 @@ off may look like one that ends; by this number it is told from one."""
 
 
 class StorageServicer(_Servicer):
-    """Translates between the wire and what the caller sees of the store."""
+    """Translates between the wire and what the caller sees of the store.
 
-    def __init__(self, tenants: Tenants) -> None:
+    Args:
+        tenants: whose stores they are.
+        max_bulks: bulks that may be under way at once; each holds a thread, and other calls need some too.
+    """
+
+    def __init__(self, tenants: Tenants, *, max_bulks: int) -> None:
         self._tenants = tenants
+        self._bulks = Slots(max_bulks, "too many bulks are under way: try again later")
 
     def CreateMany(  # noqa: N802
         self, request_iterator: Iterable[subscriptions_pb2.Subscription], context: CallContext
     ) -> pb.CreateManyResponse:
         """All or none. A stream that its caller breaks off raises here, before anything is stored."""
-        subscriptions = list(_bounded(request_iterator))
-        _check_count(context, len(subscriptions))
-        context.caller.check_destinations(subscriptions)
-        ids = self._tenants.service(context.caller).create_many(subscriptions)
+        with self._bulks:
+            subscriptions = list(_bounded(request_iterator))
+            _check_count(context, len(subscriptions))
+            context.caller.check_destinations(subscriptions)
+            with within(STORE_SECONDS):
+                ids = self._tenants.service(context.caller).create_many(subscriptions)
         if ids:
             self._tenants.changed()
         return pb.CreateManyResponse(ids=ids)

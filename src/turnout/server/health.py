@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from turnout.errors import TurnoutError
 from turnout.server.runner import Runner
 from turnout.server.survey import Survey
+from turnout.subscriptions.deadline import within
 
-__all__ = ["Health", "Readiness"]
+__all__ = ["Check", "Health", "Readiness"]
+
+_log = logging.getLogger("turnout.server")
+
+_PAUSE_SECONDS: Final = 2.0
+_STORE_SECONDS: Final = 5.0
+"""How long a check waits for the store."""
+
+_SILENCE_SECONDS: Final = 30.0
+"""A check that takes longer is a problem itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +42,56 @@ class Readiness:
         return not self.problems
 
 
+class Check:
+    """A question that is asked every few seconds on a thread of its own, and its last answer.
+
+    Args:
+        name: of what is asked.
+        ask: gives what is wrong; None for nothing.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, name: str, ask: Callable[[], str | None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._ask = ask
+        self._clock = clock
+        self._answer: str | None = None
+        self._asked: float | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep_asking, name=f"turnout-check-{name}", daemon=True)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, as far as it is known; it is never waited for."""
+        asked = self._asked
+        silence = 0.0 if asked is None else self._clock() - asked
+        return f"the {self._name} has not answered for {silence:.0f} s" if silence > _SILENCE_SECONDS else self._answer
+
+    def ask(self) -> None:
+        """Ask now."""
+        self._asked = self._clock()
+        self._answer = self._ask()
+        self._asked = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more; an answer that is awaited is not waited for."""
+        self._ending.set()
+
+    def _keep_asking(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self.ask()
+            except Exception:  # noqa: BLE001 - the next answer may come, and nobody else would ask for it
+                _log.exception("the %s cannot be checked", self._name)
+            self._ending.wait(_PAUSE_SECONDS)
+
+
 class Health:
-    """Asks the parts of a server how they are.
+    """Knows how the parts of a server were when they were asked last; to answer waits for nothing.
 
     A route that has failed does not make the server unready: the others work, and no restart of the process helps it.
 
@@ -43,21 +105,45 @@ class Health:
         self._runner = runner
         self._survey = survey
         self._store = store
+        self._spark_check = Check("Spark session", self._spark_problem)
+        self._store_check = Check("store", self._store_problem)
+
+    def start(self) -> None:
+        """Begin to ask the parts, each on its own thread: one that is slow says nothing of the other."""
+        self._spark_check.start()
+        self._store_check.start()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._spark_check.close()
+        self._store_check.close()
+
+    def look(self) -> None:
+        """Ask all parts now."""
+        self._spark_check.ask()
+        self._store_check.ask()
 
     def live(self) -> str | None:
         """Why the process has to be started again; None while it need not."""
-        return None if self._runner.alive() else "the Spark session has ended"
+        return self._spark_check.problem
 
     def ready(self) -> Readiness:
         """What is missing for work."""
         problems = {f"route {name}": problem for name, problem in self._survey.problems.items()}
         if not self._survey.looked:
             problems["routes"] = "the server is starting"
-        if (dead := self.live()) is not None:
-            problems["spark"] = dead
-        if self._store is not None:
-            try:
+        asked = {"spark": self.live(), "store": self._store_check.problem}
+        return Readiness(problems | {part: problem for part, problem in asked.items() if problem is not None})
+
+    def _spark_problem(self) -> str | None:
+        return None if self._runner.alive() else "the Spark session has ended"
+
+    def _store_problem(self) -> str | None:
+        if self._store is None:
+            return None
+        try:
+            with within(_STORE_SECONDS):
                 self._store()
-            except TurnoutError as failure:
-                problems["store"] = str(failure)
-        return Readiness(problems)
+        except TurnoutError as failure:
+            return str(failure)
+        return None

@@ -39,6 +39,7 @@ from turnout.server.state import State
 from turnout.server.survey import Survey
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
+from turnout.subscriptions.store_threads import StoreThreads
 
 __all__ = ["Pages", "RouteServer", "RunnerOf", "spark_runner"]
 
@@ -104,6 +105,8 @@ class RouteServer:
         self._pages = pages
         self._resources = ExitStack()
         self._ending = threading.Event()
+        self._threads = StoreThreads()
+        self._resources.callback(self._threads.close)
 
     @property
     def url(self) -> str:
@@ -152,10 +155,13 @@ class RouteServer:
         metrics.watch(self.routes.entries, survey.lag)
         tenants = subscriptions[1] if subscriptions else None
         health = Health(self.runner, survey, tenants.store.revision if tenants else None)
+        health.start()
+        self._resources.callback(health.close)
         matchers = self._resources.enter_context(Matchers())
         if tenants is not None and self.config.store is not None:
             matchers.know(self.config.store, tenants.live(EVERYBODY.caller))
-        self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants, matchers)
+        self.parts = Parts(self.routes, state, events, survey, metrics, health, tenants, matchers, self._threads)
+        self._resources.callback(self.parts.scrapes.shutdown, wait=False)
         app = self._guarded_app(self.parts, authenticator)
         self.routes.look()
         survey.start()
@@ -195,7 +201,7 @@ class RouteServer:
         return settings, tenants_of(store, settings, trees)
 
     def _serve_grpc(self, settings: ServerSettings, tenants: Tenants, metrics: Metrics) -> None:
-        server = subscriptions_server(tenants.store, settings, tenants=tenants)
+        server = subscriptions_server(tenants.store, settings, tenants=tenants, threads=self._threads)
         metrics.add(server.metrics.registry)
         self._resources.enter_context(server)
         self.grpc_port = server.port

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from turnout.errors import StoreUnavailableError
+from turnout.subscriptions.deadline import within
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.index.statistics import IndexStats
 from turnout.subscriptions.matcher import Match, Matcher
@@ -15,6 +16,12 @@ from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.store import Store
 
 __all__ = ["LiveMatcher"]
+
+_CATCH_UP_SECONDS = 1.0
+"""How long a match waits for a store that is slow, before it goes on with the index as it is."""
+
+_AWAY_SECONDS = 1.0
+"""How long a store that was away is not asked again."""
 
 
 class LiveMatcher:
@@ -36,6 +43,7 @@ class LiveMatcher:
         self._refreshing = threading.Lock()
         self._news = threading.Condition()
         self._behind = False
+        self._away_until = float("-inf")
         self.matcher = Matcher.from_store(store)
         self._checked = clock()
 
@@ -80,20 +88,29 @@ class LiveMatcher:
         return self._store.read(id)
 
     def _keep_up(self) -> None:
+        if self._clock() < self._away_until:
+            return
         if self._behind or self._clock() - self._checked > self._max_age:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        with self._refreshing:
+        # What others have changed may be seen a little later; what this process has changed is waited for.
+        if not self._refreshing.acquire(blocking=self._behind, timeout=_CATCH_UP_SECONDS if self._behind else -1):
+            return
+        try:
             # Before the store is asked: a change that comes meanwhile sets it again.
             behind, self._behind = self._behind, False
             if not behind and self._clock() - self._checked <= self._max_age:
                 return
             try:
-                self.matcher.refresh(self._store)
+                with within(_CATCH_UP_SECONDS):
+                    self.matcher.refresh(self._store)
             except StoreUnavailableError:
-                self._behind = behind
+                self._behind = behind or self._behind
+                self._away_until = self._clock() + _AWAY_SECONDS
             self._checked = self._clock()
+        finally:
+            self._refreshing.release()
 
     def follow(self, since: int, *, going: Callable[[], bool], pause: float = 0.1) -> Iterator[Changes]:
         """Changes after the revision *since*, as they come, while *going* says so.

@@ -18,6 +18,7 @@ from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.server.letters import as_given, letter_at
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
 __all__ = ["router"]
@@ -48,6 +49,7 @@ class ShownStage:
 
 
 @router.get("/sandbox")
+@matches_store
 def sandbox(
     request: Request,
     parts: TheParts,
@@ -73,6 +75,7 @@ def sandbox(
 
 
 @router.post("/fragments/sandbox")
+@matches_store
 def answer(form: SandboxForm, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
     return page(request, "_explanation.html", **_answer(form, parts), form=form)
 

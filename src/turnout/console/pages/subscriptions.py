@@ -16,6 +16,7 @@ from turnout.console.words import pretty
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions
+from turnout.server.rest.store_calls import reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
 
@@ -38,6 +39,7 @@ class TrialForm(RequestForm):
 
 
 @router.get("/subscriptions")
+@reads_store
 def subscriptions(
     request: Request,
     parts: TheParts,
@@ -67,6 +69,7 @@ def subscriptions(
 
 
 @router.get("/subscriptions/{id}")
+@reads_store
 def subscription(id: str, request: Request, parts: TheParts, store: TheSubscriptions, _: Reads) -> HTMLResponse:  # noqa: A002
     subscription = store.service.read(id)
     return page(
@@ -80,6 +83,7 @@ def subscription(id: str, request: Request, parts: TheParts, store: TheSubscript
 
 
 @router.post("/fragments/index")
+@reads_store
 def index(_form: RequestForm, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
     """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
     stats = store.live.stats(_HOTTEST)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
 __all__ = ["ExplainForm", "router"]
@@ -53,6 +54,7 @@ class ExplanationModel(BaseModel):
     summary="What each stage does to one record, and who gets it; nothing is delivered",
     responses={409: {}, 502: {}, 503: {}},
 )
+@matches_store
 def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> ExplanationModel:
     route = route_of(parts.routes.entry(name))
     if form.record is not None:

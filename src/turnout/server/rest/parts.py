@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -23,18 +23,28 @@ from turnout.server.survey import Survey
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 __all__ = ["Matches", "Parts", "Reads", "Subscriptions", "TheParts", "TheSubscriptions", "Writes", "parts_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """The subscriptions service, as gRPC offers it, with the eyes of who asks: the use cases, and the index."""
+    """The subscriptions service, as gRPC offers it, as far as the caller may see: the use cases, and the index.
+
+    Attributes:
+        threads: on which it is used, as it waits for the store.
+    """
 
     service: SubscriptionService
-    live: LiveMatcher
     caller: Caller
+    threads: StoreThreads
     _tenants: Tenants
+
+    @property
+    def live(self) -> LiveMatcher:
+        """The index; the first look of a tenant without one builds it."""
+        return self._tenants.live(self.caller)
 
     def create(self, subscription: Subscription) -> str:
         """Store a subscription; its id.
@@ -63,6 +73,8 @@ class Parts:
     Attributes:
         subscriptions: by tenant; None where the server has no store.
         matchers: of the stores that routes match with.
+        threads: for calls that wait for a store.
+        scrapes: for metrics, which others' work is not to delay.
     """
 
     routes: Routes
@@ -73,6 +85,8 @@ class Parts:
     health: Health
     subscriptions: Tenants | None = None
     matchers: Matchers = field(default_factory=Matchers)
+    threads: StoreThreads = field(default_factory=StoreThreads)
+    scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
 
 
 def parts_of(request: Request) -> Parts:
@@ -81,7 +95,8 @@ def parts_of(request: Request) -> Parts:
     return parts
 
 
-def _whole(request: Request) -> Parts:
+# These are coroutines although they wait for nothing: functions would wait for one of the threads that all share.
+async def _whole(request: Request) -> Parts:
     """The parts of the server, for those who may look at all of it."""
     principal: Principal = request.state.principal
     if principal.caller.tenant is not None:
@@ -89,16 +104,17 @@ def _whole(request: Request) -> Parts:
     return parts_of(request)
 
 
-def _subscriptions_of(request: Request) -> Subscriptions:
-    tenants = parts_of(request).subscriptions
+async def _subscriptions_of(request: Request) -> Subscriptions:
+    parts = parts_of(request)
+    tenants = parts.subscriptions
     if tenants is None:
         raise NoStoreError
     caller = request.state.principal.caller
-    return Subscriptions(tenants.service(caller), tenants.live(caller), caller, tenants)
+    return Subscriptions(tenants.service(caller), caller, parts.threads, tenants)
 
 
-def _with(right: Right) -> Callable[[Request], Principal]:
-    def principal_of(request: Request) -> Principal:
+def _with(right: Right) -> Callable[[Request], Awaitable[Principal]]:
+    async def principal_of(request: Request) -> Principal:
         principal: Principal = request.state.principal
         if right not in principal.caller.rights:
             raise HTTPException(403, f"this token does not give the right to {right}")

@@ -65,10 +65,10 @@ def status_of(failure: TurnoutError) -> int:
 def problem(status: int, detail: str, **more: Any) -> JSONResponse:
     """An answer that says what is wrong."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": masked_url(detail)}
-    return JSONResponse({**body, **more}, status, media_type="application/problem+json")
+    return JSONResponse({**body, **more}, status, _headers(status), media_type="application/problem+json")
 
 
-def _of_error(request: Request, failure: Exception) -> JSONResponse:
+async def _of_error(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, TurnoutError)
     if _is_connects(request):
         return _as_connect(status_of(failure), str(failure))
@@ -86,7 +86,12 @@ def _of_error(request: Request, failure: Exception) -> JSONResponse:
     return problem(status_of(failure), str(failure), **more)
 
 
-def _of_http(request: Request, failure: Exception) -> JSONResponse:
+def _headers(status: int) -> dict[str, str]:
+    """When to try again, where that helps."""
+    return {"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+
+
+async def _of_http(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, HTTPException)
     answer = (_as_connect if _is_connects(request) else problem)(failure.status_code, str(failure.detail))
     answer.headers.update(failure.headers or {})
@@ -108,7 +113,7 @@ def _methods_of(request: Request) -> list[str]:
     return [method for method in ("DELETE", "GET", "PATCH", "POST", "PUT") if fits(method)]
 
 
-def _of_validation(request: Request, failure: Exception) -> JSONResponse:
+async def _of_validation(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, RequestValidationError)
     mistakes = [
         {"path": ".".join(map(str, error["loc"])), "problem": error["msg"], "line": None} for error in failure.errors()
@@ -125,16 +130,19 @@ def _is_connects(request: Request) -> bool:
 
 def _as_connect(status: int, message: str) -> JSONResponse:
     """An error as Kafka Connect's tools expect it."""
-    return JSONResponse({"error_code": status, "message": masked_url(message)}, status)
+    return JSONResponse({"error_code": status, "message": masked_url(message)}, status, _headers(status))
 
 
-def _of_anything(_: Request, _failure: Exception) -> JSONResponse:
+async def _of_anything(_: Request, _failure: Exception) -> JSONResponse:
     """What nobody foresaw: the log has it, the answer does not."""
     return problem(500, "the server has made a mistake; its log says which")
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Answer every error of turnout, of the framework and of a request's form in one shape."""
+    """Answer every error of turnout, of the framework and of a request's form in one shape.
+
+    The handlers are coroutines: functions would wait for one of the threads that all endpoints share.
+    """
     app.add_exception_handler(Exception, _of_anything)
     app.add_exception_handler(TurnoutError, _of_error)
     app.add_exception_handler(HTTPException, _of_http)

@@ -11,6 +11,7 @@ from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.parts import Matches, Reads, TheSubscriptions, Writes
+from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
 
 __all__ = ["router"]
@@ -108,6 +109,7 @@ class ConditionModel(BaseModel):
 
 
 @router.get("", summary="Subscriptions, all or those that a search finds", responses=_STORED)
+@reads_store
 def search(
     subscriptions: TheSubscriptions,
     _: Reads,
@@ -151,6 +153,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
 
 
 @router.post("", status_code=201, summary="Store a subscription", responses={409: {}, **_STORED})
+@writes_store
 def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, response: Response) -> SubscriptionModel:
     id_ = subscriptions.create(form.subscription())
     response.headers["Location"] = f"/v1/subscriptions/{id_}"
@@ -158,6 +161,7 @@ def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, r
 
 
 @router.post("/match", summary="Every subscription that wants a message", responses=_STORED)
+@matches_store
 def match(form: MatchForm, subscriptions: TheSubscriptions, _: Matches) -> MatchesModel:
     matches = sorted(subscriptions.live.match(form.message), key=lambda match: match.subscription_id)
     models = [
@@ -181,10 +185,12 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
 
 
 @router.get("/{id}", summary="One subscription", responses=_STORED)
+@reads_store
 def read(id: str, subscriptions: TheSubscriptions, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _model(subscriptions.service.read(id))
 
 
 @router.delete("/{id}", status_code=204, summary="Forget a subscription", responses=_STORED)
+@writes_store
 def delete(id: str, subscriptions: TheSubscriptions, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)

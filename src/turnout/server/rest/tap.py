@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from turnout.conditions import parse
@@ -18,6 +17,7 @@ from turnout.errors import TurnoutError
 from turnout.history.tap import DELIVERED, Tapped, taps
 from turnout.secrets import masked_url
 from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]
@@ -48,7 +48,7 @@ async def tap(
     stop = threading.Event()
     condition = parse(where) if where.strip() else None
     # The first look at a store reads it, for which other requests must not wait.
-    index = await run_in_threadpool(parts.matchers.index, route) if stage == DELIVERED else None
+    index = await in_pool(parts.threads.matches, parts.matchers.index, route) if stage == DELIVERED else None
     records = taps(route, stage, where=condition, rate=rate, start=start, stop=stop, index=index)
     if not _AT_ONCE.acquire(blocking=False):
         raise HTTPException(429, "too many records are being looked at already: try again later")

@@ -1,0 +1,54 @@
+"""Endpoints that wait for the store, on threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+from turnout.server.rest.parts import Parts, Subscriptions
+from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+
+__all__ = ["in_pool", "matches_store", "reads_store", "writes_store"]
+
+T = TypeVar("T")
+Endpoint = Callable[..., Any]
+
+
+async def in_pool(pool: BoundedPool, work: Callable[..., T], *args: Any) -> T:
+    """Run *work* on a thread of the pool, and return its result.
+
+    Raises:
+        StoreUnavailableError: too many calls wait already.
+    """
+    pool.check()
+    result: T = await asyncio.wrap_future(pool.submit(work, *args))
+    return result
+
+
+def reads_store(endpoint: Endpoint) -> Endpoint:
+    """Decorate an endpoint that reads the store."""
+    return _on_pool(endpoint, lambda threads: threads.reads)
+
+
+def writes_store(endpoint: Endpoint) -> Endpoint:
+    """Decorate an endpoint that changes the store."""
+    return _on_pool(endpoint, lambda threads: threads.writes)
+
+
+def matches_store(endpoint: Endpoint) -> Endpoint:
+    """Decorate an endpoint that matches with an index of a store."""
+    return _on_pool(endpoint, lambda threads: threads.matches)
+
+
+def _on_pool(endpoint: Endpoint, pool_of: Callable[[StoreThreads], BoundedPool]) -> Callable[..., Awaitable[Any]]:
+    @wraps(endpoint)
+    async def answered(**arguments: Any) -> Any:
+        threads = next(part.threads for part in arguments.values() if isinstance(part, Parts | Subscriptions))
+        return await in_pool(pool_of(threads), partial(endpoint, **arguments))
+
+    # The framework reads the parameters' types, which the endpoint's module knows.
+    answered.__signature__ = inspect.signature(endpoint, eval_str=True)  # type: ignore[attr-defined]
+    return answered

@@ -1,0 +1,92 @@
+"""Threads for calls that wait for a store, so that a slow store keeps nothing else waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from turnout.errors import StoreUnavailableError
+from turnout.subscriptions.deadline import within
+
+__all__ = ["STORE_SECONDS", "WAITING", "BoundedPool", "StoreThreads"]
+
+STORE_SECONDS: Final = 10.0
+"""How long a call waits for the store, all in all: for a thread, for locks, and for a server."""
+
+WAITING: Final = 128
+"""How many calls wait for a thread of one kind; more are refused at once."""
+
+
+class BoundedPool(ThreadPoolExecutor):
+    """A few threads, and a bounded number of calls that wait for one of them.
+
+    Args:
+        name: of the threads.
+        threads: how many calls run at once.
+        waiting: how many wait.
+        seconds: what each call has, counted from when it was submitted; see `turnout.subscriptions.deadline`.
+    """
+
+    def __init__(self, name: str, threads: int, *, waiting: int = WAITING, seconds: float = STORE_SECONDS) -> None:
+        super().__init__(threads, thread_name_prefix=f"turnout-{name}")
+        self._most = threads + waiting
+        self._seconds = seconds
+        self._counting = threading.Lock()
+        self._calls = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether as many calls run and wait as may."""
+        return self._calls >= self._most
+
+    def check(self) -> None:
+        """Refuse a call while there are too many.
+
+        Raises:
+            StoreUnavailableError: names how many.
+        """
+        if self.full:
+            raise StoreUnavailableError(f"the store is slow, and {self._most} calls wait for it: try again later")
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See ``concurrent.futures.Executor``; the call's deadline begins now. What is full takes it: see `check`."""
+        self._count(1)
+        try:
+            future = super().submit(self._run, time.monotonic(), fn, args, kwargs)
+        except BaseException:
+            self._count(-1)
+            raise
+        future.add_done_callback(lambda _: self._count(-1))
+        return future
+
+    def _run(self, since: float, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with within(self._seconds, since=since):
+            return fn(*args, **kwargs)
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self._calls += more
+
+
+@dataclass(frozen=True, slots=True)
+class StoreThreads:
+    """The threads of one server's calls to its store, by what they do. ``close`` lets them end.
+
+    Attributes:
+        reads: for what reads the store.
+        writes: for what changes it.
+        matches: for what matches with an index: it reads the store at most once, and mostly not at all.
+    """
+
+    reads: BoundedPool = field(default_factory=lambda: BoundedPool("store-read", 8))
+    writes: BoundedPool = field(default_factory=lambda: BoundedPool("store-write", 8))
+    matches: BoundedPool = field(default_factory=lambda: BoundedPool("store-match", 8))
+
+    def close(self) -> None:
+        """Drop the calls that have not begun; those that run end in their time."""
+        for pool in (self.reads, self.writes, self.matches):
+            pool.shutdown(wait=False, cancel_futures=True)
