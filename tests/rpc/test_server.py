@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import urllib.request
 from dataclasses import replace
@@ -63,6 +64,30 @@ def test_health_follows_the_store(backing, settings, monkeypatch):
 
     kinds = health_pb2.HealthCheckResponse
     assert seen == [kinds.SERVING, kinds.NOT_SERVING, kinds.SERVING]
+
+
+def test_a_locked_store_keeps_no_other_call_waiting(server, store, client, tmp_path):
+    """While more writers wait than there are threads for calls, health, a match and a read are answered."""
+    id_ = store.create(subscription())
+    other = sqlite3.connect(tmp_path / "subscriptions.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        request = pb.DeleteRequest(id="nobody").SerializeToString()
+        delete = channel.unary_unary("/subscriptions.Service/Delete")
+        writers = [delete.future(request, timeout=60) for _ in range(40)]
+        read = channel.unary_unary("/subscriptions.Service/Read", request_serializer=pb.ReadRequest.SerializeToString)
+        state = health(channel, "")
+        read(pb.ReadRequest(id=id_), timeout=30)
+        matches = client.match({"subject": "orders 17"})
+        waiting = sum(not writer.done() for writer in writers)
+        other.execute("ROLLBACK")
+        other.close()
+        codes = {writer.code().name for writer in writers}
+
+    assert state == health_pb2.HealthCheckResponse.SERVING
+    assert [match.subscription_id for match in matches] == [id_]
+    assert waiting == 40
+    assert codes == {"NOT_FOUND"}
 
 
 def test_reflection(server):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import ssl
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,13 @@ from tests.certificates import make_certificates
 from tests.server.conftest import route_text, wait_for
 from tests.server.fakes import FakeRunner
 from turnout.conditions import kiwi
-from turnout.errors import ConfigError, RunError
+from turnout.errors import ConfigError, RunError, StoreUnavailableError
 from turnout.rpc.client import RemoteStore
 from turnout.server.config import ServerConfig
 from turnout.server.logs import JsonLines
 from turnout.server.serving import RouteServer
 from turnout.subscriptions import Subscription
+from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 
 @contextmanager
@@ -75,6 +78,78 @@ def test_rest_and_grpc_share_subscriptions_and_their_index(tmp_path: Path) -> No
         store.close()
         with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
             assert "turnout_rpc_calls_total" in answer.read().decode()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of an SQLite file, as another program does that writes to it."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def post_subscription(server: RouteServer) -> tuple[int, str | None]:
+    """The status of a new subscription, and when to try again."""
+    body = json.dumps({"destinations": ["d"], "condition_text": "a:b"}).encode()
+    request = urllib.request.Request(
+        server.url + "/v1/subscriptions", body, headers={"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, None
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return refused.code, refused.headers["Retry-After"]
+
+
+def test_a_locked_store_keeps_no_other_endpoint_waiting(tmp_path: Path) -> None:
+    """While sixty writers wait, more than the framework has threads, all else answers, also what reads the store."""
+    store = tmp_path / "s.db"
+    config = {"listen": "127.0.0.1:0", "store": f"sqlite:///{store}", "grpc": {"listen": "127.0.0.1:0"}}
+    routes = RouteServer(ServerConfig.model_validate(config), [tmp_path], runner_of=lambda *_: FakeRunner())
+    routes._threads = StoreThreads(writes=BoundedPool("write", 8, seconds=60.0))
+    with routes as server, ThreadPoolExecutor(60) as clients:
+        threads = server.parts.threads
+        with locked(store):
+            writers = [clients.submit(post_subscription, server) for _ in range(60)]
+            wait_for(lambda: threads.writes.calls == 60)
+            wait_for(lambda: get(server, "/ready")[0] == 200)
+            paths = ("/live", "/ready", "/v1/routes", "/v1/subscriptions", "/connectors")
+            statuses = [get(server, path)[0] for path in paths]
+            with urllib.request.urlopen(server.url + "/metrics", timeout=30) as answer:
+                statuses.append(answer.status)
+            still_waiting = sum(not writer.done() for writer in writers)
+        stored = [writer.result() for writer in writers]
+
+    assert statuses == [200] * 6
+    assert still_waiting == 60
+    assert stored == [(201, None)] * 60
+
+
+def test_writers_beyond_those_that_may_wait_are_refused_at_once(tmp_path: Path) -> None:
+    """Over REST with 503 and when to try again, over gRPC with RESOURCE_EXHAUSTED; the others give up in their time."""
+    store = tmp_path / "s.db"
+    config = {"listen": "127.0.0.1:0", "store": f"sqlite:///{store}", "grpc": {"listen": "127.0.0.1:0"}}
+    routes = RouteServer(ServerConfig.model_validate(config), [tmp_path], runner_of=lambda *_: FakeRunner())
+    routes._threads = StoreThreads(writes=BoundedPool("write", 1, waiting=2, seconds=8.0))
+    with routes as server, ThreadPoolExecutor(3) as clients, locked(store):
+        writers = [clients.submit(post_subscription, server) for _ in range(3)]
+        wait_for(lambda: server.parts.threads.writes.full)
+        refused = post_subscription(server)
+        with (
+            RemoteStore.open(f"grpc://127.0.0.1:{server.grpc_port}") as remote,
+            pytest.raises(StoreUnavailableError, match="RESOURCE_EXHAUSTED: the store is slow, and 3 calls wait"),
+        ):
+            remote.delete("x")
+        assert not any(writer.done() for writer in writers)
+        gave_up = [writer.result() for writer in writers]
+
+    assert refused == (503, "1")
+    assert gave_up == [(503, "1")] * 3
 
 
 def test_tls_and_tokens_hold_for_http_and_grpc(tmp_path: Path) -> None:

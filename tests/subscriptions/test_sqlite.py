@@ -252,6 +252,7 @@ def test_searches_use_the_indexes(path):
     """Both searches seek in an index and sort nothing."""
     with opened(path) as store:
         statements = []
+        store.revision()
         connection = store._file._idle[-1]
         connection.set_trace_callback(statements.append)
         store.search_by_condition("k", "v")
@@ -599,8 +600,10 @@ def test_a_file_that_is_replaced_in_the_middle_of_a_write(path):
     """A write that was under way is refused: what it returned would be in a file that nobody reads."""
 
     def many():
-        yield subscription(id="lost")
-        replaced(path, "new")
+        for number in range(3_000):
+            if number == 2_500:
+                replaced(path, "new")
+            yield subscription(id=f"lost{number}")
 
     with opened(path) as store:
         with pytest.raises(StoreUnavailableError, match="nothing was stored"):

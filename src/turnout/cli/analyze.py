@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnout.cli._spark import needs_spark
-from turnout.cli._store import StoreUrl, opened_store
+from turnout.cli._store import StoreTimeout, StoreUrl, opened_store
 from turnout.cli.options import AsJson, Master
 from turnout.cli.run import log_beside
 from turnout.errors import ConfigError, Mistake
@@ -39,6 +39,7 @@ def analyze(
     master: Master = "local[*]",
     hottest: Annotated[int, typer.Option(min=0, help="How many anchors to name.")] = 10,
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Find duplicates, subsumed and impossible subscriptions, and with --against those that do nothing."""
@@ -46,7 +47,7 @@ def analyze(
     from turnout.routes import Route
 
     route = None if against is None else Route.load(against)
-    snapshot = _snapshot(store, route)
+    snapshot = _snapshot(store, route, timeout)
     if spark and route is None:
         raise ConfigError([Mistake("--spark", "expected --against: without records there is nothing to match")])
     count = _here if not spark else partial(_in_tasks, master)
@@ -57,13 +58,13 @@ def analyze(
         typer.echo("\n".join(analysis_lines(analysis)))
 
 
-def _snapshot(store: str | None, route: Route | None) -> Snapshot:
+def _snapshot(store: str | None, route: Route | None, timeout: float | None) -> Snapshot:
     """What the store holds: the one that was named, or the route's."""
     if store is None and route is not None:
         if route.subscriptions is None:
             raise ConfigError([Mistake("--against", "the route has no subscriptions")])
         store = route.subscriptions.store
-    with opened_store(store) as opened:
+    with opened_store(store, timeout) as opened:
         return opened.snapshot()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnout.cli._store import StoreUrl, opened_store, store_url_of
+from turnout.cli._store import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = ["serve", "serve_until_stopped"]
 
 def serve(
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [API_HOST, loopback]")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="gRPC port. [API_PORT, 8080]")] = None,
     workers: Annotated[int | None, typer.Option(help="Threads that answer calls. [API_WORKERS, 16]")] = None,
@@ -70,7 +71,7 @@ def serve(
     with ExitStack() as resources:
         # Before the store, which is made if it is not there.
         trees = registries(os.environ, resources)
-        opened = resources.enter_context(opened_store(url, create=True))
+        opened = resources.enter_context(opened_store(url, timeout, create=True))
         serve_until_stopped(subscriptions_server(opened, settings, kiwi_trees=trees))
 
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from turnout.cli._store import StoreUrl, opened_store, store_url_of
+from turnout.cli._store import StoreTimeout, StoreUrl, opened_store, store_url_of
 from turnout.cli.analyze import analyze
 from turnout.cli.options import AsJson
 from turnout.cli.serve import serve
@@ -55,6 +55,7 @@ def create(
         str | None, typer.Option("--body", help="JSON as for the service's Create; - reads standard input.")
     ] = None,
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a subscription and print its id: from text, from flags, or from JSON."""
@@ -75,20 +76,24 @@ def create(
         parsed = _parsed(condition) if condition is not None else _coupled(leaves, logic)
         subscription = Subscription(to or [], parsed, _pairs(meta or [], "--meta"))
         check(subscription)
-    with opened_store(store, create=True) as opened:
+    with opened_store(store, timeout, create=True) as opened:
         created = opened.create(subscription)
     typer.echo(json.dumps({"id": created}) if as_json else created)
 
 
-def read(id: str, store: StoreUrl = None) -> None:  # noqa: A002 - the argument's name on the command line
+def read(id: str, store: StoreUrl = None, timeout: StoreTimeout = None) -> None:  # noqa: A002 - the argument's name on the command line
     """Print one subscription as JSON."""
-    with opened_store(store) as opened:
+    with opened_store(store, timeout) as opened:
         typer.echo(_shown(opened.read(id), indent=2))
 
 
-def delete(ids: Annotated[list[str], typer.Argument(help="The ids to delete.")], store: StoreUrl = None) -> None:
+def delete(
+    ids: Annotated[list[str], typer.Argument(help="The ids to delete.")],
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+) -> None:
     """Forget subscriptions."""
-    with opened_store(store) as opened:
+    with opened_store(store, timeout) as opened:
         for id_ in ids:
             opened.delete(id_)
             typer.echo(f"deleted {id_}", err=True)
@@ -102,6 +107,7 @@ def search(
     limit: Limit = 100,
     cursor: Cursor = "",
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Find subscriptions by a leaf that they contain, or by their metadata; a page at a time."""
@@ -110,7 +116,7 @@ def search(
     if key is not None and meta:
         raise SubscriptionInvalidError("search by --key and --pattern, or by --meta: not both at once")
     subscriptions: list[Subscription]
-    with opened_store(store) as opened:
+    with opened_store(store, timeout) as opened:
         if key is not None and pattern is not None:
             matches = opened.search_by_condition(key, pattern, partial, limit=limit, cursor=cursor)
             subscriptions, after = [match.subscription for match in matches.items], matches.cursor
@@ -133,10 +139,16 @@ def search(
         typer.echo(f"there are more: --cursor {after}", err=True)
 
 
-def match(pairs: Pairs = None, message: Body = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
+def match(
+    pairs: Pairs = None,
+    message: Body = None,
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the subscriptions that want a message, with their destinations."""
     metadata = _message(pairs, message)
-    matches = sorted(_matches(store, metadata), key=lambda match: match.subscription_id)
+    matches = sorted(_matches(store_url_of(store, timeout), metadata), key=lambda match: match.subscription_id)
     if as_json:
         rows = [
             {
@@ -158,10 +170,11 @@ def explain(
     pairs: Pairs = None,
     message: Body = None,
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Say why a subscription wants a message or does not, down to each leaf."""
-    explanation = _explained(store, id, _message(pairs, message))
+    explanation = _explained(store_url_of(store, timeout), id, _message(pairs, message))
     if as_json:
         typer.echo(json.dumps({"matched": explanation.holds, "explanation": _plain(explanation)}, indent=1))
         return
@@ -172,12 +185,13 @@ def explain(
 def stats(
     hottest: Annotated[int, typer.Option(min=0, help="How many of the anchors with the most terms.")] = 10,
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what the index of the subscriptions looks like: anchors, the hottest of them, and terms without one."""
     from turnout.subscriptions import Matcher
 
-    with opened_store(store) as opened:
+    with opened_store(store, timeout) as opened:
         matcher = Matcher.from_store(opened)
     index = matcher.stats(hottest)
     if as_json:
@@ -209,6 +223,7 @@ def import_(
         Literal["fail", "skip"], typer.Option(help="What to do with an id that is stored already.")
     ] = "fail",
     store: StoreUrl = None,
+    timeout: StoreTimeout = None,
     as_json: AsJson = False,
 ) -> None:
     """Store the subscriptions of a file of JSON lines, as `export` writes it."""
@@ -218,7 +233,7 @@ def import_(
         if not as_json and sys.stderr.isatty():
             typer.echo(f"\r{imported.created:,} stored", err=True, nl=False)
 
-    with opened_store(store, create=True) as opened, _reading(file) as lines:
+    with opened_store(store, timeout, create=True) as opened, _reading(file) as lines:
         done = import_lines(opened, lines, existing=existing, progress=progress)
     if as_json:
         typer.echo(json.dumps({"created": done.created, "skipped": done.skipped}))
@@ -227,13 +242,15 @@ def import_(
 
 
 def export(
-    file: Annotated[str, typer.Argument(help="The file to write; - for standard output.")] = "-", store: StoreUrl = None
+    file: Annotated[str, typer.Argument(help="The file to write; - for standard output.")] = "-",
+    store: StoreUrl = None,
+    timeout: StoreTimeout = None,
 ) -> None:
     """Write every subscription as a line of JSON."""
     from turnout.subscriptions.lines import export_lines
 
     count = 0
-    with opened_store(store) as opened, _writing(file) as out:
+    with opened_store(store, timeout) as opened, _writing(file) as out:
         for line in export_lines(opened):
             out.write(f"{line}\n")
             count += 1
@@ -274,7 +291,7 @@ def _service(address: str | None) -> Iterator[MatchingClient | None]:
         client.close()
 
 
-def _matches(store: str | None, metadata: dict[str, str]) -> list[Match]:
+def _matches(store: str, metadata: dict[str, str]) -> list[Match]:
     from turnout.subscriptions import Matcher
 
     with _service(store) as service:
@@ -284,7 +301,7 @@ def _matches(store: str | None, metadata: dict[str, str]) -> list[Match]:
         return Matcher.from_store(opened).match(metadata)
 
 
-def _explained(store: str | None, id_: str, metadata: dict[str, str]) -> Explanation:
+def _explained(store: str, id_: str, metadata: dict[str, str]) -> Explanation:
     from turnout.conditions import explain as explanation_of
 
     with _service(store) as service:

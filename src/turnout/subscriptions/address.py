@@ -12,7 +12,7 @@ from turnout.guesses import did_you_mean
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 
-__all__ = ["beside", "existing", "resolved", "store_url", "url_problem", "with_retention"]
+__all__ = ["beside", "existing", "resolved", "store_url", "url_problem", "with_retention", "with_timeout"]
 
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
@@ -98,6 +98,25 @@ def with_retention(url: str, retention: str) -> str:
     >>> with_retention("sqlite:///subscriptions.db?retention=1h&timeout=5", "30d")
     'sqlite:///subscriptions.db?timeout=5&retention=30d'
     """
+    return _with_option(url, "retention", quote(retention))
+
+
+def with_timeout(url: str, seconds: float) -> str:
+    """The URL of a store that is waited for so long and no longer; what the URL says of that gives way.
+
+    >>> with_timeout("mongodb://host/db?connectTimeoutMS=20", 3)
+    'mongodb://host/db?connectTimeoutMS=3000&serverSelectionTimeoutMS=3000&socketTimeoutMS=3000'
+    >>> with_timeout("sqlite:///subscriptions.db", 0.5)
+    'sqlite:///subscriptions.db?timeout=0.5'
+    """
+    scheme = url.partition("://")[0].partition("+")[0]
+    if scheme == "mongodb":
+        for name in ("connectTimeoutMS", "serverSelectionTimeoutMS", "socketTimeoutMS"):
+            url = _with_option(url, name, f"{max(1, round(seconds * 1e3))}")
+    return _with_option(url, "timeout", f"{seconds:g}") if scheme in ("sqlite", "grpc") else url
+
+
+def _with_option(url: str, name: str, value: str) -> str:
     place, _, query = url.partition("?")
-    others = [field for field in query.split("&") if field and not field.startswith("retention=")]
-    return f"{place}?{'&'.join((*others, f'retention={quote(retention)}'))}"
+    others = [field for field in query.split("&") if field and field.partition("=")[0].lower() != name.lower()]
+    return f"{place}?{'&'.join((*others, f'{name}={value}'))}"

@@ -29,6 +29,9 @@ class BoundedPool(ThreadPoolExecutor):
         threads: how many calls run at once.
         waiting: how many wait.
         seconds: what each call has, counted from when it was submitted; see `turnout.subscriptions.deadline`.
+
+    Attributes:
+        calls: how many run and wait now.
     """
 
     def __init__(self, name: str, threads: int, *, waiting: int = WAITING, seconds: float = STORE_SECONDS) -> None:
@@ -36,12 +39,12 @@ class BoundedPool(ThreadPoolExecutor):
         self._most = threads + waiting
         self._seconds = seconds
         self._counting = threading.Lock()
-        self._calls = 0
+        self.calls = 0
 
     @property
     def full(self) -> bool:
         """Whether as many calls run and wait as may."""
-        return self._calls >= self._most
+        return self.calls >= self._most
 
     def check(self) -> None:
         """Refuse a call while there are too many.
@@ -69,7 +72,7 @@ class BoundedPool(ThreadPoolExecutor):
 
     def _count(self, more: int) -> None:
         with self._counting:
-            self._calls += more
+            self.calls += more
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from turnout.errors import MissingExtraError, StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
 from turnout.secrets import masked_url
+from turnout.subscriptions.deadline import remaining
 
 try:
+    import pymongo
     from pymongo import MongoClient, errors
     from pymongo.uri_parser import parse_uri
 except ModuleNotFoundError as missing:
@@ -16,7 +19,11 @@ except ModuleNotFoundError as missing:
         raise
     raise MissingExtraError("mongo", "pymongo") from missing
 
-__all__ = ["MongoClient", "error_of", "errors", "parse_uri", "translated"]
+__all__ = ["MongoClient", "error_of", "errors", "in_time", "parse_uri", "soon", "translated"]
+
+_FOREVER = float("inf")
+_SOON_SECONDS = 2.0
+_SERVER = re.compile(r"<ServerDescription \('([^']+)', ([0-9]+)\)")
 
 _ERRORS: tuple[tuple[type[Exception], type[SubscriptionError], str], ...] = (
     (errors.ConnectionFailure, StoreUnavailableError, "MongoDB is away"),
@@ -39,7 +46,30 @@ def translated() -> Iterator[None]:
         raise SubscriptionInvalidError(f"text that is not Unicode cannot be stored: {failure}") from failure
 
 
+@contextmanager
+def in_time() -> Iterator[None]:
+    """The driver's errors as turnout's, and all its waits together no longer than the caller's deadline.
+
+    For what takes a moment where the server answers; the time of a whole snapshot is not bounded by a deadline.
+    """
+    left = remaining(_FOREVER)
+    with translated(), pymongo.timeout(None if left == _FOREVER else left):
+        yield
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    """No long wait for a server that has just failed: the lease that would be given back ends by itself."""
+    with pymongo.timeout(_SOON_SECONDS):
+        yield
+
+
 def error_of(failure: errors.PyMongoError) -> SubscriptionError:
     """What turnout raises where the driver raises *failure*; it contains no password."""
     kind, words = next((kind, words) for row, kind, words in _ERRORS if isinstance(failure, row))
-    return kind(f"{words}: {masked_url(str(failure))}")
+    # The driver goes on with what it knows of each server, which says nothing more to a reader.
+    problem = str(failure).partition(", Timeout:")[0].partition(" (configured timeouts:")[0]
+    if problem == "No servers found yet":
+        servers = ", ".join(f"{host}:{port}" for host, port in _SERVER.findall(str(failure)))
+        problem = f"{servers} does not answer"
+    return kind(f"{words}: {masked_url(problem)}")

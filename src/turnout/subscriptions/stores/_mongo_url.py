@@ -10,6 +10,14 @@ from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
 
 __all__ = ["split_url", "waits_of"]
 
+_WAITS = {
+    # The driver would wait half a minute for a server that is not there.
+    "serverSelectionTimeoutMS": 5_000,
+    "connectTimeoutMS": 5_000,
+    # It would wait for ever for the answer of one that has stopped in the middle of it.
+    "socketTimeoutMS": 60_000,
+}
+
 
 def split_url(url: str) -> tuple[str, str, float]:
     """The URL as the driver takes it, and our own options in it: the table's name, and the retention in seconds."""
@@ -29,6 +37,5 @@ def split_url(url: str) -> tuple[str, str, float]:
 
 
 def waits_of(uri: str) -> dict[str, Any]:
-    """How long the driver waits for a server."""
-    # The driver would wait half a minute for a server that is not there; what the URL says counts more.
-    return {} if "serverselectiontimeoutms" in uri.lower() else {"serverSelectionTimeoutMS": 5_000}
+    """How long the driver waits for a server; what the URL says counts more."""
+    return {name: wait for name, wait in _WAITS.items() if f"{name.lower()}=" not in uri.lower()}

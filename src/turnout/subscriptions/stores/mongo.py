@@ -20,6 +20,7 @@ from turnout.errors import (
     SubscriptionNotFoundError,
 )
 from turnout.secrets import masked_url
+from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Birth, Moment, PastStore
@@ -27,7 +28,7 @@ from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
 from turnout.subscriptions.stores._mongo_clock import ServerClock
-from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, parse_uri, translated
+from turnout.subscriptions.stores._mongo_driver import MongoClient, errors, in_time, parse_uri, soon, translated
 from turnout.subscriptions.stores._mongo_past import MongoPast
 from turnout.subscriptions.stores._mongo_turns import TOO_SLOW, Turn, Turns
 from turnout.subscriptions.stores._mongo_url import split_url, waits_of
@@ -42,6 +43,9 @@ _HISTORY = 100_000
 
 _PRUNE_EVERY = 1_000
 """Deletions between two looks for old ones."""
+
+_WAIT_SECONDS = 60.0
+"""How long a writer waits for others of its process."""
 
 _ATTEMPTS = 3
 _DUPLICATE = 11_000
@@ -149,7 +153,7 @@ class MongoStore(StoreBase):
 
     def read(self, id: str) -> Subscription:  # noqa: A002 - the field's own name
         """See `Store.read`."""
-        with translated():
+        with in_time():
             document = self._subscriptions.find_one({"_id": id, **self._visible()})
         if document is None:
             raise SubscriptionNotFoundError(id)
@@ -196,20 +200,21 @@ class MongoStore(StoreBase):
         return Page.of(subscriptions, min(limit, MAX_LIMIT), lambda subscription: subscription.id)
 
     def _page(self, query: dict[str, Any], ids: dict[str, str], limit: int) -> list[Subscription]:
-        with translated():
+        with in_time():
             query = {**query, "_id": ids, **self._visible()}
             documents = self._subscriptions.find(query).sort("_id", 1).limit(min(limit, MAX_LIMIT) + 1)
             return [subscription_of(document) for document in documents]
 
     def revision(self) -> int:
         """See `Store.revision`."""
-        with translated():
+        with in_time():
             return self._state().revision
 
     def changes(self, since: int, prefix: str = "") -> Changes:
         """See `Store.changes`."""
-        with translated():
+        with in_time():
             state = self._state()
+        with translated():
             now = state.revision
             if since == now:
                 return Changes(now)
@@ -285,20 +290,31 @@ class MongoStore(StoreBase):
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
         """This writer's turn; its revision is made visible where the block ends well."""
-        with self._writing, translated():
-            writer = uuid.uuid4().hex
-            self._turns.take(writer)
-            try:
-                turn = Turn(writer, self._recover() + 1)
+        wait = remaining(_WAIT_SECONDS)
+        if not self._writing.acquire(timeout=wait):
+            raise StoreUnavailableError(f"other writers of this process kept this one waiting for {wait:.3g} s")
+        writer = uuid.uuid4().hex
+        try:
+            with in_time():
+                self._turns.take(writer)
+            with translated():
                 try:
-                    yield turn
-                    self._commit(turn)
-                except BaseException:
-                    # By the writer's name: what another one wrote under the same revision is not ours.
-                    self._subscriptions.delete_many({"revision": turn.revision, "writer": writer})
-                    raise
-            finally:
-                self._turns.end(writer)
+                    turn = Turn(writer, self._recover() + 1)
+                    try:
+                        yield turn
+                        self._commit(turn)
+                    except errors.ConnectionFailure:
+                        # What was begun is taken back by the next writer, whoever that is.
+                        raise
+                    except BaseException:
+                        # By the writer's name: what another one wrote under the same revision is not ours.
+                        self._subscriptions.delete_many({"revision": turn.revision, "writer": writer})
+                        raise
+                finally:
+                    with soon():
+                        self._turns.end(writer)
+        finally:
+            self._writing.release()
 
     def _recover(self) -> int:
         """Tidy up after a writer that died in its turn, if one did; the revision that is visible then."""
