@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -331,10 +332,14 @@ class OwnerContract:
 
 
 def _set_clock(monkeypatch, seconds: float) -> None:
-    """Have this process's wall clock be ahead by so many seconds; its monotonic clock goes on as it does."""
-    time_, time_ns = time.time, time.time_ns
-    monkeypatch.setattr(time, "time", lambda: time_() + seconds)
-    monkeypatch.setattr(time, "time_ns", lambda: time_ns() + int(seconds * 1e9))
+    """Have the stores' wall clock be ahead by so many seconds. Others, as gRPC's deadlines, keep theirs."""
+    wrong = SimpleNamespace(
+        time=lambda: time.time() + seconds,
+        time_ns=lambda: time.time_ns() + int(seconds * 1e9),
+        monotonic=time.monotonic,
+    )
+    for module in ("turnout.clocks", "turnout.subscriptions.past"):
+        monkeypatch.setattr(f"{module}.time", wrong)
 
 
 class HistoryContract:
