@@ -177,7 +177,7 @@ def test_what_fails_again_keeps_its_first_reason(scene) -> None:
     assert row["value"] == b"{"
     assert row["headers"].pop(TRIES) == "2"
     first = before[b"{"]
-    assert row["headers"].pop("Nats-Msg-Id") == f"{first.pop('Nats-Msg-Id')}:{TRIES}:2"
+    assert row["headers"].pop("Nats-Msg-Id") == f"{first.pop('Nats-Msg-Id')}:{TRIES}:2:3"
     assert row["headers"] == first
     (letter,) = scene.letters()
     assert (letter.tries, letter.stage, letter.record.offset) == (2, "VALUE_CONVERTER", 2)

@@ -29,10 +29,11 @@ COUNT_LABELS = {
     "messages": "messages sent",
     "undeliverable": "deliveries nobody could take",
     "dropped_headers": "headers left out",
+    "reserved_headers": "reserved headers dropped",
 }
 """What the counts are called, in the order in which people look at them."""
 
-_WHERE_NOT_ZERO = frozenset({"not_read", "discarded", "undeliverable", "dropped_headers"})
+_WHERE_NOT_ZERO = frozenset({"not_read", "discarded", "undeliverable", "dropped_headers", "reserved_headers"})
 
 _PLAIN_EVERY_SECONDS = 5.0
 

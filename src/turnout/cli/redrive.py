@@ -22,6 +22,7 @@ _DID = {
     "filtered": "filtered by now",
     "unmatched": "wanted by nobody now",
     "lost_by_weight": "lost by weight",
+    "unverified": "not verified: --unverified redrives these too",
 }
 _WOULD = {
     "delivered": "would be delivered",
@@ -29,6 +30,7 @@ _WOULD = {
     "filtered": "would be filtered",
     "unmatched": "would be wanted by nobody",
     "lost_by_weight": "would be lost by weight",
+    "unverified": "not verified: --unverified redrives these too",
 }
 
 _SHOWN = 20
@@ -53,6 +55,9 @@ def register(app: typer.Typer) -> None:
         delete: Annotated[
             bool, typer.Option("--delete", help="Delete what is delivered, instead of noting that it is.")
         ] = False,
+        unverified: Annotated[
+            bool, typer.Option("--unverified", help="Also letters that lack the seal of the route's secret.")
+        ] = False,
         as_json: AsJson = False,
     ) -> None:
         """Deliver dead letters that the route can take by now."""
@@ -66,7 +71,7 @@ def register(app: typer.Typer) -> None:
 
         loaded = Route.load(route)
         letters = dead_letters.read(loaded, start=start, end=end, stage=stage, reason=reason)
-        report = redriven(loaded, letters, dry_run=dry_run, delete=delete)
+        report = redriven(loaded, letters, dry_run=dry_run, delete=delete, unverified=unverified)
         typer.echo(json.dumps(report.as_dict(), indent=1) if as_json else "\n".join(_lines(report)))
         if report.outcomes[FAILED] and not dry_run:
             raise typer.Exit(EXIT_FAILED)

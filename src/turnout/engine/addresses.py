@@ -52,6 +52,7 @@ class Addresses:
         self._rights = [
             Rights(getattr(sink, "allow", None), _reads(route, name, sink)) for name, sink in route.sinks.items()
         ]
+        self._dead_letters = None if route.dead_letter is None else self.split(route.dead_letter.topic)
         self._destinations: dict[str, Address] = {}
         self._topics: dict[str | None, Address] = {}
 
@@ -96,12 +97,22 @@ class Addresses:
         match self._endpoints[place]:
             case NatsSink():
                 problem = problem_of(topic)
+                if problem is None and self._takes_dead_letters(place, topic):
+                    problem = "is not allowed: the route's dead letters go there, and nothing else"
             case KafkaSink():
                 problem = _kafka_problem(topic)
             case _:
                 # The name of a topic is a value in a file; who may write which is all that can be asked.
                 return self._rights[place].refusal(topic) if self._rights[place].allow is not None else None
         return problem or self._rights[place].refusal(topic)
+
+    def _takes_dead_letters(self, place: int, topic: str) -> bool:
+        """Whether a message there could be read as one of the route's dead letters, with headers of others' choice."""
+        if self._dead_letters is None or topic != self._dead_letters[1]:
+            return False
+        sinks = (self._endpoints[place], self._endpoints[self._dead_letters[0]])
+        servers = [set(listed(sink.servers)) for sink in sinks if isinstance(sink, NatsSink)]
+        return len(servers) == len(sinks) and not servers[0].isdisjoint(servers[1])
 
 
 def _kafka_problem(topic: str) -> str | None:

@@ -29,6 +29,7 @@ class Counts:
         undeliverable: deliveries that nobody could take, whatever became of the record's others: each is a dead letter
             of its own, or discarded.
         dropped_headers: headers that a sink could not carry, left out of their messages.
+        reserved_headers: headers with names that only turnout writes, dropped as their records entered the route.
         flow: how the records went through the stages. It is no part of what makes two counts equal: that is how their
             records ended.
 
@@ -48,6 +49,7 @@ class Counts:
     messages: int = 0
     undeliverable: int = 0
     dropped_headers: int = 0
+    reserved_headers: int = 0
     flow: Flow = field(default_factory=Flow, compare=False, kw_only=True)
 
     @property

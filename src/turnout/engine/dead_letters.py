@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from turnout.engine.headers import HeaderRules
+from turnout.engine.headers import HeaderRules, without
+from turnout.engine.origin import origins
 from turnout.engine.reading import Consumed
+from turnout.engine.seal import SEAL, seal
 from turnout.records import Failure, Headers
 from turnout.records.headers import ARROW
 from turnout.routes import Route
@@ -17,7 +19,23 @@ from turnout.routes import Route
 if TYPE_CHECKING:
     from turnout.engine.undelivered import Undelivered
 
-__all__ = ["DESTINATION", "LEFT_OUT", "SUBSCRIPTION", "context_headers", "dead_headers", "delivery_headers"]
+__all__ = [
+    "CONTEXT",
+    "DESTINATION",
+    "LEFT_OUT",
+    "ORIGIN",
+    "SUBSCRIPTION",
+    "context_headers",
+    "dead_headers",
+    "delivery_headers",
+]
+
+CONTEXT: Final = "__connect.errors."
+"""What the names of Connect's context headers begin with."""
+
+ORIGIN: Final = "__turnout.origin"
+"""The header with the record's place, as in message ids. It is the first that the route adds: what stands before it
+came with the record."""
 
 SUBSCRIPTION: Final = "__turnout.subscription"
 """The header with the id of the subscription that a delivery was for."""
@@ -58,7 +76,7 @@ def context_headers(
         # The first line of Java's trace. No Java exception was thrown, so there are no others.
         "exception.stacktrace": failure and f"{failure.exception}: {failure.message}",
     }
-    return ((f"__connect.errors.{key}", str(value)) for key, value in values.items() if value is not None)
+    return ((f"{CONTEXT}{key}", str(value)) for key, value in values.items() if value is not None)
 
 
 def dead_headers(
@@ -97,7 +115,7 @@ def _headers(
     failures: Sequence[Failure | None],
     more: Sequence[Iterable[tuple[str, str]]],
 ) -> Any:
-    """The headers that records came with, those left out that cannot be written, and behind them the reasons."""
+    """The headers that records came with, without those that cannot be written, then the reasons and the seal."""
     chosen = consumed.batch.take(pa.array(rows, pa.int64()))
     names = chosen.schema.names
     column = Headers.of_arrow(chosen.column("headers")) if "headers" in names else Headers(len(rows))
@@ -105,20 +123,32 @@ def _headers(
     arrow = column.to_arrow(everything)
     bad = rules.unfit(arrow)
     if bad is not None:
-        column = Headers.of_arrow(rules.without(arrow, bad))
+        column = Headers.of_arrow(without(arrow, bad))
     if route.dead_letter is not None and route.dead_letter.context_headers:
+        places_of = origins(chosen).to_pylist()
         places = [chosen.column(part).to_pylist() if part in names else [None] * len(rows) for part in _PLACE]
         for at, (failure, topic, partition, offset) in enumerate(zip(failures, *places, strict=True)):
             context = context_headers(failure, topic, partition, offset, name=route.name)
-            for header, text in (*context, *more[at]):
+            for header, text in ((ORIGIN, places_of[at] or ""), *context, *more[at]):
                 column.append(np.array([at], np.intp), header, None, [_on_one_line(text)])
         for at, text in (rules.left_out(arrow, bad) if bad is not None else {}).items():
             column.append(np.array([at], np.intp), LEFT_OUT, None, [_on_one_line(text)])
+        if route.dead_letter.secret is not None:
+            values = [consumed.values[row] for row in rows]
+            column.append(everything, SEAL, None, _seals(route.dead_letter.secret, column.to_arrow(everything), values))
     elif bad is None:
         return arrow
     headers_column = column.to_arrow(everything)
     assert headers_column.type.equals(ARROW)
     return headers_column
+
+
+def _seals(secret: str, headers: Any, values: Sequence[bytes | None]) -> list[str]:
+    """The seal of each letter."""
+    return [
+        seal(secret, [(header["key"], header["value"]) for header in pairs], value)
+        for pairs, value in zip(headers.to_pylist(), values, strict=True)
+    ]
 
 
 def _on_one_line(text: str) -> str:

@@ -15,7 +15,7 @@ from turnout.records.headers import ARROW, has_match
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 
-__all__ = ["HeaderRules"]
+__all__ = ["HeaderRules", "without"]
 
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
@@ -73,15 +73,6 @@ class HeaderRules:
         names = pc.struct_field(pc.list_flatten(headers), [0])
         return {int(owners[at]): _failure(names[at].as_py()) for at in reversed(np.flatnonzero(bad).tolist())}
 
-    def without(self, headers: Any, bad: NDArray[np.bool_]) -> Any:
-        """The headers of each record but for the bad ones."""
-        valid = np.flatnonzero(~bad)
-        owners = pc.list_parent_indices(headers).to_numpy()[valid]
-        offsets = np.zeros(len(headers) + 1, np.int32)
-        np.cumsum(np.bincount(owners, minlength=len(headers)), out=offsets[1:])
-        pairs = pc.list_flatten(headers).take(pa.array(valid))
-        return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
-
     def left_out(self, headers: Any, bad: NDArray[np.bool_]) -> dict[int, str]:
         """Place of a record → the names of its headers that cannot be written, for a person."""
         owners = pc.list_parent_indices(headers).to_numpy()
@@ -91,6 +82,16 @@ class HeaderRules:
             owner, name = int(owners[at]), _shown(names[at].as_py())
             texts[owner] = f"{texts[owner]}, {name}" if owner in texts else name
         return texts
+
+
+def without(headers: Any, bad: NDArray[np.bool_]) -> Any:
+    """Return the headers of each record but for the bad ones."""
+    valid = np.flatnonzero(~bad)
+    owners = pc.list_parent_indices(headers).to_numpy()[valid]
+    offsets = np.zeros(len(headers) + 1, np.int32)
+    np.cumsum(np.bincount(owners, minlength=len(headers)), out=offsets[1:])
+    pairs = pc.list_flatten(headers).take(pa.array(valid))
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW)
 
 
 def _failure(name: str) -> Failure:

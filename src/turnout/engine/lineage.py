@@ -69,8 +69,6 @@ class LineageHeaders:
     def _marked(self, headers: Any, rows: NDArray[np.int64], consumed: Consumed, revision: int | None) -> Any:
         marked = Headers.of_arrow(headers)
         everything = np.arange(len(rows))
-        # A record that another route has made says where that one had it from: this is one step further.
-        marked.drop((ROUTE, REVISION, SOURCE), everything)
         marked.append(everything, ROUTE, None, [self._route] * len(rows))
         if revision is not None:
             marked.append(everything, REVISION, None, [f"{revision}"] * len(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from turnout.records import Headers
 from turnout.records.headers import ARROW
 
-__all__ = ["RECORDS", "VALUE_LEFT_OUT", "Messages", "carried"]
+__all__ = ["RECORDS", "VALUE_DIGEST", "VALUE_LEFT_OUT", "Messages", "carried"]
 
 RECORDS: Final = pa.schema(
     [
@@ -31,6 +32,9 @@ RECORDS: Final = pa.schema(
 
 VALUE_LEFT_OUT: Final = "__turnout.value.left.out"
 """The header of a dead letter that is too large with its value: how many bytes that has."""
+
+VALUE_DIGEST: Final = "__turnout.value.sha256"
+"""The header with the digest of such a value, in hexadecimal digits: the letter's seal covers it."""
 
 
 _CONTEXT: Final = ("__connect.errors.", "__turnout.")
@@ -107,6 +111,8 @@ class Messages:
         everything = np.arange(len(places))
         sizes = pc.fill_null(pc.binary_length(records.column("value")), 0).to_pylist()
         headers.append(everything, VALUE_LEFT_OUT, None, [str(size) for size in sizes])
+        digests = [hashlib.sha256(value or b"").hexdigest() for value in records.column("value").to_pylist()]
+        headers.append(everything, VALUE_DIGEST, None, digests)
         records = records.set_column(0, RECORDS.field("value"), pa.nulls(len(places), pa.binary()))
         records = records.set_column(1, RECORDS.field("headers"), headers.to_arrow(everything))
         if not alone:

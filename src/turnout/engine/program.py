@@ -280,6 +280,7 @@ class Program:
             messages=len(deliveries),
             undeliverable=len(undelivered),
             dropped_headers=outgoing.dropped_headers,
+            reserved_headers=consumed.reserved_headers,
         )
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
         ends = Ends(records, consumed, lost, unmatched, outgoing.rows, dead, deliveries, undelivered)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.codecs import Codec
+from turnout.engine.reserved import without_reserved
 from turnout.records import Batch, Failure, Headers
 from turnout.records.block import rows_of
 
@@ -33,12 +34,14 @@ class Consumed:
         topics: of the records.
         keys: their bytes.
         values: their bytes.
+        reserved_headers: how many headers with reserved names they brought; they are in none of the above.
     """
 
     batch: Any
     topics: list[str | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
+    reserved_headers: int = 0
 
 
 def pieces(batch: Any) -> Iterator[Any]:
@@ -55,7 +58,7 @@ def pieces(batch: Any) -> Iterator[Any]:
 
 
 def batch_of(batch: Any, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
-    """The records of a record batch, those set aside that cannot be decoded.
+    """The records of a record batch, those set aside that cannot be decoded; reserved headers stay outside.
 
     Args:
         batch: with the columns of a record: topic, partition, offset, key, value, headers, timestamp; those but
@@ -63,8 +66,9 @@ def batch_of(batch: Any, key: Codec, value: Codec) -> tuple[Batch, Consumed]:
         key: how keys are decoded.
         value: how values are decoded.
     """
+    batch, reserved = without_reserved(batch)
     count = batch.num_rows
-    consumed = Consumed(batch, _list(batch, "topic"), _bytes(batch, "key"), _bytes(batch, "value"))
+    consumed = Consumed(batch, _list(batch, "topic"), _bytes(batch, "key"), _bytes(batch, "value"), reserved)
     rows = rows_of(count)
     # A failed key is not looked into any further, and neither is the value beside it.
     keys, wrong_keys = key.decode(rows, consumed.keys)

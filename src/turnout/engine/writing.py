@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.codecs import Codec, EncodeErrors
-from turnout.engine.headers import HeaderRules
+from turnout.engine.headers import HeaderRules, without
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Failure
 from turnout.routes import Route
@@ -76,7 +76,7 @@ class Writer:
         bad = self._rules.unfit(headers)
         if bad is None:
             return Outgoing(rows, values, keys, headers)
-        return Outgoing(rows, values, keys, self._rules.without(headers, bad), int(bad.sum()))
+        return Outgoing(rows, values, keys, without(headers, bad), int(bad.sum()))
 
 
 def _encoded(records: Batch, side: list[Block], rows: Rows, codec: Codec, stage: str) -> Bodies:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from turnout.engine.addresses import Addresses
-from turnout.engine.dead_letters import DESTINATION, LEFT_OUT, SUBSCRIPTION
+from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
 from turnout.engine.given import Given, Header
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES, LetterHeaders
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.wire import Connection, ConnectionOptions, Range, streams_of
@@ -22,16 +24,8 @@ from turnout.wire.ways import way_to_look
 
 __all__ = ["REDRIVEN", "TRIES", "DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "read"]
 
-REDRIVEN: Final = "Turnout-Redriven"
-"""The header of a note among dead letters: how many of them it says something of."""
-
-TRIES: Final = "Turnout-Redrive-Tries"
-"""The header of a dead letter that was redriven and failed again: how often."""
-
-_CONTEXT: Final = "__connect.errors."
-_OURS: Final = frozenset({SUBSCRIPTION, DESTINATION, LEFT_OUT, VALUE_LEFT_OUT, TRIES})
-_OF_MESSAGE: Final = frozenset({"Nats-Msg-Id", "Nats-Expected-Stream", TRIES})
-"""Headers of the letter as a message, which no copy of it takes over."""
+_LARGEST_INT: Final = (1 << 31) - 1
+"""What fits into the columns of partitions and of tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +45,8 @@ class DeadLetter:
         destination: of one delivery, where it went.
         tries: how often it has been redriven and failed again.
         done: whether it has been delivered since.
+        verified: whether the route itself wrote it. Without a ``secret`` of the route its topic is believed; with one
+            the letter's seal says so, and where that is missing everything here is what some publisher claims.
         raw: the letter's headers.
     """
 
@@ -67,29 +63,41 @@ class DeadLetter:
     destination: str | None = None
     tries: int = 0
     done: bool = False
+    verified: bool = True
     raw: tuple[Header, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], stream: str, sources: Sequence[str] = ()) -> Self:
+    def of(
+        cls,
+        row: Mapping[str, Any],
+        headers: LetterHeaders,
+        stream: str,
+        sources: Sequence[str] = (),
+        secret: str | None = None,
+    ) -> Self:
         """Read a letter.
 
         Args:
             row: the message as `turnout.wire` reads it, its timestamp as a number.
+            headers: its headers.
             stream: where it lies.
             sources: the streams that the record may be from; none where the route reads something else.
+            secret: the route's.
         """
-        pairs = [(header["key"], header["value"]) for header in row["headers"] or ()]
-        own, context = _parted(pairs)
+        block = headers.block
+        verified = headers.sealed(secret, row["value"])
         id_ = (row["key"] or b"").decode("utf-8", "replace")
-        offset = _number(context.get(f"{_CONTEXT}offset"))
+        offset = _number(block.get(f"{CONTEXT}offset"))
+        # The seal covers the place, and not the letter's own id.
+        place = f"{block[ORIGIN]}:" if verified and secret is not None else id_
         record = Given(
-            topic=context.get(f"{_CONTEXT}topic", ""),
+            topic=block.get(f"{CONTEXT}topic", ""),
             value=row["value"],
-            headers=tuple(own),
-            partition=_number(context.get(f"{_CONTEXT}partition")) or 0,
+            headers=headers.own,
+            partition=_number(block.get(f"{CONTEXT}partition"), _LARGEST_INT) or 0,
             offset=offset,
             timestamp=row["timestamp"],
-            stream=_stream_of(id_, offset, sources),
+            stream=_stream_of(place, offset, sources),
         )
         return cls(
             stream,
@@ -97,38 +105,26 @@ class DeadLetter:
             id_,
             row["timestamp"],
             record,
-            VALUE_LEFT_OUT not in context and LEFT_OUT not in context,
-            context.get(f"{_CONTEXT}stage"),
-            context.get(f"{_CONTEXT}class.name"),
-            context.get(f"{_CONTEXT}exception.message"),
-            context.get(SUBSCRIPTION),
-            context.get(DESTINATION),
-            _number(context.get(TRIES)) or 0,
-            raw=tuple((name, value) for name, value in pairs if name not in _OF_MESSAGE),
+            VALUE_LEFT_OUT not in block and LEFT_OUT not in block,
+            block.get(f"{CONTEXT}stage"),
+            block.get(f"{CONTEXT}class.name"),
+            block.get(f"{CONTEXT}exception.message"),
+            block.get(SUBSCRIPTION),
+            block.get(DESTINATION),
+            _number(block.get(TRIES), _LARGEST_INT - 1) or 0,
+            verified=verified,
+            raw=headers.raw,
         )
 
 
-def _number(text: str | None) -> int | None:
+def _number(text: str | None, largest: int = LARGEST_SEQUENCE) -> int | None:
     """A number as a header has it; None where something else stands there: anybody may publish among the letters."""
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
+    return None if text is None else decimal(text, largest)
 
 
-def _parted(pairs: Sequence[tuple[str, bytes]]) -> tuple[list[Header], dict[str, str]]:
-    """A record's own headers, and what the route has put behind them: of each name the last."""
-    context: dict[str, str] = {}
-    own: list[Header] = []
-    for name, value in reversed(pairs):
-        ours = name.startswith(_CONTEXT) or name in _OURS
-        if ours and name not in context:
-            context[name] = value.decode("utf-8", "replace")
-        elif name not in _OF_MESSAGE:
-            own.append((name, value))
-    return own[::-1], context
-
-
-def _stream_of(message_id: str, offset: int | None, sources: Sequence[str]) -> str | None:
+def _stream_of(place: str, offset: int | None, sources: Sequence[str]) -> str | None:
     """The stream that a record is from: a letter's id begins with ``STREAM:SEQUENCE:`` if there was one."""
-    named = message_id.partition(f":{offset}:")[0]
+    named = place.partition(f":{offset}:")[0]
     return named if named in sources else sources[0] if len(sources) == 1 else None
 
 
@@ -141,12 +137,14 @@ class LetterBox:
         endpoint: the sink.
         topic: of the letters.
         stream: that holds them.
+        secret: seals letters and notes; None for a route without one.
     """
 
     sink: int
     endpoint: NatsSink
     topic: str
     stream: str
+    secret: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, route: Route) -> Self:
@@ -174,7 +172,7 @@ class LetterBox:
                 stream = next(iter(streams_of(connection, topic)), None)
         if stream is None:
             raise StreamError(f"no stream takes the dead letters of {route.name}, on {topic!r}", code=404)
-        return cls(place, endpoint, topic, stream)
+        return cls(place, endpoint, topic, stream, part.secret)
 
     def connection(self) -> Connection:
         """A connection to the server of the letters."""
@@ -226,42 +224,64 @@ def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
 def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> tuple[list[DeadLetter], _Noted]:
     """A route's letters, and what is noted of them; others may share the topic."""
     sources = route.source.streams if isinstance(route.source, NatsSource) else ()
-    letters, noted = [], _Noted()
+    letters, noted = [], _Noted(box.stream)
     for row in rows:
-        headers = {header["key"]: header["value"] for header in row["headers"] or ()}
-        if headers.get(f"{_CONTEXT}connector.name") != route.name.encode():
+        headers = LetterHeaders.of(row)
+        if headers.block.get(CONNECTOR) != route.name:
             continue
-        if REDRIVEN in headers:
+        if not headers.are_of_note:
+            letters.append(DeadLetter.of(row, headers, box.stream, sources, box.secret))
+        elif headers.sealed(box.secret, row["value"]):
             noted.add(row["value"])
-        else:
-            letters.append(DeadLetter.of(row, box.stream, sources))
     return letters, noted
 
 
 class _Noted:
-    """What notes among dead letters say of them, by sequence."""
+    """What notes among dead letters say of them, by sequence.
 
-    def __init__(self) -> None:
-        self._done: set[int] = set()
-        self._tries: dict[str, int] = {}
+    Args:
+        stream: of the letters. A note of another one, or of letters that lie there since, says nothing: it is a copy.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._done: dict[int, int] = {}
+        self._tries: dict[int, tuple[int, int]] = {}
 
     def add(self, body: bytes) -> None:
         """Take in a note; what cannot be read as one says nothing."""
         try:
             note = json.loads(body)
-            done = {int(sequence) for sequence in note["delivered"]}
-            tries = {str(sequence): int(count) for sequence, count in note["failed"].items()}
-        except (ValueError, TypeError, KeyError, AttributeError):
+            until = _whole(note.get("until", LARGEST_SEQUENCE))
+            done = [_whole(sequence) for sequence in note["delivered"]]
+            tries = {_whole(decimal(key)): _whole(count, _LARGEST_INT - 1) for key, count in note["failed"].items()}
+            if note.get("stream", self._stream) != self._stream:
+                return
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return
-        self._done |= done
-        self._tries |= {sequence: max(count, self._tries.get(sequence, 0)) for sequence, count in tries.items()}
+        for sequence in done:
+            self._done[sequence] = max(until, self._done.get(sequence, 0))
+        for sequence, count in tries.items():
+            self._tries[sequence] = max((count, until), self._tries.get(sequence, (0, 0)))
 
     def of(self, letter: DeadLetter) -> DeadLetter:
         """A letter with what is noted of it."""
-        tries = max(letter.tries, self._tries.get(str(letter.sequence), 0))
-        done = letter.sequence in self._done
+        done = letter.stored <= self._done.get(letter.sequence, -1)
+        noted, until = self._tries.get(letter.sequence, (0, 0))
+        tries = max(letter.tries, noted) if letter.stored <= until else letter.tries
         # There may be thousands, of which few were ever redriven.
         return replace(letter, tries=tries, done=done) if done or tries != letter.tries else letter
+
+
+def _whole(number: object, largest: int = LARGEST_SEQUENCE) -> int:
+    """A bounded number of a note.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if type(number) is not int or not 0 <= number <= largest:
+        raise TypeError
+    return number
 
 
 def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:

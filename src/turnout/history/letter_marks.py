@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
+from turnout.engine.given import Header
+from turnout.engine.seal import SEAL, seal
 from turnout.errors import StreamError
-from turnout.history.dead_letters import REDRIVEN, TRIES, DeadLetter, LetterBox
+from turnout.history.dead_letters import DeadLetter, LetterBox
+from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
 from turnout.routes import Route
 from turnout.wire import Connection, Publisher
 
 __all__ = ["mark"]
 
 _NO_MESSAGE = 10037
+_OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
+"""What a letter that was written anew has behind the id that it had at first."""
 
 
 def mark(
@@ -23,7 +29,8 @@ def mark(
     Without *delete* one message with the header ``Turnout-Redriven`` is added on the letters' topic: its body names the
     sequences of those that are done, and how often the others have been tried. With it, letters that are done are
     deleted from their stream, and one that failed again is written anew with ``Turnout-Redrive-Tries`` before it is
-    deleted: its first reason, and everything else of it, stays.
+    deleted: its first reason, and everything else of it, stays. The route's secret, if it has one, seals what is
+    written.
 
     Raises:
         StreamError: the server refuses to delete, or to store a note.
@@ -49,23 +56,43 @@ def _note(
     body = {
         "delivered": [letter.sequence for letter in delivered],
         "failed": {str(letter.sequence): letter.tries + 1 for letter in failed},
+        # A copy of the note says nothing of letters that have these sequences in another stream, or later.
+        "stream": box.stream,
+        "until": max(letter.stored for letter in (*delivered, *failed)),
     }
-    headers = [
-        (REDRIVEN, str(len(delivered) + len(failed))),
+    headers: list[Header] = [
+        (REDRIVEN, str(len(delivered) + len(failed)).encode()),
         # By this a route's letters, and what is said of them, are told from those of others on the topic.
-        ("__connect.errors.connector.name", route.name),
+        (CONNECTOR, route.name.encode()),
     ]
     with Publisher(connection) as publisher:
-        publisher.publish(box.topic, json.dumps(body).encode(), headers)
+        _publish(publisher, box, headers, json.dumps(body).encode())
 
 
 def _rewrite(publisher: Publisher, box: LetterBox, letter: DeadLetter) -> None:
     tries = letter.tries + 1
-    first = letter.message_id.removesuffix(f":{TRIES}:{letter.tries}") or f"{letter.stream}:{letter.sequence}"
-    headers = [(name, value or b"") for name, value in letter.raw]
-    publisher.publish(
-        box.topic, letter.record.value or b"", [*headers, (TRIES, str(tries))], message_id=f"{first}:{TRIES}:{tries}"
-    )
+    first = _OF_TRIES.sub("", letter.message_id) or f"{letter.stream}:{letter.sequence}"
+    headers = [*letter.raw, (TRIES, str(tries).encode())]
+    # With the sequence no other letter gets this id, whatever ids others publish with: a copy that the server takes for
+    # one that it has would be lost, as the letter is deleted after it.
+    id_ = f"{first}:{TRIES}:{tries}:{letter.sequence}"
+    _publish(publisher, box, headers, letter.record.value or b"", id_, sealed=letter.verified)
+
+
+def _publish(
+    publisher: Publisher,
+    box: LetterBox,
+    headers: Sequence[Header],
+    value: bytes,
+    message_id: str | None = None,
+    *,
+    sealed: bool = True,
+) -> None:
+    """Publish a message among the letters, with the route's seal where the route has a secret."""
+    written = [(name, raw or b"") for name, raw in headers]
+    if sealed and box.secret is not None:
+        written.append((SEAL, seal(box.secret, headers, value).encode()))
+    publisher.publish(box.topic, value, written, message_id=message_id)
 
 
 def _delete(connection: Connection, letter: DeadLetter) -> None:

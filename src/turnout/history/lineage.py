@@ -10,6 +10,7 @@ from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.lineage import REVISION, ROUTE, SOURCE
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.protocol.positions import stream_and_sequence
 from turnout.records.text import text_of
 from turnout.subscriptions import Subscription
@@ -74,7 +75,7 @@ class Made:
             raise ConfigError([Mistake(message.place, problem)], what="no lineage")
         name, _, digest = headers[ROUTE].rpartition("@")
         revision = headers.get(REVISION, "")
-        return cls(name, digest, int(revision) if revision.isdecimal() else None, headers[SOURCE])
+        return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE])
 
     def stream_place(self) -> tuple[str, int] | None:
         """Stream and sequence of the record; None if it is from elsewhere."""

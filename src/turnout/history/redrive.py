@@ -25,10 +25,11 @@ from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 
-__all__ = ["DELIVERED", "FAILED", "RedriveReport", "Redriven", "redrive"]
+__all__ = ["DELIVERED", "FAILED", "UNVERIFIED", "RedriveReport", "Redriven", "redrive"]
 
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
+UNVERIFIED: Final = "unverified"
 
 _AT_ONCE = 1_000
 """This many letters are redriven, and noted, together."""
@@ -41,8 +42,8 @@ class Redriven:
     Attributes:
         letter: the letter.
         outcome: ``delivered``, ``failed`` again, or what the present route does with it otherwise: ``filtered``,
-            ``unmatched`` (its subscription is gone, or wants it no longer) or ``lost_by_weight``. Only what is
-            delivered is done.
+            ``unmatched`` (its subscription is gone, or wants it no longer) or ``lost_by_weight``. One that others than
+            the route may have written is ``unverified``, unless these are asked for. Only what is delivered is done.
         reason: why it failed this time.
         messages: how many were sent for it; of a dry run, would be.
     """
@@ -110,6 +111,7 @@ def redrive(
     *,
     dry_run: bool = False,
     delete: bool = False,
+    unverified: bool = False,
     subscriptions: Sequence[Subscription] | None = None,
     index: Index | None = None,
 ) -> RedriveReport:
@@ -125,6 +127,8 @@ def redrive(
         letters: of `turnout.history.dead_letters.read`.
         dry_run: deliver nothing and note nothing, and say what would pass.
         delete: delete letters that are delivered in place of noting that they are, see `turnout.history.letter_marks`.
+        unverified: also redrive letters that lack the seal of the route's secret: what they hold, under ids of their
+            own, as the place that they name is only a claim and may be another record's.
         subscriptions: to match with; those of the route's store if not given.
         index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
@@ -137,7 +141,7 @@ def redrive(
         return RedriveReport(route.name, dry_run, ())
     if index is None:
         index = _index(route, ordered, subscriptions)
-    work = _Redrive(look_ahead(route), index, dry_run=dry_run, delete=delete)
+    work = _Redrive(look_ahead(route), index, dry_run=dry_run, delete=delete, unverified=unverified)
     for some in _parts(ordered):
         work.add(some)
     return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)
@@ -175,7 +179,7 @@ def _known(store: Store, id_: str) -> Subscription | None:
 class _Redrive:
     """Letters on their way, some at a time."""
 
-    def __init__(self, route: Route, index: Index | None, *, dry_run: bool, delete: bool) -> None:
+    def __init__(self, route: Route, index: Index | None, *, dry_run: bool, delete: bool, unverified: bool) -> None:
         self._route = route
         self._program = Program.of(route)
         self._index = index
@@ -183,16 +187,17 @@ class _Redrive:
         self._sinks = Sinks(route)
         self._dry_run = dry_run
         self._delete = delete
+        self._unverified = unverified
         self.results: list[Redriven] = []
         self.stored = 0
         self.duplicates = 0
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
         """Redrive some letters, and take note of what became of them."""
-        records = originals(self._route, letters)
+        records = self._records(letters)
         trace = self._program.trace(_batch(self._route, records), self._index)
         ways = [
-            _way(trace, row, letter) if letter.whole or record is not letter.record else _INCOMPLETE
+            self._way(trace, row, letter, is_whole=letter.whole or (letter.verified and record is not letter.record))
             for row, (letter, record) in enumerate(zip(letters, records, strict=True))
         ]
         if not self._dry_run:
@@ -205,6 +210,16 @@ class _Redrive:
                 [result.letter for result in results if result.outcome == outcome] for outcome in (DELIVERED, FAILED)
             )
             mark(self._route, self._box, delivered, failed, delete=self._delete)
+
+    def _records(self, letters: Sequence[DeadLetter]) -> list[Given]:
+        """The record of each letter."""
+        found = iter(originals(self._route, [letter for letter in letters if letter.verified]))
+        return [next(found) if letter.verified else _claimed(letter) for letter in letters]
+
+    def _way(self, trace: Trace, row: int, letter: DeadLetter, *, is_whole: bool) -> _Way:
+        if not letter.verified and not self._unverified:
+            return _Way(UNVERIFIED, (), "the letter lacks the seal of the route's secret")
+        return _way(trace, row, letter) if is_whole else _INCOMPLETE
 
     def _sent(self, messages: Messages, ways: Sequence[_Way]) -> list[_Way]:
         """Send what passes; what a server refuses has failed."""
@@ -227,6 +242,11 @@ class _Way:
 
 
 _INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which is gone from its stream")
+
+
+def _claimed(letter: DeadLetter) -> Given:
+    """The record of an unverified letter: what it holds, in the letter's own place, which is no record's."""
+    return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
 
 def _unless_refused(way: _Way, refused: dict[int, str]) -> _Way:

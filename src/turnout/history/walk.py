@@ -107,9 +107,13 @@ def _record(origin: Made, route: Route | None, server: str | None) -> tuple[Sour
     place = origin.stream_place()
     if place is None:
         raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
-    of_route = route is not None and isinstance(route.source, NatsSource)
-    options = route.source.options() if route is not None and of_route else {"servers": server or ""}
     stream, sequence = place
+    options = {"servers": server or ""}
+    if route is not None and isinstance(route.source, NatsSource):
+        if stream not in route.source.streams:
+            # The header may be of another publisher, and name any stream that the route's user may read.
+            raise ConfigError([Mistake("source", "the route does not read this stream")], what="is not read")
+        options = route.source.options()
     batch = _read([options], stream, sequence)
     return SourceRecord.of(stream, batch), with_stream(batch, stream)
 

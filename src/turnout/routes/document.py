@@ -45,10 +45,13 @@ class DeadLetterPart(Part):
     Attributes:
         topic: the topic; ``name:topic`` for one of several sinks.
         context_headers: add Connect's ``__connect.errors.*`` headers.
+        secret: seals dead letters and the notes of redrives, so that no other publisher can make some: 16 characters
+            or more, the same wherever the route runs or is redriven; none trusts all that is on the topic.
     """
 
     topic: str = Field(min_length=1)
     context_headers: bool = True
+    secret: str | None = Field(None, min_length=16, repr=False)
 
 
 class ErrorsPart(Part):

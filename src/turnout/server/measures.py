@@ -73,6 +73,11 @@ MEASURES: Final = {
             "Messages that the sinks took for delivered records, one for each destination.", _BATCH,
         ),
         Measure(
+            "turnout_route_reserved_headers_total", "counter", _ROUTE, "headers",
+            "Headers with names that only turnout writes (Turnout-*, __turnout.*), dropped as their records came in.",
+            _BATCH,
+        ),
+        Measure(
             "turnout_route_stage_records_total", "counter", _STAGE, "records",
             "Records that came to a stage: source, key, value, each transform by its name, mapping, match, sink,"
             " deadLetter.",

@@ -108,14 +108,16 @@ def _counters(entries: list[RouteEntry]) -> Iterator[Metric]:
     not_read = MEASURES["turnout_route_records_not_read_total"].family()
     records = MEASURES["turnout_route_records_total"].family()
     messages = MEASURES["turnout_route_messages_total"].family()
+    reserved = MEASURES["turnout_route_reserved_headers_total"].family()
     for entry in entries:
         counts = entry.status.counts
         read.add_metric((entry.name,), counts.read)
         not_read.add_metric((entry.name,), counts.not_read)
         messages.add_metric((entry.name,), counts.messages)
+        reserved.add_metric((entry.name,), counts.reserved_headers)
         for outcome in OUTCOMES:
             records.add_metric((entry.name, outcome), getattr(counts, outcome))
-    yield from (read, not_read, records, messages)
+    yield from (read, not_read, records, messages, reserved)
 
 
 def _flows(entries: list[RouteEntry]) -> Iterator[Metric]:

@@ -36,6 +36,7 @@ class LetterModel(BaseModel):
     destination: str | None
     tries: int = Field(description="how often it was redriven and failed again")
     done: bool = Field(description="whether it was delivered since")
+    verified: bool = Field(description="whether the route wrote it; always true where the route has no secret")
     record: dict[str, Any] = Field(description="as it came; explain takes it")
 
 
@@ -64,6 +65,7 @@ class RedriveForm(RequestForm):
     reason: str | None = None
     dry_run: bool = Field(default=True, description="deliver nothing, and say what would pass")
     delete: bool = Field(default=False, description="delete letters that are delivered")
+    unverified: bool = Field(default=False, description="also letters that lack the seal of the route's secret")
 
 
 @router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
@@ -110,7 +112,8 @@ def redrive_letters(name: str, form: RedriveForm, parts: TheParts, _: Writes) ->
         chosen = set(form.sequences)
         letters = [letter for letter in letters if letter.sequence in chosen]
     index = parts.matchers.index(route)
-    return redrive(route, letters, dry_run=form.dry_run, delete=form.delete, index=index).as_dict()
+    report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
+    return report.as_dict()
 
 
 def _model(letter: DeadLetter) -> LetterModel:
@@ -125,5 +128,6 @@ def _model(letter: DeadLetter) -> LetterModel:
         destination=letter.destination,
         tries=letter.tries,
         done=letter.done,
+        verified=letter.verified,
         record=as_given(letter.record),
     )

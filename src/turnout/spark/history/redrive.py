@@ -53,6 +53,7 @@ def redrive(
     reason: str | None = None,
     dry_run: bool = False,
     delete: bool = False,
+    unverified: bool = False,
 ) -> RedriveResult:
     """Deliver dead letters that the route can take by now; the driver reads and sends them.
 
@@ -66,6 +67,7 @@ def redrive(
         reason: only those with this text in their reason.
         dry_run: deliver nothing and note nothing, and say what would pass.
         delete: delete letters that are delivered in place of noting that they are.
+        unverified: also redrive letters that lack the seal of the route's secret.
 
     Raises:
         TurnoutError: as `turnout.history.dead_letters.read` and `turnout.history.redrive.redrive`.
@@ -73,7 +75,7 @@ def redrive(
     chosen = None if letters is None else {row["sequence"] for row in letters.select("sequence").collect()}
     read = dead_letters.read(route, start=start, end=end, stage=stage, reason=reason)
     some = [letter for letter in read if chosen is None or letter.sequence in chosen]
-    return RedriveResult(redriven(route, some, dry_run=dry_run, delete=delete), spark)
+    return RedriveResult(redriven(route, some, dry_run=dry_run, delete=delete, unverified=unverified), spark)
 
 
 def _row(result: Redriven) -> tuple[Any, ...]:

@@ -1,0 +1,46 @@
+"""Reserved header names: only a route writes them, and none that a record brings from outside is believed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnout.engine.headers import without
+from turnout.records.headers import ARROW
+
+__all__ = ["RESERVED", "is_reserved", "without_reserved"]
+
+RESERVED: Final = ("turnout-", "__turnout.")
+"""Prefixes of reserved names, in lower case: names are compared in any case, as clients and proxies rewrite it."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a header's name is reserved.
+
+    >>> [is_reserved(name) for name in ("Turnout-Redriven", "__TURNOUT.subscription", "Turnout", "X-Turnout-Route")]
+    [True, True, False, False]
+    """
+    return name.lower().startswith(RESERVED)
+
+
+def without_reserved(batch: Any) -> tuple[Any, int]:
+    """Return a record batch without reserved headers, and their number.
+
+    Args:
+        batch: as a source reads it; the same object is returned where nothing has to go.
+    """
+    place = batch.schema.get_field_index("headers")
+    if place < 0 or pa.types.is_null(batch.schema.field(place).type):
+        return batch, 0
+    headers = batch.column(place)
+    names = pc.list_flatten(headers).field(0)
+    # Few names are different: each of them is compared once.
+    found = [name for name in pc.unique(names).to_pylist() if name is not None and is_reserved(name)]
+    if not found:
+        return batch, 0
+    bad = pc.is_in(names, value_set=pa.array(found, names.type)).to_numpy(zero_copy_only=False)
+    kept = without(headers.cast(ARROW), bad)
+    return batch.set_column(place, pa.field("headers", ARROW), kept), int(np.count_nonzero(bad))
