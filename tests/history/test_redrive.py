@@ -3,112 +3,20 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from turnout.conditions import parse
-from turnout.engine import Program
 from turnout.errors import ConfigError, StreamError
 from turnout.history import dead_letters
-from turnout.history.dead_letters import TRIES, DeadLetter, LetterBox
-from turnout.history.redrive import RedriveReport, redrive
-from turnout.history.sending import Sinks
+from turnout.history.dead_letters import LetterBox
+from turnout.history.letter_block import REDRIVEN, TRIES
+from turnout.history.redrive import redrive
 from turnout.routes import Route
-from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, stream_info
-
-ROUTE = """
-name: redriven
-source: {{format: nats, servers: "{url}", stream: IN_{name}}}
-value: {{format: json}}
-transforms:
-  - {{name: old, type: Filter, predicate: {{type: HasHeaderKey, name: Old}}}}
-  - {{name: number, type: Cast$Value, spec: "n:int32"}}
-subscriptions: {{store: "sqlite:///{folder}/subscriptions.db", metadata: {{n: value.n}}}}
-sink: {{format: nats, servers: "{url}", allow: ["out-{name}.>"]}}
-deadLetter: {{topic: "dead-{name}"}}
-errors: {{tolerance: all}}
-"""
-
-
-@dataclass
-class Scene:
-    """A server with a stream to read, one to deliver to, and one of dead letters."""
-
-    url: str
-    name: str
-    folder: Path
-
-    @property
-    def text(self) -> str:
-        return ROUTE.format(url=self.url, name=self.name, folder=self.folder)
-
-    @property
-    def route(self) -> Route:
-        return Route.parse(self.text, {})
-
-    def publish(self, *values: Any, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        with Connection.open(self.url) as connection, Publisher(connection) as publisher:
-            for value in values:
-                payload = value if isinstance(value, bytes) else json.dumps(value).encode()
-                publisher.publish(f"in-{self.name}.a", payload, headers, message_id=f"key-{value}")
-
-    def run(self, route: Route | None = None) -> Counter[str]:
-        """Do what a run does with everything in the stream."""
-        route = route or self.route
-        assert route.subscriptions is not None
-        with Connection.open(self.url) as connection, open_store(route.subscriptions.store) as store:
-            program, index = Program.of(route), Index.of(store)
-            last = stream_info(connection, f"IN_{self.name}")["state"]["last_seq"]
-            counts: Counter[str] = Counter()
-            for batch in PullReader(connection, Range(f"IN_{self.name}", 1, last + 1)).batches():
-                batch = batch.append_column("stream", pa.array([f"IN_{self.name}"] * batch.num_rows))
-                result = program.run(batch, index)
-                Sinks(route).send(result.messages, range(len(result.messages)))
-                counts.update(result.counts.as_dict())
-        return counts
-
-    def rows(self, stream: str) -> list[dict[str, Any]]:
-        with Connection.open(self.url) as connection:
-            last = stream_info(connection, f"{stream}_{self.name}")["state"]["last_seq"]
-            reader = PullReader(connection, Range(f"{stream}_{self.name}", 1, last + 1))
-            rows = [row for batch in reader.batches() for row in batch.to_pylist()]
-        for row in rows:
-            row["headers"] = {header["key"]: header["value"].decode() for header in row["headers"] or ()}
-        return rows
-
-    def letters(self, **options: Any) -> list[DeadLetter]:
-        return dead_letters.read(self.route, **options)
-
-    def store(self) -> Any:
-        return open_store(f"sqlite:///{self.folder}/subscriptions.db")
-
-    def redrive(self, **options: Any) -> RedriveReport:
-        return redrive(self.route, self.letters(), **options)
-
-
-@pytest.fixture
-def scene(nats_server, tmp_path) -> Iterator[Scene]:
-    scene = Scene(nats_server.url, uuid.uuid4().hex[:10], tmp_path)
-    streams = {"IN": f"in-{scene.name}.>", "OUT": f"out-{scene.name}.>", "DEAD": f"dead-{scene.name}"}
-    with Connection.open(scene.url) as connection:
-        for stream, subject in streams.items():
-            create_stream(connection, {"name": f"{stream}_{scene.name}", "subjects": [subject], "storage": "memory"})
-    with scene.store() as store:
-        store.create(Subscription([f"out-{scene.name}.small"], parse("n<100"), id="small"))
-    yield scene
-    with Connection.open(scene.url) as connection:
-        for stream in streams:
-            delete_stream(connection, f"{stream}_{scene.name}")
-
+from turnout.subscriptions import Subscription
+from turnout.wire import Connection, Publisher, create_stream, delete_stream
 
 LENIENT = ("n:int32", "n:string")
 """What is changed in the route so that a text is no failure."""
@@ -259,7 +167,7 @@ def test_what_others_publish_among_the_letters(scene) -> None:
     name = ("__connect.errors.connector.name", "redriven")
     with Connection.open(scene.url) as connection, Publisher(connection) as publisher:
         for body in (b"{", b"[]", b'{"delivered": [1], "failed": 3}', b'{"delivered": ["x"], "failed": {}}'):
-            publisher.publish(f"dead-{scene.name}", body, [(dead_letters.REDRIVEN, "1"), name])
+            publisher.publish(f"dead-{scene.name}", body, [(REDRIVEN, "1"), name])
         publisher.publish(f"dead-{scene.name}", b"{", [name, ("__connect.errors.offset", "first")])
 
     first, strange = scene.letters()

@@ -43,7 +43,7 @@ def value(scraped: dict[Any, float], name: str, **labels: str) -> float:
 def test_counters_are_the_sums_of_all_micro_batches(bench: Bench, client: TestClient) -> None:
     """Over restarts of the route as well; outcomes add up to what was read."""
     bench.start("a", "b")
-    bench.run_of("a").deliver(10, delivered=7, filtered=2, dead_lettered=1, messages=21)
+    bench.run_of("a").deliver(10, delivered=7, filtered=2, dead_lettered=1, messages=21, reserved_headers=4)
     bench.run_of("a").deliver(5)
     bench.run_of("a").fail()
     bench.run_of("a", 2).deliver(3)
@@ -59,6 +59,8 @@ def test_counters_are_the_sums_of_all_micro_batches(bench: Bench, client: TestCl
     }  # fmt: skip
     assert value(scraped, "turnout_route_records_read_total", route="a") == sum(outcomes.values()) == 18
     assert value(scraped, "turnout_route_messages_total", route="a") == 29
+    assert value(scraped, "turnout_route_reserved_headers_total", route="a") == 4
+    assert value(scraped, "turnout_route_reserved_headers_total", route="b") == 0
     assert value(scraped, "turnout_route_batch_seconds_count", route="a") == 3
     assert value(scraped, "turnout_route_batch_seconds_sum", route="a") == pytest.approx(0.3)
     assert value(scraped, "turnout_route_records_total", route="b", outcome="delivered") == 0

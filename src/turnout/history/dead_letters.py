@@ -13,7 +13,7 @@ from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, 
 from turnout.engine.given import Given, Header
 from turnout.engine.messages import VALUE_LEFT_OUT
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES, LetterHeaders
+from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
 from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
@@ -22,7 +22,7 @@ from turnout.wire.apart import RangeReader, reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.ways import way_to_look
 
-__all__ = ["REDRIVEN", "TRIES", "DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "read"]
+__all__ = ["DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "of_messages", "read"]
 
 _LARGEST_INT: Final = (1 << 31) - 1
 """What fits into the columns of partitions and of tries."""
@@ -210,9 +210,9 @@ def read(
         state = state_of(connection, box.stream)
         span = Range(box.stream, first, state.next, (box.topic,))
         rows = _rows(reader_of(connection, span, way_to_look(state)))
-        letters, noted = _sorted_out(rows, route, box)
-    marked = (noted.of(letter) for letter in letters if letter.sequence < last)
-    return [letter for letter in marked if (done or not letter.done) and _asked_for(letter, stage, reason)]
+        letters = of_messages(rows, route, box)
+    before = (letter for letter in letters if letter.sequence < last)
+    return [letter for letter in before if (done or not letter.done) and _asked_for(letter, stage, reason)]
 
 
 def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
@@ -221,8 +221,14 @@ def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
         yield from batch.set_column(at, "timestamp", batch.column(at).cast("int64")).to_pylist()
 
 
-def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> tuple[list[DeadLetter], _Noted]:
-    """A route's letters, and what is noted of them; others may share the topic."""
+def of_messages(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox) -> list[DeadLetter]:
+    """Return a route's letters among the messages on their topic, with what its notes say of them.
+
+    Args:
+        rows: the messages as `turnout.wire` reads them, their timestamps as numbers; others may be among them.
+        route: the route.
+        box: where the messages are.
+    """
     sources = route.source.streams if isinstance(route.source, NatsSource) else ()
     letters, noted = [], _Noted(box.stream)
     for row in rows:
@@ -233,7 +239,7 @@ def _sorted_out(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox)
             letters.append(DeadLetter.of(row, headers, box.stream, sources, box.secret))
         elif headers.sealed(box.secret, row["value"]):
             noted.add(row["value"])
-    return letters, noted
+    return [noted.of(letter) for letter in letters]
 
 
 class _Noted:

@@ -34,7 +34,7 @@ def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:
     Raises:
         ConnectionLostError: the server of the source cannot be reached.
     """
-    if not isinstance(route.source, NatsSource):
+    if not letters or not isinstance(route.source, NatsSource):
         return [letter.record for letter in letters]
     with Connection.open(ConnectionOptions.from_mapping(route.source.options())) as connection:
         stored = _Stored(connection, [letter.record for letter in letters])

@@ -21,6 +21,7 @@ from turnout.jetstream.errors import (
 from turnout.jetstream.stream_config import External, RawMessage, StreamConfig, StreamInfo, StreamSource
 from turnout.jetstream.subscribe import consumer_info, create_consumer
 from turnout.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
+from turnout.protocol.numbers import decimal
 from turnout.protocol.status import NO_MESSAGES, Status
 
 __all__ = ["Stream", "open_stream", "stream_body"]
@@ -157,10 +158,11 @@ class Stream:
             kind = MessageNotFoundError if status.code == NO_MESSAGES else StreamError
             raise kind(f"{subject}: {status.description or status.code}", code=status.code, err_code=10037)
         headers = parse_table(answer.raw_headers)
-        place = {name: headers.pop(name, [""])[0] for name in ADDED_BY_DIRECT_GETS}
+        # The server adds its own behind those that the message was stored with.
+        place = {name: headers.pop(name, [""])[-1] for name in ADDED_BY_DIRECT_GETS}
         return RawMessage(
             subject=place["Nats-Subject"],
-            sequence=int(place["Nats-Sequence"] or 0),
+            sequence=decimal(place["Nats-Sequence"]) or 0,
             data=answer.data,
             headers=headers,
             time=_time(place["Nats-Time-Stamp"]),
