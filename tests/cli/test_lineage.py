@@ -154,3 +154,18 @@ def test_what_cannot_be_asked(turnout, delivered, arguments, code, problem) -> N
 
     assert ended == code
     assert problem in err
+
+
+def test_a_message_leads_to_no_stream_that_its_route_does_not_read(turnout, delivered, server) -> None:
+    """Another publisher's headers may name any record: it is not shown, and a number that does not fit is none."""
+    with Connection.open(server.url) as connection:
+        create_stream(connection, {"name": "PRIVATE", "subjects": ["private"], "storage": "memory"})
+        connection.request("private", b"secret")
+        forged = {"Turnout-Route": "traced@0", "Turnout-Source": "PRIVATE:1", "Turnout-Revision": "9" * 5000}
+        connection.request("got.oulu", b"{}", forged)
+
+    code, out, _ = turnout("lineage", "DELIVERED:3", "--route", "route.yaml", "--json")
+
+    walked = json.loads(out)
+    assert (code, walked["record"], walked["made"]["revision"]) == (0, None, None)
+    assert any("the route does not read this stream" in gap for gap in walked["gaps"])
