@@ -26,6 +26,13 @@ from turnout.secrets import Secret, is_secret, masked_url
         ("sqlite:///home/a@b/x.db", "sqlite:///home/a@b/x.db"),
         ("mongodb://h/d?w=1&authToken=abc", "mongodb://h/d?w=1&authToken=***"),
         ("ann@example.org asked", "ann@example.org asked"),
+        ("mail ann@example.org:25, at 12:30", "mail ann@example.org:25, at 12:30"),
+        ("found 'u:PW@h:x', expected one", "found '***@h:x', expected one"),
+        ("ann:p@ss/w:rd@host", "***@host"),
+        ("u:PW@a:1,nats://v:PW@b", "***@a:1,nats://***@b"),
+        ("nats://a:1 u:PW@b", "nats://a:1 ***@b"),
+        ('{"at":"12:30","mail":"ann@example.org"}', '{"at":"12:30","mail":"ann@example.org"}'),
+        ("/x?a?token=abc&b=c", "/x?a?token=***&b=c"),
     ],
 )
 def test_masked_url(text: str, expected: str) -> None:

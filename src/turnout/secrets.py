@@ -7,10 +7,15 @@ import re
 __all__ = ["Secret", "is_secret", "masked_url"]
 
 _MASK = "***"
-# Greedy up to the last "@" before the next URL, as passwords hold "/" and "@" that nobody encoded. An empty authority
-# (sqlite:///…) has no user info.
-_USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://)(?!/)(?:(?!://)\S)*@")
-_QUERY_FIELD = re.compile(r"([?&])([^\s=&#]+)=([^\s&#'\"]+)")
+_SCHEME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-")
+# User info behind "://" goes up to the last "@", as passwords hold "/" and "@" that nobody encoded. An empty authority
+# (sqlite:///…) has none.
+_USER_INFO = re.compile(r"(?!/)\S*@")
+_WORD = re.compile(r"\S+")
+_COLON = re.compile(r"[\w.+~%$!*-]:")
+_OPENING = "\"'`([{<=,;"
+_BETWEEN_VALUES = ('",', '":', "',", "':")
+_QUERY_FIELD = re.compile(r"([?&])([^\s=&#?]+)=([^\s&#'\"]+)")
 _SECRET_NAMES = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "seed", "credential", "creds", "jwt",
     "privatekey", "apikey", "accesskey", "tlskey", "sslkey", "jaasconfig", "authorization", "signature",
@@ -21,14 +26,45 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9]")
 def masked_url(text: str) -> str:
     """*text* with the user info of every URL in it replaced, and the values of secret fields of their queries.
 
-    It masks too much rather than too little: an ``@`` in a path counts as the end of user info.
+    A login without a scheme counts as well: a name, a colon, a password and an ``@``. It masks too much rather than too
+    little: an ``@`` in a path counts as the end of user info. The time grows as the text does: it may come from anybody.
 
     >>> masked_url("no server of nats://ann:pa/ss@a:4222,nats://t0ken@b answers")
     'no server of nats://***@a:4222,nats://***@b answers'
+    >>> masked_url("found 'ann:pass@a:4222', expected one server")
+    "found '***@a:4222', expected one server"
     >>> masked_url("mongodb://db/turnout?tls=true&tlsCertificateKeyFilePassword=x")
     'mongodb://db/turnout?tls=true&tlsCertificateKeyFilePassword=***'
     """
-    return _QUERY_FIELD.sub(_masked_field, _USER_INFO.sub(rf"\1{_MASK}@", text))
+    if "@" in text:
+        head, *parts = text.split("://")
+        masked = [_WORD.sub(_without_login, head)]
+        for before, part in zip((head, *parts), parts, strict=False):
+            user_info = _USER_INFO.match(part) if _ends_with_scheme(before) else None
+            end = user_info.end() if user_info else 0
+            masked.append((f"{_MASK}@" if user_info else "") + _WORD.sub(_without_login, part[end:]))
+        text = "://".join(masked)
+    return _QUERY_FIELD.sub(_masked_field, text)
+
+
+def _ends_with_scheme(text: str) -> bool:
+    """Whether a scheme of a URL ends here: letters, digits and signs with a letter among them."""
+    for character in reversed(text):
+        if character not in _SCHEME:
+            return False
+        if character.isalpha():
+            return True
+    return False
+
+
+def _without_login(found: re.Match[str]) -> str:
+    """A word with a mask in place of ``name:password`` before its last ``@``."""
+    login, at, host = found[0].rpartition("@")
+    colon = _COLON.search(login, max(login.rfind(between) for between in _BETWEEN_VALUES) + 1)
+    if not at or colon is None:
+        return found[0]
+    start = max(login.rfind(opening, 0, colon.end()) for opening in _OPENING) + 1
+    return f"{login[:start]}{_MASK}@{host}"
 
 
 def _masked_field(field: re.Match[str]) -> str:

@@ -45,7 +45,7 @@ def _not_jetstream(failure: BaseException) -> TurnoutError:
     return NotJetStreamMessageError("", _words(failure))
 
 
-_PERMISSION = re.compile(r'permissions violation for (publish|subscription)\D*?to\s+"([^"]+)"', re.IGNORECASE)
+_PERMISSION = re.compile(r'permissions violation for (publish|subscription)\s{1,8}to\s{1,8}"([^"]+)"', re.IGNORECASE)
 
 
 def _server_error(failure: BaseException) -> TurnoutError:

@@ -13,7 +13,7 @@ from turnout.errors import ConfigError, MissingExtraError, Mistake
 
 __all__ = ["Credentials"]
 
-_SECTION = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*(\S+)\s*-+END")
+_SECTION = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*+(\S++)\s++-++END")
 
 
 @dataclass(frozen=True, slots=True)

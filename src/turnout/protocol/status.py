@@ -28,7 +28,8 @@ REQUEST_TIMEOUT = 408
 CONFLICT = 409
 NO_RESPONDERS = 503
 
-_LINE = re.compile(re.escape(VERSION) + rb"[ \t]+([0-9]{3})(?:[ \t]+([^\r\n]*))?[ \t]*\r?(?:\n|\Z)")
+# Nothing is given back once it is taken: blanks could be divided among the parts in many ways.
+_LINE = re.compile(re.escape(VERSION) + rb"[ \t]++([0-9]{3})(?:[ \t]++([^\r\n]*+))?+\r?(?:\n|\Z)")
 
 
 class StatusLine(NamedTuple):

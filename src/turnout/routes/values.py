@@ -191,7 +191,8 @@ StoreUrl = Annotated[str, AfterValidator(_if_set(_store))]
 
 _UNITS = ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _INTERVAL = re.compile(
-    rf"(?:interval\s+)?(?:[+-]?\s*(?:\d+\s+(?:{'|'.join(_UNITS)})s?|(?:\d+\.\d{{0,9}}|\.\d{{1,9}})\s+seconds?)(?:\s+|$))+",
+    rf"(?:interval\s++)?+"
+    rf"(?:[+-]?\s*+(?:\d++\s++(?:{'|'.join(_UNITS)})s?|(?:\d++\.\d{{0,9}}|\.\d{{1,9}})\s++seconds?)(?:\s++|$))+",
     re.IGNORECASE,
 )
 _SHORT = {"ms": "milliseconds", "us": "microseconds", "s": "seconds", "sec": "seconds", "secs": "seconds",

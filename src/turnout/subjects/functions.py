@@ -161,9 +161,9 @@ class MappingFunction:
     doc: str
 
     @property
-    def pattern(self) -> re.Pattern[str]:
-        """Finds the function in a token; the group is its arguments."""
-        return re.compile(rf"{{{{{_BLANK}{self.spelling}{_BLANK}\((.*)\){_BLANK}}}}}")
+    def opening(self) -> re.Pattern[str]:
+        """Finds the function in a token, up to its arguments."""
+        return re.compile(rf"{{{{{_BLANK}{self.spelling}{_BLANK}\(")
 
 
 FUNCTIONS: tuple[MappingFunction, ...] = (
@@ -205,7 +205,8 @@ FUNCTIONS: tuple[MappingFunction, ...] = (
     MappingFunction("random", "[rR]andom", _random_arguments, None, "a number from 0 to n - 1"),
 )
 
-_PATTERNS = tuple((function, function.pattern) for function in FUNCTIONS)
+_OPENINGS = tuple((function, function.opening) for function in FUNCTIONS)
+_ARGUMENTS = re.compile(rf"(.*)\){_BLANK}}}}}")
 _CUTS = {function.name: function.apply for function in FUNCTIONS if function.apply is not None}
 
 
@@ -216,7 +217,17 @@ def is_braced(token: str) -> bool:
 
 def is_call(token: str) -> bool:
     """Whether a token stands between braces and names a function of the table; arguments are not looked at."""
-    return is_braced(token) and any(pattern.search(token) for _, pattern in _PATTERNS)
+    return is_braced(token) and any(_arguments(opening, token) is not None for _, opening in _OPENINGS)
+
+
+def _arguments(opening: re.Pattern[str], token: str) -> str | None:
+    """Return the arguments of a function from where it is opened first; None where it is not closed in that line.
+
+    One expression for both would look for the closing of every opening, in a time that is the square of the length.
+    """
+    opened = opening.search(token)
+    closed = _ARGUMENTS.match(token, opened.end()) if opened else None
+    return closed[1] if closed else None
 
 
 def parse_call(token: str, *, destination: str | None = None, position: int = 0) -> Call | None:
@@ -236,11 +247,11 @@ def parse_call(token: str, *, destination: str | None = None, position: int = 0)
     if not is_braced(token):
         return None
     text = token if destination is None else destination
-    for function, pattern in _PATTERNS:
-        match = pattern.search(token)
-        if match is not None:
+    for function, opening in _OPENINGS:
+        arguments = _arguments(opening, token)
+        if arguments is not None:
             try:
-                return function.arguments(function.name, _COMMA.split(match[1]))
+                return function.arguments(function.name, _COMMA.split(arguments))
             except _ArgumentError as failure:
                 raise failure.kind(text, token, position, detail=failure.detail) from None
     raise UnknownFunctionError(text, token, position)
