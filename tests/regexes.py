@@ -88,7 +88,7 @@ def _patterns(call: ast.Call, name: str, parents: Mapping[ast.AST, ast.AST], nam
     while isinstance(node, ast.expr | ast.comprehension):
         if isinstance(node, ast.expr):
             try:
-                value = eval(compile(ast.fix_missing_locations(ast.Expression(node)), "sources", "eval"), names)  # noqa: S307 - our own sources
+                value = eval(compile(ast.fix_missing_locations(ast.Expression(node)), "sources", "eval"), names)
             except (NameError, AttributeError):
                 pass
             else:
@@ -143,7 +143,7 @@ def _function(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> str:
 
 
 def hostile(pattern: re.Pattern[Any], size: int) -> Iterator[str | bytes]:
-    """Yield texts of about *size* characters: repetitions of what the pattern is made of, after a beginning that it takes."""
+    """Yield texts of about *size* characters: parts of the pattern, repeated after a beginning that it takes."""
     tree = parser.parse(pattern.pattern, pattern.flags & ~re.DEBUG)
     atoms = list(dict.fromkeys(_atoms(tree)))[:14]
     heads = list(dict.fromkeys(_heads(tree)))[:8]

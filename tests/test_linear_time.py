@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
 from tests.regexes import Found, collected, files, hostile
+from turnout import Route
+from turnout.codecs import Format, codec_of
+from turnout.codecs.ddl import parse_ddl
+from turnout.conditions import parse as parse_condition
 from turnout.conditions.pattern import lexemes, parse_pattern, pattern_matcher
+from turnout.errors import RecordError, RouteError
+from turnout.guesses import nearest
+from turnout.protocol.headers import parse_table
+from turnout.protocol.status import read_status
+from turnout.routes.properties import properties
+from turnout.routes.values import interval
+from turnout.secrets import masked_url
+from turnout.spark.failures import in_one_line
+from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
+from turnout.subjects.tokens import check_subject
+from turnout.transforms.casting import caster
+from turnout.transforms.java_number import low_bits, parsed_integer
 from turnout.transforms.java_time_parse import time_parser
+from turnout.transforms.literal import parse_literal
 
 SIZES: Final = (10_000, 20_000, 40_000)
 GROWTH: Final = 2.5
@@ -86,7 +107,7 @@ def slow(found: Found) -> Iterator[str]:
     for method in sorted(found.methods):
         work = applied(found, method)
         for place, text in enumerate(hostile(found.pattern, SIZES[-1])):
-            if seconds_of(lambda: work(text)) < FLOOR:
+            if seconds_of(partial(work, text)) < FLOOR:
                 continue
             texts = {
                 size: next(text for at, text in enumerate(hostile(found.pattern, size)) if at == place)
@@ -117,7 +138,7 @@ def test_regular_expressions_are_linear(file: str) -> None:
     regexes, unknown = collected(file)
 
     assert AT_RUN_TIME.get(file, set()) == unknown
-    assert [] == [problem for found in regexes for problem in slow(found)]
+    assert [problem for found in regexes for problem in slow(found)] == []
 
 
 @pytest.mark.parametrize("bad", [r"(a+)+b", r"\s*x", r'"(?:[^"\\]|\\.)*"|y', r"a[ \t]+b?[ \t]*\r?\n"])
@@ -134,7 +155,67 @@ def repeated(unit: str, head: str = "", tail: str = "") -> Callable[[int], str]:
     return lambda size: head + unit * (size // len(unit)) + tail
 
 
+def row(head: str, unit: str, tail: str) -> Callable[[int], bytes]:
+    """The same, as a value of a record."""
+    text_of = repeated(unit, head, tail)
+    return lambda size: text_of(size).encode()
+
+
+def decoder(name: str, **settings: str) -> Callable[[bytes], object]:
+    """Reads one value of a format."""
+    codec = codec_of(Format.from_config({"format": name, **settings}))
+    return lambda text: codec.decode(np.arange(1), [text])
+
+
 TEXTS: Final[dict[str, tuple[Callable[[Any], object], Callable[[int], Any]]]] = {
+    "typed JSON": (decoder("json", schema="a STRING, b DOUBLE"), row('{"a": "' + "\\" + '"', '\\"', " NaN")),
+    "typed JSON, numbers": (decoder("json", schema="a BIGINT"), row('{"a": ', "9", "}")),
+    "typed JSON, decimals": (decoder("json", schema="a DECIMAL(9, 2)"), row('{"a": ', "9", "}")),
+    "typed JSON, nested": (decoder("json", schema="a STRING"), row('{"a": ', "[", "")),
+    "typed JSON, NaN": (decoder("json", schema="a ARRAY<DOUBLE>"), row('{"a": [', "NaN,", "NaN]}")),
+    "JSON": (decoder("json"), row("", '{"a":', "")),
+    "JSON, numbers": (decoder("json"), row('{"a": ', "9", "}")),
+    "JSON, fields": (decoder("json"), row("{", '"a":1,', '"b":1}')),
+    "Connect's JSON": (decoder("connect-json"), row('{"schema": ', '{"type":', ', "payload": 1}')),
+    "Connect's JSON, names": (decoder("connect-json"), row('{"schema": {"type": "', "int", '"}, "payload": 1}')),
+    "cast of a text": (lambda text: caster(None, "int64")(text), repeated("9")),
+    "cast of a text with zeros": (lambda text: caster(None, "int32")(text), repeated("0", tail="7")),
+    "cast of a text to a real": (lambda text: caster(None, "float32")(text), repeated("9", "1.")),
+    "cast of a text to a single": (
+        lambda text: caster(None, "float32")(text),
+        repeated("0", "1.000000059604644775390625"),
+    ),
+    "cast of a text to a truth": (lambda text: caster(None, "boolean")(text), repeated("t")),
+    "cast of hexadecimals": (lambda text: caster(None, "float64")(text), repeated("f", "0x", "p1")),
+    "cast of a decimal": (lambda digits: low_bits(Decimal(digits), 64), repeated("9")),
+    "an integer": (parsed_integer, repeated("9")),
+    "a literal": (parse_literal, repeated("9")),
+    "a literal array": (parse_literal, repeated("[9,")),
+    "condition": (parse_condition, repeated("a:b AND ", tail="c:d")),
+    "condition, parentheses": (parse_condition, repeated("(", tail="a:b")),
+    "condition, NOT": (parse_condition, repeated("NOT ", tail="a:b")),
+    "condition, quotes": (parse_condition, repeated('"', "a:")),
+    "condition, range": (parse_condition, repeated("1 ", "a:[")),
+    "subject": (check_subject, repeated("a.", tail="b")),
+    "subject, stars": (check_subject, repeated("*.", tail=">")),
+    "transform": (lambda text: SubjectTransform.parse("*", text), repeated("{{wildcard(1)}}.", tail="a")),
+    "transform, literals": (lambda text: SubjectTransform.parse(">", text), repeated("a.", tail=">")),
+    "mapping": (lambda text: MappingTable.from_config({">": text}), repeated("a.", tail=">")),
+    "weight": (lambda text: MappingTable.from_config({"a": [{"destination": "b", "weight": text}]}), repeated("9")),
+    "headers": (lambda text: parse_table(text.encode()), repeated("A: b\r\n", "NATS/1.0\r\n")),
+    "headers, colons": (lambda text: parse_table(text.encode()), repeated(":", "NATS/1.0\r\n")),
+    "status": (lambda text: read_status(text.encode()), repeated(" ", "NATS/1.0 404", "\rx")),
+    "login": (masked_url, repeated("a://")),
+    "logins": (masked_url, repeated("a:b@c ")),
+    "login, colons": (masked_url, repeated("a:")),
+    "login, scheme": (masked_url, repeated("a", tail="://b@c")),
+    "login, query": (masked_url, repeated("?a")),
+    "Spark's error": (lambda text: in_one_line(ValueError(text)), repeated("SQLSTATE: 42 ", "x ")),
+    "a Python error": (lambda text: in_one_line(ValueError(text)), repeated("turnout.")),
+    "interval": (interval, repeated("1 ")),
+    "types": (parse_ddl, repeated("a INT, ", tail="b INT")),
+    "types, nested": (parse_ddl, repeated("ARRAY<", "a ")),
+    "properties": (properties, repeated("a\\ ")),
     "glob": (lambda text: pattern_matcher("*a?b*c?d*")(text), repeated("aab", tail="c")),
     "pattern": (parse_pattern, repeated("a*?")),
     "lexemes": (lexemes, repeated("ä ")),
@@ -154,7 +235,7 @@ def without_errors(work: Callable[[Any], object]) -> Callable[[Any], object]:
     def tried(text: Any) -> object:
         try:
             return work(text)
-        except ValueError as refused:
+        except (ValueError, RecordError) as refused:
             return refused
 
     return tried
@@ -163,4 +244,93 @@ def without_errors(work: Callable[[Any], object]) -> Callable[[Any], object]:
 @pytest.mark.parametrize(("work", "text_of"), TEXTS.values(), ids=TEXTS)
 def test_functions_are_linear(work: Callable[[Any], object], text_of: Callable[[int], Any]) -> None:
     """Twice the text takes at most 2.5 times as long, whether it is read or refused."""
-    assert not grows_too_fast(without_errors(work), text_of)
+    tried = without_errors(work)
+    # What is made once is not the text's.
+    tried(text_of(100))
+
+    assert not grows_too_fast(tried, text_of)
+
+
+# --- numbers of mistakes, and what is shown of them -------------------------------------------------------------------
+
+
+ROUTE: Final = """
+name: a
+source: {format: nats, servers: "nats://h:1", stream: S}
+sink: {format: nats, servers: "nats://h:1"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "unit"),
+    [
+        ("", "unknwn{}: 1\n"),
+        ("transforms:\n - type: InsertField$Value\n", "   stat{}: 1\n"),
+        ("transforms:\n  transforms: a\n", "  trans{}: 1\n"),
+        ("mappings:\n", "  a..b{}: c\n"),
+        ("spark:\n", "  spark.drivr.{}: c\n"),
+    ],
+    ids=["names", "options", "connector", "mappings", "spark"],
+)
+def test_thousands_of_mistakes(more: str, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error lists fifty mistakes and says how many more there are; guesses are made for hundreds at most."""
+    guesses = 0
+    close_matches = difflib.get_close_matches
+
+    def counted(*arguments: Any, **options: Any) -> list[str]:
+        nonlocal guesses
+        guesses += 1
+        return close_matches(*arguments, **options)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    with pytest.raises(RouteError) as wrong:
+        Route.parse(ROUTE + more + "".join(unit.format(place) for place in range(3000)), {})
+
+    assert len(wrong.value.mistakes) == 51
+    assert "more mistakes" in wrong.value.mistakes[-1].problem
+    assert len(str(wrong.value)) < 51 * 800
+    assert guesses <= 2000
+
+
+def test_no_guess_for_what_is_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long words are compared with nothing, and of many names the first are looked at."""
+    compared: list[int] = []
+    monkeypatch.setattr(
+        difflib, "get_close_matches", lambda _word, names, **_options: compared.append(len(names)) or []
+    )
+    nearest("x" * 100_000, ["stream"])
+    nearest("strem", [f"name{place}" for place in range(100_000)])
+
+    assert compared == [500]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("stream: S", "stream: '" + "x" * 100_000 + "'"), ('"nats://h:1"', "'u:PW@" + "x" * 100_000 + ":x'")],
+    ids=["stream", "login"],
+)
+def test_found_values_are_shortened(before: str, after: str) -> None:
+    """A mistake shows a part of a long value, and nothing of a login in it."""
+    with pytest.raises(RouteError) as wrong:
+        Route.parse(ROUTE.replace(before, after, 1), {})
+
+    assert len(str(wrong.value)) < 1000
+    assert max(len(mistake.problem) for mistake in wrong.value.mistakes) <= 500
+    assert "PW" not in str(wrong.value)
+
+
+def test_a_login_without_a_scheme_is_not_shown() -> None:
+    """Neither of a block that is written as a text nor of a server."""
+    with pytest.raises(RouteError) as wrong:
+        Route.parse(ROUTE.partition("sink")[0] + "sink: u:PW@h:x\n", {})
+
+    assert "found '***@h:x'" in str(wrong.value)
+
+
+def test_slips_in_names_of_spark() -> None:
+    """A property that is one letter beside one of Spark is a mistake; libraries have names of their own."""
+    with pytest.raises(RouteError) as wrong:
+        Route.parse(ROUTE + "spark: {spark.drivr.memory: 2g, spark.acme.memory: 1, fs.s3a.path: x}", {})
+
+    assert [mistake.path for mistake in wrong.value.mistakes] == ["spark.spark.drivr.memory"]
+    assert "did you mean 'spark.driver.memory'" in wrong.value.mistakes[0].problem

@@ -27,9 +27,13 @@ reason of nats-server, ``turnout.protocol.errors`` one per answer of JetStream) 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from turnout.secrets import masked_url
 
 __all__ = [
+    "MOST_MISTAKES",
     "ConditionError",
     "ConfigError",
     "ConnectionLostError",
@@ -48,7 +52,36 @@ __all__ = [
     "SubscriptionInvalidError",
     "SubscriptionNotFoundError",
     "TurnoutError",
+    "message_of",
+    "shortened",
 ]
+
+MOST_MISTAKES: Final = 50
+"""Mistakes that one error lists; a file with thousands of them is wrong as a whole."""
+_LONGEST: Final = 500
+_LONGEST_PATH: Final = 200
+_LONGEST_MESSAGE: Final = 1000
+
+
+def shortened(text: str, most: int = _LONGEST) -> str:
+    """Return a text of *most* characters at most: of a longer one the beginning and the end, with logins masked.
+
+    >>> shortened("found '" + "x" * 5000 + "', expected a number", 60)
+    "found 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxx [...] expected a number"
+    """
+    if len(text) <= most:
+        return text
+    # Half a login could not be found any more.
+    text = masked_url(text)
+    mark = " [...] "
+    end = most // 3 - len(mark) + 3
+    return text if len(text) <= most else f"{text[: most - end - len(mark)]}{mark}{text[-end:]}"
+
+
+def message_of(failure: BaseException) -> str:
+    """Return the message of an error as it is shown: without logins, and of bounded length."""
+    text = masked_url(str(failure))
+    return text if isinstance(failure, _MistakesError) else shortened(text, _LONGEST_MESSAGE)
 
 
 class TurnoutError(Exception):
@@ -126,17 +159,25 @@ class Mistake:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = self.path or "(the whole)"
-        return f"{place}: {self.problem}" + (f" (line {self.line})" if self.line else "")
+        place = shortened(self.path, _LONGEST_PATH) or "(the whole)"
+        return f"{place}: {shortened(self.problem)}" + (f" (line {self.line})" if self.line else "")
+
+    def shortened(self) -> Self:
+        """Return the same with a path and a problem of bounded length."""
+        return replace(self, path=shortened(self.path, _LONGEST_PATH), problem=shortened(self.problem))
 
 
 class _MistakesError(TurnoutError, ValueError):
-    """What ConfigError and RouteError share: one message that lists every mistake."""
+    """What ConfigError and RouteError share: one message that lists the mistakes, the first 50 of them."""
 
     def __init__(self, mistakes: Iterable[Mistake], *, what: str) -> None:
-        self.mistakes: tuple[Mistake, ...] = tuple(mistakes)
-        count = len(self.mistakes)
-        head = f"{what}: {count} mistake{'' if count == 1 else 's'}"
+        found = tuple(mistakes)
+        count = len(found)
+        if count > MOST_MISTAKES:
+            more = f"and {count - MOST_MISTAKES:,} more mistakes"
+            found = (*found[:MOST_MISTAKES], replace(found[MOST_MISTAKES], path="", problem=more, line=None))
+        self.mistakes: tuple[Mistake, ...] = found
+        head = f"{what}: {count:,} mistake{'' if count == 1 else 's'}"
         super().__init__("\n".join([head, *(f"  {mistake}" for mistake in self.mistakes)]))
 
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
 
-__all__ = ["did_you_mean", "nearest"]
+__all__ = ["did_you_mean", "guesses", "nearest"]
+
+_LONGEST: Final = 64
+_MOST_NAMES: Final = 500
+_MOST_GUESSES: Final = 50
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that is most like *word*, whatever the case; None where none is like it.
 
-    A name that one slip of the fingers makes the word of comes before all others.
+    A name that one slip of the fingers makes the word of comes before all others. For a word of more than
+    64 characters there is no guess, and of the names the first 500 are looked at: both may come from anybody.
 
     >>> nearest("exlude", ["include", "exclude", "renames"])
     'exclude'
     """
-    lowered = {name.lower(): name for name in known}
+    if len(word) > _LONGEST:
+        return None
+    lowered = {name.lower(): name for name in islice(known, _MOST_NAMES) if len(name) <= 2 * _LONGEST}
     slips = [name for name in lowered if _one_slip(word.lower(), name)]
     near = slips or difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
     return lowered[near[0]] if near else None
@@ -44,3 +53,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     near = nearest(word, known)
     return f'; did you mean "{near}"?' if near else ""
+
+
+def guesses(names: Iterable[str], known: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield unknown names, each with what `did_you_mean` says of it; that only for the first 50 of them.
+
+    >>> list(guesses(["subjct"], ["stream", "subject"]))
+    [('subjct', '; did you mean "subject"?')]
+    """
+    known = tuple(known)
+    for place, name in enumerate(names):
+        yield name, did_you_mean(name, known) if place < _MOST_GUESSES else ""

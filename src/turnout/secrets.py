@@ -27,7 +27,7 @@ def masked_url(text: str) -> str:
     """*text* with the user info of every URL in it replaced, and the values of secret fields of their queries.
 
     A login without a scheme counts as well: a name, a colon, a password and an ``@``. It masks too much rather than too
-    little: an ``@`` in a path counts as the end of user info. The time grows as the text does: it may come from anybody.
+    little: an ``@`` in a path counts as the end of user info. The time grows as the length does.
 
     >>> masked_url("no server of nats://ann:pa/ss@a:4222,nats://t0ken@b answers")
     'no server of nats://***@a:4222,nats://***@b answers'

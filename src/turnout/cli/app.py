@@ -15,8 +15,7 @@ import typer
 
 import turnout.cli
 from turnout.cli.exits import WRONG_REQUEST, exit_code_of
-from turnout.errors import TurnoutError
-from turnout.secrets import masked_url
+from turnout.errors import TurnoutError, message_of
 
 __all__ = ["build_app", "main"]
 
@@ -60,8 +59,8 @@ def main() -> None:
     try:
         build_app()()
     except TurnoutError as failure:
-        # Messages are composed without secrets; this is for those of other libraries that they quote.
-        sys.stderr.write(f"turnout: {masked_url(str(failure))}\n")
+        # Messages are composed without secrets; the mask is for those of other libraries that they quote.
+        sys.stderr.write(f"turnout: {message_of(failure)}\n")
         sys.exit(exit_code_of(failure))
     except FileNotFoundError as failure:
         sys.stderr.write(f"turnout: {failure.filename}: no such file\n")

@@ -39,6 +39,7 @@ _SIMPLE: Mapping[str, Schema] = MappingProxyType(
 _SIZED = ("VARCHAR", "CHAR", "CHARACTER")
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _NESTED = ("STRUCT", "ARRAY", "MAP")
+_DEEPEST = 100
 _TYPES = (*_SIMPLE, *_SIZED, *_DECIMALS, *_NESTED)
 
 _TOKEN = re.compile(
@@ -124,6 +125,7 @@ class _DdlParser:
     def __init__(self, text: str) -> None:
         self.tokens = list(_tokens(text))
         self.at = 0
+        self._depth = 0
 
     @property
     def next(self) -> _Token:
@@ -182,7 +184,12 @@ class _DdlParser:
         if name in _DECIMALS:
             return self._decimal()
         if name in _NESTED:
-            return self._nested(name)
+            if self._depth == _DEEPEST:
+                raise DdlError(f"expected at most {_DEEPEST} types inside of each other", token.position)
+            self._depth += 1
+            declared = self._nested(name)
+            self._depth -= 1
+            return declared
         if name in _SIZED:
             self._numbers(1, 1)
             return Declared(_SIMPLE["STRING"])
@@ -224,7 +231,7 @@ class _DdlParser:
         self._mark("(")
         numbers: list[int] = []
         while len(numbers) < most:
-            if not self.next.text.isdecimal():
+            if not self.next.text.isdecimal() or len(self.next.text) > 9:
                 raise self._unexpected("a whole number")
             numbers.append(int(self.next.text))
             self.at += 1

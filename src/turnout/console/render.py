@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from turnout.console import words
-from turnout.errors import ConfigError, RouteError, TurnoutError
+from turnout.errors import ConfigError, RouteError, TurnoutError, message_of
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.rest.problems import status_of
@@ -56,7 +56,7 @@ def text_of_error(failure: TurnoutError) -> list[str]:
     """What is wrong, a sentence for each mistake."""
     if isinstance(failure, RouteError | ConfigError):
         return [masked_url(str(mistake)) for mistake in failure.mistakes]
-    return [masked_url(str(failure))]
+    return [message_of(failure)]
 
 
 def answer_people_with_pages(app: FastAPI) -> None:

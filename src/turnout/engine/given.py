@@ -13,7 +13,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from turnout.errors import ConfigError, Mistake
-from turnout.guesses import did_you_mean
+from turnout.guesses import guesses
 from turnout.records.headers import ARROW
 
 __all__ = ["PARTS", "Given", "record_batch"]
@@ -80,9 +80,8 @@ class _RecordReader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self.mistakes = [
-            Mistake(str(name), f"is no part of a record{did_you_mean(str(name), PARTS)} (there are {', '.join(PARTS)})")
-            for name in document
-            if name not in PARTS
+            Mistake(name, f"is no part of a record{guess} (there are {', '.join(PARTS)})")
+            for name, guess in guesses((str(name) for name in document if name not in PARTS), PARTS)
         ]
 
     def _wrong(self, part: str, expected: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from turnout.errors import ConfigError, Mistake
+from turnout.errors import ConfigError, Mistake, shortened
 from turnout.guesses import did_you_mean, nearest
 from turnout.routes.properties import properties
 from turnout.transforms.java_text import split_list
@@ -20,6 +22,8 @@ __all__ = ["Connector"]
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _LISTS = ("transforms", "predicates")
 _KNOWN = (*_LISTS, *_CONVERTERS, *(option.name for option in POLICY_OPTIONS))
+_MOST_LOOKED_AT = 200
+"""Names that nothing reads, for which a guess is made."""
 _ALIKE = 0.85
 """A name so much like one that is known is taken for a slip, also in a file that holds what others read."""
 
@@ -84,15 +88,18 @@ class Connector:
 
     def mistakes(self) -> Iterator[Mistake]:
         """Names that nothing reads and that are slips of ones that are read; in a route's own block all of them."""
-        for name in self._unused():
-            near = nearest(name, _KNOWN, _ALIKE)
+        aliases = {kind: self.aliases(kind) for kind in _LISTS}
+        for place, name in enumerate(self._unused()):
+            near = nearest(name, _KNOWN, _ALIKE) if place < _MOST_LOOKED_AT else None
             kind, alias = self._unlisted(name)
             if alias and f"{kind}.{alias}.type" not in self.properties:
-                listed = self.aliases(kind)
-                problem = f"{alias!r} is not listed in {kind!r}{did_you_mean(alias, listed)}"
-                yield Mistake(name, f"{problem} (listed are {', '.join(listed) or 'none'})")
+                listed = aliases[kind]
+                guess = did_you_mean(alias, listed) if place < _MOST_LOOKED_AT else ""
+                shown = shortened(", ".join(listed)) or "none"
+                yield Mistake(name, f"{alias!r} is not listed in {kind!r}{guess} (listed are {shown})")
             elif near is not None or name.startswith("errors.") or self.file is None:
-                yield Mistake(name, f"unknown name{did_you_mean(name, _KNOWN)} (known here: {', '.join(_KNOWN)})")
+                guess = did_you_mean(name, _KNOWN) if place < _MOST_LOOKED_AT else ""
+                yield Mistake(name, f"unknown name{guess} (known here: {', '.join(_KNOWN)})")
 
     def notes(self) -> Iterator[str]:
         """What is ignored, by name."""
@@ -103,15 +110,19 @@ class Connector:
             yield f"{where}: these belong to other parts of Connect and are ignored: {', '.join(ignored)}"
 
     def _unused(self) -> list[str]:
-        listed = tuple(f"{kind}.{alias}." for kind in _LISTS for alias in self.aliases(kind))
-        read = (*listed, *(f"{name}." for name in _CONVERTERS))
-        return [name for name in self.properties if name not in _KNOWN and not name.startswith(read)]
+        read = {f"{kind}.{alias}" for kind in _LISTS for alias in self.aliases(kind)} | set(_CONVERTERS)
+        return [name for name in self.properties if name not in _KNOWN and read.isdisjoint(_above(name))]
 
     def _unlisted(self, name: str) -> tuple[str, str]:
         """The kind and the alias of an option that belongs to no listed transform or predicate; else nothing."""
         kind, _, rest = name.partition(".")
         alias, dot, _option = rest.partition(".")
         return (kind, alias) if kind in _LISTS and dot else ("", "")
+
+
+def _above(name: str) -> Iterator[str]:
+    """What a name with dots stands below."""
+    return accumulate(name.split(".")[:-1], "{}.{}".format)
 
 
 def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
@@ -122,8 +133,7 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        twice.extend(name for name in dict.fromkeys(names) if names.count(name) > 1)
+        twice.extend(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
         return dict(pairs)
 
     try:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from turnout.errors import Mistake
+from turnout.errors import MOST_MISTAKES, Mistake
 from turnout.guesses import did_you_mean, nearest
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
@@ -37,9 +37,12 @@ _EXPECTED = {
 def from_validation(
     failure: ValidationError, document: object, lines: dict[Path, int], model: type[BaseModel] = RouteDocument
 ) -> Iterator[Mistake]:
-    """Every mistake that pydantic found in a document of *model*, in the author's words and without repetitions."""
+    """The mistakes that pydantic found in a document of *model*, in the author's words and without repetitions.
+
+    Of thousands the first are looked at, which are more than anybody is shown.
+    """
     seen: dict[Path, list[str]] = {}
-    for error in failure.errors(include_url=False):
+    for error in failure.errors(include_url=False)[:_MOST_ERRORS]:
         where = _authors_path(error["loc"], document)
         for path, problem in _parts(where, _problem(error, where, document, model), document):
             problems = seen.setdefault(path, [])
@@ -48,6 +51,8 @@ def from_validation(
     for path, problems in seen.items():
         for problem in _together(problems):
             yield Mistake(dotted(path), problem, line_of(lines, path))
+    if failure.error_count() > _MOST_ERRORS:
+        yield Mistake("", f"there are {failure.error_count() - _MOST_ERRORS:,} more mistakes")
 
 
 def _together(problems: Sequence[str]) -> Iterator[str]:
@@ -85,6 +90,8 @@ def _authors_path(loc: Sequence[str | int], document: object) -> Path:
     return tuple(path)
 
 
+_MOST_ERRORS = 10 * MOST_MISTAKES
+"""Errors of pydantic, of which several may be about one place."""
 _UNION_MEMBERS = frozenset({"str", "int", "float", "bool", "list[str]", "dict[str,any]", "list[any]"})
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from turnout.codecs import Converters, Format, codec_of, converters_of
-from turnout.errors import ConfigError, Mistake, SubjectError
+from turnout.errors import MOST_MISTAKES, ConfigError, Mistake, SubjectError
 from turnout.routes.connector import Connector
 from turnout.routes.document import DeadLetterPart, RouteDocument
 from turnout.routes.endpoints import NatsSink, Sink
@@ -19,6 +20,7 @@ from turnout.routes.files import FileNames
 from turnout.routes.includes import mappings_of, transforms_of
 from turnout.routes.mistakes import from_validation
 from turnout.routes.places import Path, dotted, line_of
+from turnout.routes.spark_names import meant
 from turnout.secrets import is_secret
 from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
@@ -73,6 +75,7 @@ class RouteReader:
             return None
         self._fields(checked, chain, (key, value), self._unread(transforms, converters))
         self._dead_letter(checked)
+        self._spark(checked)
         sinks = checked.sinks if checked.sinks is not None else {DEFAULT_SINK: checked.sink}
         return kind(
             name=checked.name,
@@ -173,6 +176,12 @@ class RouteReader:
         subject = rest if colon and name in sinks else topic
         if isinstance(sink, NatsSink) and not is_publishable(subject):
             self.add(("deadLetter", "topic"), f"found {topic!r}, expected a subject that can be published to")
+
+    def _spark(self, checked: RouteDocument) -> None:
+        """Slips in the names of Spark's properties, which would have no effect."""
+        for name, right in ((name, meant(name)) for name in islice(checked.spark, 10 * MOST_MISTAKES)):
+            if right is not None:
+                self.add(("spark", name), f"is no property of Spark; did you mean {right!r}?")
 
     def _part(self, key: str, read: Callable[[Any], Made], default: Any) -> Made | None:
         """One part by its own package's reader; its mistakes are placed under *key*."""

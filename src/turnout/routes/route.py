@@ -134,7 +134,8 @@ class Route:
         route = reader.read(cls)
         if route is None or reader.mistakes:
             mistakes = [
-                replace(mistake, problem=values.masked(masked_url(mistake.problem))) for mistake in reader.mistakes
+                replace(mistake, problem=values.masked(masked_url(mistake.problem))).shortened()
+                for mistake in reader.mistakes
             ]
             raise RouteError(sorted(mistakes, key=lambda mistake: mistake.line or 0), what=heading)
         return replace(route, file=file, digest=digest_of(text))

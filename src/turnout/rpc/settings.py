@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.numbers import decimal
 from turnout.rpc.loopback import is_loopback
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
@@ -126,13 +127,13 @@ class EnvironmentOption:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 <= int(text) <= 65535:
+    if decimal(text, 65535) is None:
         raise ValueError(f"expected a port from 0 to 65535, found {text!r}")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
+    if not decimal(text):
         raise ValueError(f"expected a whole number above 0, found {text!r}")
     return int(text)
 

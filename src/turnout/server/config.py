@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean
+from turnout.protocol.numbers import decimal
 from turnout.routes.endpoints import Part
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
@@ -46,7 +47,7 @@ class HostPort(str):
 
 def _address(text: str) -> str:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    if not colon or not host or decimal(port, 65535) is None:
         raise ValueError("expected host:port, as 127.0.0.1:8090 or [::1]:8090")
     return HostPort(text)
 

@@ -17,6 +17,7 @@ from prometheus_client.core import Metric, Sample
 
 from turnout._version import __version__
 from turnout.errors import ConfigError, MissingExtraError, Mistake
+from turnout.protocol.numbers import decimal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export
@@ -128,7 +129,7 @@ class Push:
 
 def _interval(environment: Mapping[str, str]) -> float:
     text = environment.get(_INTERVAL) or _USUAL_INTERVAL
-    if not text.isdecimal() or not int(text):
+    if not decimal(text):
         raise ConfigError([Mistake(_INTERVAL, f"found {text!r}, expected a number of milliseconds, 1 or more")])
     return int(text) / 1000
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from turnout.errors import Mistake, SubjectError
+from turnout.errors import MOST_MISTAKES, Mistake, SubjectError, shortened
 
 __all__ = [
     "BadDestinationError",
@@ -296,9 +296,10 @@ class MappingTableError(SubjectError):
         first = self.errors[0]
         count = len(self.errors)
         head = f"{count} mappings are wrong:\n  " if count > 1 else ""
-        super().__init__(
-            head + "\n  ".join(str(error) for error in self.errors), text=first.text, position=first.position
-        )
+        lines = [shortened(str(error)) for error in self.errors[:MOST_MISTAKES]]
+        if count > MOST_MISTAKES:
+            lines.append(f"and {count - MOST_MISTAKES:,} more")
+        super().__init__(head + "\n  ".join(lines), text=first.text, position=first.position)
 
     @property
     def reason(self) -> str:

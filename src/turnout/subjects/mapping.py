@@ -334,7 +334,7 @@ def _weight(source: str, entry: int | None, value: object) -> int:
             text=str(value),
         )
     text = str(value).removesuffix("%")
-    if not _WEIGHT.fullmatch(text) or not 0 <= int(text) <= _WHOLE:
+    if len(text) > 1000 or not _WEIGHT.fullmatch(text) or not 0 <= int(text) <= _WHOLE:
         raise InvalidWeightError(
             f"a weight is an integer from 0 to 100, found {value!r}", source=source, entry=entry, text=str(value)
         )

@@ -322,7 +322,7 @@ class _ConfigParser:
 
 def _number(word: str) -> Any:
     """A bare word as a number where it is one (``8K``, ``64MB``, ``1.5``), else the word itself (``40%``)."""
-    match = _INTEGER.fullmatch(word)
+    match = _INTEGER.fullmatch(word) if len(word) < 1000 else None
     if match:
         digits, unit, suffix = match.groups()
         if not unit:

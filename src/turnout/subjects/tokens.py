@@ -7,7 +7,7 @@ one ``str`` and back: see `encode` and `decode`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from turnout.subjects.errors import InvalidSubjectError
 
@@ -25,6 +25,7 @@ __all__ = [
     "is_valid_literal",
     "not_literal",
     "position_of",
+    "positioned",
     "token_at",
 ]
 
@@ -59,6 +60,14 @@ def decode(subject: bytes) -> str:
 def position_of(tokens: Sequence[str], index: int) -> int:
     """Where token *index* starts in the joined subject, in characters from 0."""
     return sum(len(token) + 1 for token in tokens[:index])
+
+
+def positioned(tokens: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield each token with where it starts in the joined subject."""
+    position = 0
+    for token in tokens:
+        yield position, token
+        position += len(token) + 1
 
 
 def _problem(tokens: Sequence[str], *, blanks: bool) -> tuple[int, str] | None:

@@ -18,7 +18,7 @@ from turnout.subjects.errors import (
 )
 from turnout.subjects.functions import is_braced, is_call, parse_call
 from turnout.subjects.plan import Matches, Render, TokenStep, matcher, renderer, tokens_needed
-from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of
+from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of, positioned
 
 __all__ = ["SubjectTransform", "check_mapping", "placeholders", "with_placeholders"]
 
@@ -195,8 +195,7 @@ def _steps(source_tokens: list[str], destination: str, tokens: list[str], *, str
     literal_source = not places and source_tokens[-1] != FULL
     steps: list[TokenStep] = []
     used = 0
-    for index, token in enumerate(tokens):
-        position = position_of(tokens, index)
+    for position, token in positioned(tokens):
         call = parse_call(token, destination=destination, position=position)
         if call is None:
             steps.append(TokenStep(token))
@@ -279,13 +278,14 @@ def check_mapping(source: str, destination: str) -> SubjectTransform:
         SubjectError: as `SubjectTransform.parse`.
     """
     tokens = destination.split(".") if destination else []
-    for index, token in enumerate(tokens):
-        position = position_of(tokens, index)
-        if not token or FULL in tokens[:index]:
+    ended = False
+    for position, token in positioned(tokens):
+        if not token or ended:
             raise InvalidDestinationError(destination, token, position)
         if is_braced(token):
             if not is_call(token):
                 raise UnknownFunctionError(destination, token, position)
         elif any(blank in token for blank in BLANKS):
             raise InvalidDestinationError(destination, token, position, detail="a blank")
+        ended = token == FULL
     return SubjectTransform.parse(source, destination)

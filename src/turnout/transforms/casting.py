@@ -153,7 +153,7 @@ def _cut(bits: int) -> _Cast:
 
 def _integer(text: str, bits: int) -> int:
     """``Long.parseLong`` and its like: digits with a sign, nothing else."""
-    number = parsed_integer(text)
+    number = parsed_integer(text, digits=20)
     if number is None or not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise RecordError(f"Value ({text}) was out of range for requested data type")
     return number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, Context, Decimal
 from fractions import Fraction
 
 from turnout.transforms.java_calendar import wrapped
@@ -78,11 +78,19 @@ _LARGEST = 1 << 31
 """Exponents and scales are below it."""
 
 
-def parsed_integer(text: str) -> int | None:
-    """The whole number that a text is (``new BigInteger(text)``), None if it is none."""
+_MOST_DIGITS = 10_000
+"""Digits of an integer without bounds: making one takes the square of their number."""
+
+
+def parsed_integer(text: str, digits: int = _MOST_DIGITS) -> int | None:
+    """The whole number that a text is (``new BigInteger(text)``), None if it is none, or has more *digits*.
+
+    Zeros at its beginning do not count.
+    """
     if not _INTEGER.fullmatch(text) or (not text.isascii() and max(text) > "\uffff"):
         return None
-    return int(text) if len(text) < 4000 else int(Decimal(text))
+    number = Decimal(text)
+    return int(number) if number.adjusted() < digits else None
 
 
 def parsed_decimal(text: str) -> Decimal | None:
@@ -109,7 +117,11 @@ def low_bits(number: Decimal, bits: int) -> int:
     if scale_of(number) <= -bits:
         # Ten to that power has as many zero bits at its end; 1e999999999 need not be written out to know that.
         return 0
-    return wrapped(int(number), bits)
+    if number.adjusted() < _MOST_DIGITS:
+        return wrapped(int(number), bits)
+    # Of a longer one only the low bits are made: all of it would take the square of its length.
+    context = Context(prec=number.adjusted() + 2, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return wrapped(int(context.remainder(number.to_integral_value(context=context), Decimal(1 << bits))), bits)
 
 
 def single(number: int | float | str | Decimal | Fraction) -> float:
@@ -128,7 +140,8 @@ def single(number: int | float | str | Decimal | Fraction) -> float:
     neighbours = (bits - 1, bits + 1) if bits & 0x7FFFFFFF else (bits + 1,)
     for neighbour in map(_of_bits, neighbours):
         if (_finite(near) + _finite(neighbour)) / 2 == real:
-            exact = number if isinstance(number, Fraction) else Fraction(number)
+            # Decimals are compared exactly, and have any number of digits.
+            exact = number if isinstance(number, Fraction) else Decimal(number)
             if exact != real:
                 return max(near, neighbour) if exact > real else min(near, neighbour)
     return near

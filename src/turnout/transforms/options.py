@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from turnout.guesses import did_you_mean
+from turnout.guesses import guesses
 from turnout.transforms.java_number import parsed_integer
 from turnout.transforms.java_text import is_word, split_list, trim
 
@@ -167,7 +167,8 @@ def unknown_options(options: Sequence[Option], raw: RawOptions, more: Sequence[s
     """
     names = [option.name for option in options]
     listed = ", ".join(names) or "no options"
-    unknown = [name for name in raw if name not in names and name != "type"]
-    # A name that belongs somewhere else is not its own correction.
-    near = {name: did_you_mean(name, [other for other in (*names, *more) if other != name]) for name in unknown}
-    return [OptionError(name, f"unknown option{near[name]} (known here: {listed})") for name in unknown]
+    written = (name for name in raw if name not in names and name != "type")
+    return [
+        OptionError(name, f"unknown option{guess} (known here: {listed})")
+        for name, guess in guesses(written, [*names, *more])
+    ]

@@ -13,6 +13,7 @@ from typing import Any
 from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
 from turnout.protocol.answers import number_in, object_in
 from turnout.protocol.errors import MessageNotFoundError
+from turnout.protocol.numbers import decimal
 from turnout.protocol.positions import sequences
 from turnout.wire.connection import Connection
 from turnout.wire.streams import create_consumer, delete_consumer, stream_info
@@ -143,7 +144,7 @@ def parse_place(text: str) -> Place | None:
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if text.isdecimal():
-        return int(text)
+        return decimal(text)
     if text.startswith("{"):
         try:
             table = json.loads(text)

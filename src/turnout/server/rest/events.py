@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
+from turnout.protocol.numbers import decimal
 from turnout.server.events import Event, Events
 from turnout.server.rest.parts import Reads, TheParts
 
@@ -31,7 +32,8 @@ async def events(
     after: int | None = None,
     last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,
 ) -> StreamingResponse:
-    last_sent = int(last_event_id) if last_event_id and last_event_id.isdecimal() else after
+    last_sent = decimal(last_event_id) if last_event_id else None
+    last_sent = after if last_sent is None else last_sent
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(parts.events, last_sent), media_type="text/event-stream", headers=headers)
 

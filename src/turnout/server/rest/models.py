@@ -120,7 +120,8 @@ class RouteText(RouteModel):
 def mistakes_of(mistakes: tuple[Mistake, ...]) -> list[MistakeModel]:
     """The mistakes as they are answered."""
     return [
-        MistakeModel(path=mistake.path, problem=masked_url(mistake.problem), line=mistake.line) for mistake in mistakes
+        MistakeModel(path=mistake.path, problem=masked_url(mistake.problem), line=mistake.line)
+        for mistake in (mistake.shortened() for mistake in mistakes)
     ]
 
 

@@ -23,6 +23,8 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
     TurnoutError,
+    message_of,
+    shortened,
 )
 from turnout.secrets import masked_url
 from turnout.server.errors import (
@@ -62,28 +64,29 @@ def status_of(failure: TurnoutError) -> int:
     return next((status for kind, status in _STATUS if isinstance(failure, kind)), 500)
 
 
-def problem(status: int, detail: str, **more: Any) -> JSONResponse:
-    """An answer that says what is wrong."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": masked_url(detail)}
+def problem(status: int, detail: str | TurnoutError, **more: Any) -> JSONResponse:
+    """An answer that says what is wrong, in a detail of bounded length."""
+    text = message_of(detail) if isinstance(detail, TurnoutError) else shortened(masked_url(detail))
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": text}
     return JSONResponse({**body, **more}, status, _headers(status), media_type="application/problem+json")
 
 
 async def _of_error(request: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, TurnoutError)
     if _is_connects(request):
-        return _as_connect(status_of(failure), str(failure))
+        return _as_connect(status_of(failure), message_of(failure))
     more: dict[str, Any] = {}
     if isinstance(failure, RouteError | ConfigError):
         more["mistakes"] = [
             {"path": mistake.path, "problem": masked_url(mistake.problem), "line": mistake.line}
-            for mistake in failure.mistakes
+            for mistake in (mistake.shortened() for mistake in failure.mistakes)
         ]
     if isinstance(failure, UnsafeChangeError):
         more["changes"] = [
             {"change": change.change, "verdict": change.verdict, "reason": change.reason} for change in failure.changes
         ]
         more["confirm"] = "confirm=new-checkpoint"
-    return problem(status_of(failure), str(failure), **more)
+    return problem(status_of(failure), failure, **more)
 
 
 def _headers(status: int) -> dict[str, str]:

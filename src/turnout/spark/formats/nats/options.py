@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
-from turnout.guesses import did_you_mean
+from turnout.guesses import guesses
 from turnout.protocol.settings import CONNECTION_OPTIONS
 from turnout.wire import ConnectionOptions
 from turnout.wire.places import Place, parse_place
@@ -164,12 +164,10 @@ def _ack_mistakes(consumer: str, filters: tuple[str, ...], start: Place, *, stre
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> list[Mistake]:
     """A mistake for each option whose name is not *known*; Spark's own names do not mind upper and lower case."""
     spelled = {name.lower(): name for name in (*known, *_SPARK_OPTIONS)}
-    mistakes = []
-    for name in options:
-        if name.lower() not in spelled:
-            hint = did_you_mean(name, spelled.values())
-            mistakes.append(Mistake(name, f"is no option of the format 'nats'{hint}"))
-    return mistakes
+    unknown = (name for name in options if name.lower() not in spelled)
+    return [
+        Mistake(name, f"is no option of the format 'nats'{guess}") for name, guess in guesses(unknown, spelled.values())
+    ]
 
 
 class _Values:
