@@ -55,6 +55,7 @@ class Bench:
     policy: RestartsPart = field(default_factory=lambda: RestartsPart(max=2, pause=0.01, longest=0.02))
     runner: FakeRunner = field(default_factory=FakeRunner)
     checkpoints: Path | None = None
+    variables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -69,7 +70,7 @@ class Bench:
         files = Files([self.folder])
         self.routes = Routes(
             files, self.runner, self.state, self.recorder, self.policy,
-            checkpoints=self.checkpoints, resolve=lambda _, to: to,
+            checkpoints=self.checkpoints, variables=self.variables, resolve=lambda _, to: to,
         )  # fmt: skip
         self.survey = Survey(self.routes.entries)
         self.metrics.watch(self.routes.entries, self.survey.lag)

@@ -27,11 +27,16 @@ def register(app: typer.Typer) -> None:
         store: Annotated[str | None, typer.Option(help="Subscriptions to serve. [DB_URI, none]")] = None,
         state: Annotated[Path | None, typer.Option(help="The folder of what outlives the process.")] = None,
         tokens: Annotated[Path | None, typer.Option(help="A file of bearer tokens. [API_TOKENS_FILE]")] = None,
+        route_variables: Annotated[
+            str | None, typer.Option(help="NAME[,NAME]: variables that route texts from callers may name. [none]")
+        ] = None,
         insecure: Annotated[bool, typer.Option(help="Serve other machines without TLS or tokens.")] = False,
         log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
         log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error. [LOG_LEVEL]")] = None,
     ) -> None:
         """Run every route of a folder, follow its files, and answer REST, gRPC and Prometheus."""
+        from turnout.routes.values import listed
+
         _serve(
             paths,
             config,
@@ -39,6 +44,7 @@ def register(app: typer.Typer) -> None:
             store=store,
             state=state,
             tokens=tokens,
+            route_variables=None if route_variables is None else listed(route_variables),
             insecure=insecure or None,
             log_format=log_format,
             log_level=log_level,

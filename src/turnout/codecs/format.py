@@ -92,6 +92,10 @@ class Format:
         """
         settings = dict(config or {})
         format_ = settings.pop("format", "raw")
+        if not isinstance(format_, str):
+            known = ", ".join((*FORMATS, *plugins()))
+            problem = f"expected one of {known}, found {format_!r}"
+            raise ConfigError([Mistake(f"{path}.format", problem)], what=f"bad {path.rpartition('.')[2]} format")
         if format_ in plugins():
             return cls(format_, options=settings)
         mistakes: list[Mistake] = []
@@ -149,6 +153,6 @@ def _schema_problems(format_: str, schema: Any) -> list[str]:
             Reader.wire(Schema.from_json(schema), defaults=True)
     except DdlError as error:
         return [f"{error}, in {schema!r}"]
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return [str(error)]
     return []

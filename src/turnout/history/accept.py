@@ -22,6 +22,7 @@ from turnout.history.ending import Ending, read_back
 from turnout.history.suite import Case, Suite
 from turnout.routes import Route
 from turnout.routes.places import Path, dotted
+from turnout.yaml_values import compose
 
 __all__ = ["accept", "accepted"]
 
@@ -68,7 +69,7 @@ def accepted(text: str, results: Iterable[CaseResult]) -> str:
     Raises:
         TurnoutError: an expectation is written in a way that cannot be edited safely, as with anchors.
     """
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = compose(text)
     if root is None:
         raise TurnoutError("a file without tests has nothing to accept")
     edits = [edit for result in results if not result.passed for edit in _edits(text, root, result)]

@@ -77,10 +77,13 @@ class Connector:
             problem = f"{file}: found the byte 0x{failure.object[failure.start]:02x}, expected text in UTF-8"
             raise ConfigError([Mistake("", problem)]) from None
         if file.suffix != ".json":
-            entries = _of_properties(text, file)
-            return cls(dict(entries), file, entries.get("name"))
+            written = _of_properties(text, file)
+            return cls(dict(written), file, written.get("name"))
         config, name = _of_json(text, file)
-        return cls({str(key): option_text(value) for key, value in config.items()}, file, name)
+        entries = {str(key): option_text(value) for key, value in config.items()}
+        if not _is_text("".join(f"{key}{value}" for key, value in (*entries.items(), ("name", name)))):
+            raise ConfigError([Mistake("", f"{file}: found half of a character (\\ud800 to \\udfff), expected text")])
+        return cls(entries, file, name)
 
     def aliases(self, kind: str) -> list[str]:
         """The names listed in ``transforms`` or ``predicates``."""
@@ -148,6 +151,15 @@ def _of_json(text: str, file: Path) -> tuple[Mapping[str, Any], str | None]:
     if twice:
         raise ConfigError([Mistake("", f"{file}: {name!r} occurs twice") for name in twice])
     return config, option_text(loaded.get("name"))
+
+
+def _is_text(text: str) -> bool:
+    """Whether the text can be encoded; an escape can stand for half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _of_properties(text: str, file: Path) -> Mapping[str, str]:

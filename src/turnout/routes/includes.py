@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake
+from turnout.file_reading import check_file
 from turnout.guesses import did_you_mean
 from turnout.routes.connector import Connector
 from turnout.subjects import mappings_from_file
@@ -28,7 +30,7 @@ def transforms_of(value: Any, folder: Path) -> list[Any] | Connector:
     if isinstance(value, dict):
         return Connector.in_place(value)
     if isinstance(value, str):
-        return Connector.read(folder / value)
+        return Connector.read(_file(folder, value))
     raise ConfigError([Mistake("", f"found {value!r}, expected a list, a block or the name of a connector's file")])
 
 
@@ -43,7 +45,7 @@ def mappings_of(value: Any, folder: Path) -> Any:
         ConfigError: when it has no mappings, or no such account.
     """
     if isinstance(value, str):
-        return mappings_from_file(folder / value)
+        return mappings_from_file(_file(folder, value))
     if not _names_a_file(value, folder):
         return value
     wrong = [mistake for name, part in value.items() if (mistake := _wrong(str(name), part))]
@@ -51,7 +53,14 @@ def mappings_of(value: Any, folder: Path) -> Any:
         wrong.append(Mistake("file", "is required and missing"))
     if wrong:
         raise ConfigError(wrong)
-    return mappings_from_file(folder / value["file"], value.get("account"))
+    return mappings_from_file(_file(folder, value["file"]), value.get("account"))
+
+
+def _file(folder: Path, name: str) -> Path:
+    """The file of that name; a pipe or a device would never end."""
+    file = folder / name
+    check_file(file)
+    return file
 
 
 def _names_a_file(block: Any, folder: Path) -> bool:
@@ -61,8 +70,10 @@ def _names_a_file(block: Any, folder: Path) -> bool:
     """
     if not isinstance(block, Mapping) or not 1 <= len(block) <= len(_OF_FILE):
         return False
-    files = [value for value in block.values() if isinstance(value, str) and (folder / value).is_file()]
-    return bool(files) or set(block) == set(_OF_FILE)
+    names = [value for value in block.values() if isinstance(value, str)]
+    # Path.is_file raises for a name that is too long.
+    there = any(os.path.isfile(folder / name) for name in names)  # noqa: PTH113
+    return there or set(block) == set(_OF_FILE)
 
 
 def _wrong(name: str, value: object) -> Mistake | None:

@@ -11,6 +11,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import Endpoint, Part, Sink
 from turnout.routes.mistakes import from_validation
 from turnout.routes.route import Route
+from turnout.yaml_values import load
 
 __all__ = ["with_sink"]
 
@@ -36,7 +37,7 @@ def with_sink(route: Route, sink_or_name: str | Endpoint) -> Route:
 
 def _parsed(text: str, route: Route) -> Endpoint:
     try:
-        block = yaml.safe_load(text)
+        block = load(text)
     except yaml.YAMLError as failure:
         # The whole message quotes the text, which may hold a password.
         raise ConfigError([Mistake("sink", f"is no YAML: {getattr(failure, 'problem', '')}")]) from None

@@ -67,7 +67,7 @@ class RouteReader:
         chain = (
             self._part("transforms", lambda _: self._chain(transforms), default=[]) if transforms is not None else None
         )
-        table = self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
+        table = self._mappings()
         files = FileNames(self.folder)
         for path, problem in files.mistakes(self.document):
             self.add(path, problem)
@@ -101,6 +101,12 @@ class RouteReader:
         except ValidationError as failure:
             self.mistakes += from_validation(failure, self.document, self.lines)
             return None
+
+    def _mappings(self) -> MappingTable | None:
+        """The mappings; what is neither a block nor a file's name is named by the document's own check."""
+        if not isinstance(self.document.get("mappings"), dict | str | None):
+            return None
+        return self._part("mappings", lambda part: MappingTable.from_config(mappings_of(part, self.folder)), {})
 
     def _format(self, side: str, of_connector: Format | None) -> Format | None:
         """How keys or values are read: what the route says, else the converter of a connector's file, else as bytes."""

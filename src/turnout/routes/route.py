@@ -11,6 +11,8 @@ from typing import Self
 
 from turnout.codecs import Format
 from turnout.errors import ConfigError, Mistake, RouteError
+from turnout.file_reading import MAX_BYTES
+from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Endpoint, NatsSource
 from turnout.routes.reader import DEFAULT_SINK, RouteReader
@@ -110,12 +112,27 @@ class Route:
             FileNotFoundError: when there is no such file.
         """
         file = FilePath(path)
-        text = decoded(file.read_bytes(), what=f"{file} cannot be used")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+        text = decoded(content, what=f"{file} cannot be used")
         return cls.parse(text, variables, file=file)
 
     @classmethod
-    def parse(cls, text: str, variables: Mapping[str, str] | None = None, *, file: FilePath | None = None) -> Self:
-        """Check a route given as YAML text; *file* is where relative file names start from.
+    def parse(
+        cls,
+        text: str,
+        variables: Mapping[str, str] | None = None,
+        *,
+        file: FilePath | None = None,
+        limits: CallerLimits | None = None,
+    ) -> Self:
+        """Check a route given as YAML text.
+
+        Args:
+            text: the YAML.
+            variables: what ``${NAME}`` stands for; the environment if not given.
+            file: where relative file names start from.
+            limits: of a text that comes from a caller of a server.
 
         Raises:
             RouteError: lists every mistake.
@@ -126,12 +143,14 @@ class Route:
             type_name = type(written.value).__name__
             raise RouteError([Mistake("", f"found {type_name}, expected a block of names and values")], what=heading)
         folder = (file or FilePath()).parent
-        values = Variables(os.environ if variables is None else variables, folder)
+        values = Variables(os.environ if variables is None else variables, folder, limits)
         reader = RouteReader(values.fill_in(written.value), written.lines, folder)
         reader.mistakes += written.mistakes
-        for place, problem in values.mistakes:
+        refused = [] if limits is None else list(limits.mistakes(reader.document, folder))
+        for place, problem in (*values.mistakes, *refused):
             reader.add(place, problem)
-        route = reader.read(cls)
+        # A file that may not be named is not looked at.
+        route = None if refused else reader.read(cls)
         if route is None or reader.mistakes:
             mistakes = [
                 replace(mistake, problem=values.masked(masked_url(mistake.problem))).shortened()

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
+from turnout.file_reading import read_file
 from turnout.guesses import did_you_mean
+from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.places import Path
 from turnout.routes.properties import properties
 
@@ -37,14 +39,16 @@ class Variables:
     Args:
         values: what names stand for.
         folder: where the names of files start from.
+        limits: of a text that comes from a caller; None for an operator's own.
 
     Attributes:
         mistakes: path and problem of each text that cannot be filled in.
         secrets: what came from files, as Connect's FileConfigProvider takes secrets from files.
     """
 
-    def __init__(self, values: Mapping[str, str], folder: FilePath) -> None:
+    def __init__(self, values: Mapping[str, str], folder: FilePath, limits: CallerLimits | None = None) -> None:
         self.values = values
+        self.limits = limits
         self.folder = folder
         self.mistakes: list[tuple[Path, str]] = []
         self.secrets: set[str] = set()
@@ -76,7 +80,8 @@ class Variables:
         at = 0
         while (begin := text.find("${", at)) >= 0:
             end = _closing(text, begin)
-            own = _SPARKS_OWN.match(text, begin)
+            # Spark fills in the environment as well.
+            own = self.limits is None and _SPARKS_OWN.match(text, begin)
             parts += [text[at:begin], text[begin:end] if own else self._value(text[begin + 2 : end - 1], depth)]
             at = end
         return "".join([*parts, text[at:]])
@@ -84,12 +89,17 @@ class Variables:
     def _value(self, inside: str, depth: int) -> str:
         """What stands for one ``${…}``."""
         if inside.startswith(_FILE):
+            if self.limits is not None:
+                raise _UnusableError("no file is read for the text of a caller")
             return self._of_file(self._substituted(inside.removeprefix(_FILE), depth + 1))
         name, otherwise, default = inside.partition(":-")
         if not _NAME.fullmatch(name):
             raise _UnusableError(
                 f"found {_head(inside)}, expected ${{NAME}}, ${{NAME:-a default}} or ${{file:path:key}}"
             )
+        refused = None if self.limits is None else self.limits.variable_problem(name)
+        if refused is not None:
+            raise _UnusableError(refused)
         value = self.values.get(name)
         if otherwise:
             return value or self._substituted(default, depth + 1)
@@ -140,13 +150,8 @@ def _head(inside: str) -> str:
 
 def _read(file: FilePath) -> str:
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_LARGEST_FILE + 1)
+        return read_file(file, max_bytes=_LARGEST_FILE).decode("utf-8")
     except OSError as failure:
         raise _UnusableError(f"the file {str(file)!r} cannot be read: {failure.strerror}") from None
-    if len(content) > _LARGEST_FILE:
-        raise _UnusableError(f"the file {str(file)!r} has more than {_LARGEST_FILE:,} bytes")
-    try:
-        return content.decode("utf-8")
     except UnicodeDecodeError:
         raise _UnusableError(f"the file {str(file)!r} is no text in UTF-8") from None

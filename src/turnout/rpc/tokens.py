@@ -18,6 +18,7 @@ from turnout.rpc.caller import Caller, Right
 from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
 from turnout.subscriptions.destinations import check_pattern
 from turnout.subscriptions.tenants import check_tenant
+from turnout.yaml_values import load, position_of
 
 __all__ = ["EVERY_TENANT", "AcceptedToken", "Tokens", "entry_of", "new_token", "read_tokens"]
 
@@ -138,10 +139,9 @@ def _lines(text: str, path: Path) -> tuple[AcceptedToken, ...]:
 
 def _entries(text: str, path: Path) -> tuple[AcceptedToken, ...]:
     try:
-        entries = _ENTRIES.validate_python(yaml.safe_load(text) or [])
+        entries = _ENTRIES.validate_python(load(text) or [])
     except yaml.YAMLError as problem:
-        mark = getattr(problem, "problem_mark", None)
-        line = None if mark is None else mark.line + 1
+        _, line = position_of(problem)
         raise ConfigError([Mistake("tokens", f"{path} is not YAML", line)], what="bad tokens") from None
     except ValidationError as problem:
         mistakes = [

@@ -5,20 +5,25 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from turnout.errors import ConfigError, Mistake
+from turnout.file_reading import read_file
 from turnout.guesses import did_you_mean
 from turnout.protocol.numbers import decimal
 from turnout.routes.endpoints import Part
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
+from turnout.yaml_values import load, position_of
 
 __all__ = ["GrpcPart", "HostPort", "RestartsPart", "RetentionPart", "ServerConfig", "SparkPart", "TlsPart"]
+
+
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class HostPort(str):
@@ -142,6 +147,7 @@ class ServerConfig(Part):
         retention: how much of the past is kept.
         log_format: how lines of the log are written.
         log_level: which lines are.
+        route_variables: the environment variables that route texts from callers may name; those of files may name all.
         insecure: serve other machines without TLS or without tokens, knowingly.
         tokens: a file of bearer tokens; without one everybody who reaches the server may do everything.
         state: the folder of what outlives the process; ``.turnout/server`` beside the routes if not given.
@@ -151,6 +157,7 @@ class ServerConfig(Part):
 
     listen: str = "127.0.0.1:8090"
     hosts: tuple[str, ...] = ()
+    route_variables: tuple[VariableName, ...] = ()
     insecure: bool = False
     tls: TlsPart | None = None
     tokens: Path | None = None
@@ -224,9 +231,12 @@ _PATHS = (
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        document = load(read_file(file).decode("utf-8-sig")) or {}
+    except UnicodeDecodeError as failure:
+        raise ConfigError([Mistake(str(file), f"is not UTF-8: the byte at {failure.start}")]) from failure
     except yaml.YAMLError as failure:
-        raise ConfigError([Mistake(str(file), f"is not YAML: {failure}")]) from failure
+        problem, line = position_of(failure)
+        raise ConfigError([Mistake(str(file), f"is not YAML: {problem}", line)]) from failure
     if not isinstance(document, dict):
         raise ConfigError([Mistake(str(file), "expected a block of names and values")])
     for path in _PATHS:

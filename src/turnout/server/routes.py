@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +22,12 @@ from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteVersion, Supervisor
-from turnout.server.texts import RouteTexts, name_in
-from turnout.server.watch import Files, RouteFile, digest_of, write
+from turnout.server.texts import Author, RouteTexts, name_in
+from turnout.server.watch import Files, RouteFile, digest_of, is_route, write
 
 __all__ = ["Routes"]
+
+_log = logging.getLogger("turnout.server")
 
 
 class Routes:
@@ -36,6 +40,8 @@ class Routes:
         recorder: hears what becomes of routes.
         policy: how often a route that fails is started again.
         checkpoints: the folder of the progress of routes that name none; None is one beside each file.
+        variables: the variables that the texts of callers may name.
+        store: the URL of the server's own store, which those texts may name.
         resolve: makes the place in a source that a reset names an exact one.
     """
 
@@ -48,6 +54,8 @@ class Routes:
         policy: RestartsPart,
         *,
         checkpoints: Path | None = None,
+        variables: Collection[str] = (),
+        store: str | None = None,
         resolve: Callable[[Route, Start], Start] = resolved,
     ) -> None:
         self._files = files
@@ -55,7 +63,7 @@ class Routes:
         self._state = state
         self._recorder = recorder
         self._policy = policy
-        self._texts = RouteTexts(runner, files.folder or Path(), checkpoints)
+        self._texts = RouteTexts(state, files.folder or Path(), checkpoints, variables=variables, store=store)
         self._resolve = resolve
         self._lock = threading.RLock()
         self._entries: dict[str, RouteEntry] = {}
@@ -86,13 +94,35 @@ class Routes:
         checkpoint = self.entry(name).checkpoint
         return Offsets(None, {}) if checkpoint is None else committed(checkpoint)
 
-    def check(self, text: str, file: Path | None = None) -> Route:
+    def check(self, text: str, file: Path | None = None, *, author: Author = Author.READER) -> Route:
         """The route that a text says, as this server can run it.
+
+        Args:
+            text: the text.
+            file: where it lies, or would.
+            author: decides which variables and files of this machine it may name.
 
         Raises:
             RouteError: lists every mistake.
         """
-        return self._texts.check(text, file)
+        route = self._texts.read(text, file, author)
+        if mistakes := self._runner.mistakes(route):
+            raise RouteError(mistakes, what=f"route {route.name} cannot be used")
+        return route
+
+    def check_change(self, entry: RouteEntry, text: str) -> Route:
+        """The route that a caller's text would be in the file of a route; the operator's own text stays the operator's.
+
+        Raises:
+            RouteError: lists every mistake.
+        """
+        return self.check(text, entry.file.path, author=self._author(entry, text))
+
+    def _author(self, entry: RouteEntry | None, text: str) -> Author:
+        """The author of a text that a caller with the right to write puts into a file."""
+        if entry is None or entry.file.text != text:
+            return Author.WRITER
+        return self._texts.author_of(text, entry.file.path)
 
     def changes(self, route: Route) -> list[Change]:
         """What the route would change of the version that was started last under its name."""
@@ -107,22 +137,37 @@ class Routes:
             files = self._files.look()
             for path, file in files.items():
                 if self._digests.get(path) != file.digest:
-                    self._offer(file, who="file")
-                    self._digests[path] = file.digest
+                    self._take_up(file)
             removed = {entry.file.path: entry for entry in self._entries.values() if entry.file.path not in files}
             for path in removed.keys() & self._missing:
                 self._remove(removed[path], who="file")
             # An editor may remove a file and write it again: what is missed twice is gone.
             self._missing = removed.keys() - self._missing
 
+    def _take_up(self, file: RouteFile) -> None:
+        """Take one file; whatever goes wrong, the others are taken as well, and this one again at the next look."""
+        try:
+            self._offer(file, who="file")
+            self._digests[file.path] = file.digest
+        except Exception as failure:  # noqa: BLE001 - it is logged below, once
+            problem = Mistake("", f"cannot be taken: {type(failure).__name__}; see the log")
+            before = self._entry_of(file)
+            if before is None or before.mistakes != (problem,):
+                _log.exception("the route file %s cannot be taken", file.path)
+                with suppress(Exception):
+                    self._show_mistakes(before, file, (problem,))
+
+    def _entry_of(self, file: RouteFile) -> RouteEntry | None:
+        return next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
+
     def _offer(self, file: RouteFile, *, who: str, confirmed: bool = False) -> None:
         """Take a file as it is now: start what it says, or show what is wrong with it."""
-        before = next((entry for entry in self._entries.values() if entry.file.path == file.path), None)
+        before = self._entry_of(file)
         if file.problem:
             self._show_mistakes(before, file, (Mistake("", file.problem),))
             return
         try:
-            route = self.check(file.text, file.path)
+            route = self.check(file.text, file.path, author=self._texts.author_of(file.text, file.path))
             self._check_name(route.name, file.path)
         except RouteError as wrong:
             self._show_mistakes(before, file, wrong.mistakes)
@@ -247,13 +292,17 @@ class Routes:
             entry = self._entries.get(name)
             self._check_digest(entry, digest)
             path = entry.file.path if entry else self._new_path(name)
-            route = self.check(text, path)
+            author = self._author(entry, text)
+            route = self.check(text, path, author=author)
             if route.name != name:
                 raise RouteError([Mistake("name", f"found {route.name!r}, expected {name!r}")])
             self._check_name(name, path)
             changes = self.changes(route)
             if not is_safe(changes) and not confirmed:
                 raise UnsafeChangeError(name, changes)
+            if author is not Author.OPERATOR:
+                # Before it is written: a server that ends in between takes the file for the caller's all the same.
+                self._state.add_caller_text(path, text)
             try:
                 write(path, text)
             except OSError as failure:
@@ -289,6 +338,8 @@ class Routes:
         if folder is None:
             raise ConflictError("this server was given single files: there is no folder to write a new route into")
         path = folder / f"{name}.yaml"
+        if not is_route(path):
+            raise ConflictError(f"the file {path.name} is none of a route: take another name")
         if path.exists():
             raise ConflictError(f"the file {path.name} exists already, and holds another route")
         return path

@@ -37,6 +37,7 @@ from turnout.server.runner import Runner
 from turnout.server.security import EVERYBODY, Authenticator, Entrance, TokenFile, allowed_hosts
 from turnout.server.state import State
 from turnout.server.survey import Survey
+from turnout.server.texts import RouteTexts
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 from turnout.subscriptions.store_threads import StoreThreads
@@ -143,12 +144,21 @@ class RouteServer:
             self._resources.enter_context(Push(metrics.registry, pushed_to, self._environment))
         if subscriptions is not None:
             self._serve_grpc(*subscriptions, metrics)
-        self.runner = self._runner_of(self.config, self._state_folder, self._known_routes())
+        self.runner = self._runner_of(self.config, self._state_folder, self._known_routes(state))
         self._resources.callback(self.runner.close)
         events = Events(state)
         recorder = self.recorder = Recorder(state, events, metrics)
         policy, checkpoints = self.config.restarts, self.config.checkpoints
-        self.routes = Routes(self._files, self.runner, state, recorder, policy, checkpoints=checkpoints)
+        self.routes = Routes(
+            self._files,
+            self.runner,
+            state,
+            recorder,
+            policy,
+            checkpoints=checkpoints,
+            variables=self.config.route_variables,
+            store=self.config.store,
+        )
         self._resources.callback(self.routes.close)
         survey = Survey(self.routes.entries, observer=recorder.lagged)
         self._resources.callback(survey.close)
@@ -206,12 +216,13 @@ class RouteServer:
         self._resources.enter_context(server)
         self.grpc_port = server.port
 
-    def _known_routes(self) -> list[Route]:
+    def _known_routes(self, state: State) -> list[Route]:
+        texts = RouteTexts(state, self._files.folder or Path(), None, variables=self.config.route_variables)
         routes = []
         for file in self._files.look().values():
             # What is wrong with a file is said when it is its turn.
             with suppress(RouteError):
-                routes.append(Route.parse(file.text, file=file.path))
+                routes.append(texts.read(file.text, file.path, texts.author_of(file.text, file.path)))
         return routes
 
     def _in_thread(self, name: str, work: Callable[[], None]) -> None:

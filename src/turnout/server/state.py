@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import sqlite3
@@ -27,6 +28,8 @@ CREATE TABLE IF NOT EXISTS revisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, route TEXT NOT NULL, digest TEXT NOT NULL, text TEXT NOT NULL,
     file TEXT NOT NULL, at REAL NOT NULL, who TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS revisions_by_route ON revisions (route, id);
+CREATE TABLE IF NOT EXISTS caller_texts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT NOT NULL, digest TEXT NOT NULL, UNIQUE (file, digest));
 CREATE TABLE IF NOT EXISTS pauses (route TEXT PRIMARY KEY, who TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS resets (route TEXT PRIMARY KEY, start TEXT, pending INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS counts (
@@ -227,6 +230,23 @@ class State:
         query = "SELECT digest, text, file, at, who FROM revisions WHERE route = ? ORDER BY id DESC LIMIT ?"
         return [Revision(*row) for row in self._rows(query, route, limit)]
 
+    # Texts of callers
+
+    def add_caller_text(self, file: Path, text: str) -> None:
+        """Note that a caller, and not the operator, is about to write a text into a file."""
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO caller_texts (file, digest) VALUES (?, ?)", (str(file), _digest(text)))
+            db.execute(
+                "DELETE FROM caller_texts WHERE file = ? AND id NOT IN"
+                " (SELECT id FROM caller_texts WHERE file = ? ORDER BY id DESC LIMIT ?)",
+                (str(file), str(file), self._retention.revisions),
+            )
+
+    def is_caller_text(self, file: Path, text: str) -> bool:
+        """Whether a caller has written this text into the file."""
+        query = "SELECT 1 FROM caller_texts WHERE file = ? AND digest = ?"
+        return bool(self._rows(query, str(file), _digest(text)))
+
     # Pauses and resets
 
     def pause(self, route: str, who: str) -> None:
@@ -337,6 +357,10 @@ class State:
             " AND json_extract(detail, '$.state') IN ('failed', 'waiting') GROUP BY route"
         )
         return {row[3]: StoredEvent(row[0], row[1], row[2], row[3], json.loads(row[4])) for row in self._rows(query)}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _counts(text: str) -> Counts:

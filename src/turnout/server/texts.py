@@ -2,68 +2,113 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Collection
 from dataclasses import replace
+from enum import Enum, auto
 from pathlib import Path
 
 import yaml
 
-from turnout.errors import RouteError
+from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
-from turnout.server.runner import Runner
-from turnout.server.state import Revision
+from turnout.routes.caller_limits import CallerLimits
+from turnout.server.state import Revision, State
 from turnout.server.supervisor import RouteVersion
 from turnout.server.watch import RouteFile
+from turnout.yaml_values import load
 
-__all__ = ["RouteTexts", "name_in"]
+__all__ = ["Author", "RouteTexts", "name_in"]
+
+_log = logging.getLogger("turnout.server")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+
+
+class Author(Enum):
+    """Origin of a text: it decides which variables and files of the machine the text may name."""
+
+    OPERATOR = auto()
+    """A file of the server's own folder."""
+    WRITER = auto()
+    """A caller with the right to write, or the file that one has written."""
+    READER = auto()
+    """A caller without that right."""
 
 
 class RouteTexts:
     """Reads routes as this server runs them.
 
     Args:
-        runner: says what it cannot run.
+        state: knows the texts that callers have written.
         folder: where a text is taken to lie that no file has yet.
         checkpoints: the folder of the progress of routes that name none; None is one beside each file.
+        variables: the variables that the texts of callers may name.
+        store: the URL of the server's own store of subscriptions.
     """
 
-    def __init__(self, runner: Runner, folder: Path, checkpoints: Path | None) -> None:
-        self._runner = runner
+    def __init__(
+        self,
+        state: State,
+        folder: Path,
+        checkpoints: Path | None,
+        *,
+        variables: Collection[str] = (),
+        store: str | None = None,
+    ) -> None:
+        self._state = state
         self._folder = folder
         self._checkpoints = checkpoints
+        self._variables = frozenset(variables)
+        self._store = store
 
-    def check(self, text: str, file: Path | None = None) -> Route:
-        """The route that a text says, as this server can run it.
+    def author_of(self, text: str, file: Path) -> Author:
+        """Return the author of a text that is in a file."""
+        return Author.WRITER if self._state.is_caller_text(file, text) else Author.OPERATOR
+
+    def read(self, text: str, file: Path | None, author: Author) -> Route:
+        """Read a text, with a checkpoint where this server keeps those of routes that name none.
 
         Raises:
-            RouteError: lists every mistake.
+            RouteError: lists every mistake; nothing else is raised, whatever the text is.
         """
-        route = self._parsed(text, file or self._folder / "route.yaml")
-        if mistakes := self._runner.mistakes(route):
-            raise RouteError(mistakes, what=f"route {route.name} cannot be used")
-        return route
+        place = file or self._folder / "route.yaml"
+        try:
+            route = Route.parse(text, file=place, limits=self._limits(place.parent, author))
+        except RouteError:
+            raise
+        except Exception as failure:
+            _log.exception("the route file %s cannot be read", place)
+            problem = f"cannot be read: {type(failure).__name__}; see the log"
+            raise RouteError([Mistake("", problem)], what=f"{place} cannot be used") from failure
+        if route.checkpoint or self._checkpoints is None:
+            return route
+        return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
+
+    def _limits(self, folder: Path, author: Author) -> CallerLimits | None:
+        if author is Author.OPERATOR:
+            return None
+        if author is Author.READER:
+            return CallerLimits(writer=False, folder=folder)
+        return CallerLimits(True, folder, self._variables, self._store, self._checkpoints)
 
     def kept(self, revision: Revision) -> RouteVersion | None:
         """The version that a server before this one has run; None where it cannot be read any more."""
         file = Path(revision.file)
         try:
-            route = self._parsed(revision.text, file)
-        except (RouteError, OSError):
+            route = self.read(revision.text, file, self.author_of(revision.text, file))
+        except RouteError:
             return None
         return RouteVersion(route, revision.text, revision.digest, file, revision.who)
-
-    def _parsed(self, text: str, file: Path) -> Route:
-        """The route that a text says, with a checkpoint where this server keeps those of routes that name none."""
-        route = Route.parse(text, file=file)
-        if route.checkpoint or self._checkpoints is None:
-            return route
-        return replace(route, checkpoint=str((self._checkpoints / route.name).absolute()))
 
 
 def name_in(file: RouteFile) -> str:
     """What to call a file whose route cannot be read: by the name that it says, else by its own."""
     try:
-        document = yaml.safe_load(file.text)
+        document = load(file.text)
     except yaml.YAMLError:
         document = None
     name = document.get("name") if isinstance(document, dict) else None
-    return name if isinstance(name, str) else file.path.stem
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    return file.path.stem.encode(errors="backslashreplace").decode()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,10 +15,12 @@ from pathlib import Path
 
 import yaml
 
-__all__ = ["Files", "RouteFile", "digest_of", "write"]
+from turnout.file_reading import read_file
+from turnout.yaml_values import load
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""In C where PyYAML was built with it: a folder may have a thousand files."""
+__all__ = ["Files", "RouteFile", "digest_of", "is_route", "write"]
+
+_log = logging.getLogger("turnout.server")
 _SUFFIXES = (".yaml", ".yml")
 _CONFIG_NAMES = ("turnout.yaml", "turnout.yml")
 
@@ -41,21 +45,21 @@ def digest_of(text: str, folder: Path) -> str:
     digest = hashlib.sha256(text.encode())
     for file in _included(text, folder):
         with contextlib.suppress(OSError):
-            digest.update(b"\0" + file.read_bytes())
+            digest.update(b"\0" + read_file(file))
     return digest.hexdigest()[:16]
 
 
 def _included(text: str, folder: Path) -> list[Path]:
     files = [folder / name for name in _named(text)]
     # A device or a pipe would never end.
-    return [file for file in files if file.is_file() or not file.exists()]
+    return [file for file in files if os.path.isfile(file) or not os.path.lexists(file)]  # noqa: PTH113
 
 
 @lru_cache(maxsize=1024)
 def _named(text: str) -> tuple[str, ...]:
     """The files that a route names. It is asked of every file at every look, and to parse one takes milliseconds."""
     try:
-        document = yaml.load(text, _LOADER)  # noqa: S506 - it is a safe one
+        document = load(text)
     except yaml.YAMLError:
         return ()
     named = [document.get(key) for key in ("transforms", "mappings")] if isinstance(document, dict) else []
@@ -95,21 +99,33 @@ class Files:
                 known[path] = _unreadable(path, f"cannot be read: {failure.strerror}")
             except UnicodeDecodeError as failure:
                 known[path] = _unreadable(path, f"is not UTF-8: the byte at {failure.start}")
+            except Exception as failure:  # noqa: BLE001 - the other files are looked at all the same
+                _log.exception("the route file %r cannot be looked at", str(path))
+                known[path] = _unreadable(path, f"cannot be looked at: {type(failure).__name__}; see the log")
         self._known = known
         return {path: file for path, (_, file) in known.items()}
 
     def _listed(self) -> Iterator[Path]:
         listed: dict[Path, None] = {}
         for path in self._paths:
-            inside = sorted(path.iterdir()) if path.is_dir() else [path]
-            listed |= dict.fromkeys(file for file in inside if file == path or _is_route(file))
+            inside = self._inside(path) if path.is_dir() else [path]
+            listed |= dict.fromkeys(file for file in inside if file == path or is_route(file))
         return (path for path in listed if path != self._config)
+
+    def _inside(self, folder: Path) -> list[Path]:
+        try:
+            return sorted(folder.iterdir())
+        except OSError as failure:
+            _log.error("the folder %s cannot be listed: %s", folder, failure.strerror)
+            return [path for path in self._known if path.parent == folder]
 
     def _read(self, path: Path) -> tuple[_Stamp, RouteFile]:
         before = self._known.get(path)
         if before is not None and _stamp(path, before[1].text) == before[0]:
             return before
-        text = path.read_text(encoding="utf-8")
+        if not _is_text(path.name):
+            raise OSError(errno.EINVAL, "its name is not UTF-8", repr(path.name))
+        text = read_file(path).decode("utf-8")
         return _stamp(path, text), RouteFile(path, text, digest_of(text, path.parent))
 
 
@@ -118,7 +134,12 @@ def _unreadable(path: Path, problem: str) -> tuple[_Stamp, RouteFile]:
     return (), RouteFile(path, "", problem, problem)
 
 
-def _is_route(path: Path) -> bool:
+def _is_text(name: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in name)
+
+
+def is_route(path: Path) -> bool:
+    """Whether a file of a folder is one of a route, by its name."""
     return path.suffix in _SUFFIXES and path.name not in _CONFIG_NAMES and not path.name.startswith(".")
 
 

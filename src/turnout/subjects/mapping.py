@@ -33,6 +33,7 @@ __all__ = ["Destination", "MappingTable", "Share", "SubjectMapping"]
 
 _WEIGHT = re.compile(r"[+-]?[0-9]+")
 _WHOLE = 100
+_MAX_DIGITS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +335,7 @@ def _weight(source: str, entry: int | None, value: object) -> int:
             text=str(value),
         )
     text = str(value).removesuffix("%")
-    if len(text) > 1000 or not _WEIGHT.fullmatch(text) or not 0 <= int(text) <= _WHOLE:
+    if not _WEIGHT.fullmatch(text) or len(text) > _MAX_DIGITS or not 0 <= int(text) <= _WHOLE:
         raise InvalidWeightError(
             f"a weight is an integer from 0 to 100, found {value!r}", source=source, entry=entry, text=str(value)
         )

@@ -12,7 +12,7 @@ from turnout.guesses import did_you_mean
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 
-__all__ = ["beside", "existing", "resolved", "store_url", "url_problem", "with_retention", "with_timeout"]
+__all__ = ["beside", "existing", "files_of", "resolved", "store_url", "url_problem", "with_retention", "with_timeout"]
 
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
@@ -77,6 +77,22 @@ def _with_files(url: str, change: Callable[[Path], Path]) -> str:
     fields = [field.partition("=") for field in query.split("&")]
     named = [f"{name}{sign}{changed(value) if name in _FILES and value else value}" for name, sign, value in fields]
     return f"{place}{mark}{'&'.join(named)}"
+
+
+def files_of(url: str) -> list[str]:
+    """The names of the files that a store's URL names.
+
+    >>> files_of("sqlite:///a.db?timeout=5"), files_of("grpc://host:1?ca=ca.pem&timeout=5"), files_of("memory://")
+    (['a.db'], ['ca.pem'], [])
+    """
+    named: list[str] = []
+
+    def noted(path: Path) -> Path:
+        named.append(str(path))
+        return path
+
+    _with_files(url, noted)
+    return named
 
 
 def existing(url: str) -> str:

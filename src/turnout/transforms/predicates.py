@@ -13,7 +13,7 @@ import yaml
 from turnout.conditions import Condition as ConditionTree
 from turnout.conditions import decode, leaves
 from turnout.conditions.check import Check, check_of, passes
-from turnout.conditions.model import Group, Logic
+from turnout.conditions.model import MAX_DEPTH, Group, Logic
 from turnout.errors import ConditionError, RecordError
 from turnout.records import ALIVE, Batch
 from turnout.records.paths import PathError, parse_path, texts_at
@@ -23,6 +23,7 @@ from turnout.transforms.checks import java_regex, non_empty
 from turnout.transforms.java_regex import JavaRegex
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.topics import ByTopic
+from turnout.yaml_values import load, position_of
 
 __all__ = [
     "Condition",
@@ -220,6 +221,9 @@ def _of_topics(batch: Batch, known: ByTopic[bool], errors: Errors) -> Mask:
     return holds
 
 
+_MAX_YAML_DEPTH = 3 * MAX_DEPTH + 10
+"""Blocks inside one another in the long form: three for each group."""
+
 _SHORT_GROUPS = {"all": "And", "any": "Or", "xor": "Xor"}
 _OPERATORS = ("<", "<=", "=", ">=", ">")
 
@@ -234,9 +238,9 @@ def decode_condition(text: str | None) -> ConditionTree:
         ConditionError: when it is neither.
     """
     try:
-        document = yaml.safe_load(text or "")
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        document = load(text or "", max_depth=_MAX_YAML_DEPTH)
+    except yaml.YAMLError as error:
+        problem, _ = position_of(error)
         raise ConditionError(f"neither JSON nor YAML: {problem}", text=text or "") from None
     return decode(_long_form(document))
 
@@ -248,6 +252,9 @@ def _long_form(document: Any) -> dict[str, Any]:
     for short, logic in _SHORT_GROUPS.items():
         if short in document:
             _only(document, short)
+            if not isinstance(document[short], list):
+                found = json.dumps(document[short], default=str)
+                raise ConditionError(f"{short}: expected a list of conditions, found {found[:60]}")
             return {"groupCondition": {"logic": logic, "group": [_long_form(child) for child in document[short]]}}
     if "not" in document and "key" not in document:
         _only(document, "not")

@@ -143,7 +143,7 @@ def _control(entry: RouteEntry, parts: Parts) -> dict[str, Any]:
 
 def _read(text: str, entry: RouteEntry, parts: Parts) -> Route:
     """The route that a text says, where it could be written into this file."""
-    route = parts.routes.check(text, entry.file.path)
+    route = parts.routes.check_change(entry, text)
     if route.name != entry.name:
         raise RouteError([Mistake("name", f"found {route.name!r}, expected {entry.name!r}")])
     return route

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-import yaml
 from fastapi import APIRouter, Body, HTTPException, Query, Response
 
 from turnout._version import __version__
@@ -20,6 +19,7 @@ from turnout.server.errors import UnknownPluginError
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
+from turnout.yaml_values import load
 
 __all__ = ["CONNECTOR_CLASS", "router"]
 
@@ -198,7 +198,7 @@ def _info(entry: RouteEntry) -> dict[str, Any]:
 def _config(entry: RouteEntry) -> dict[str, str]:
     """The route's file as properties; transforms in Connect's own way."""
     text = entry.version.text if entry.version else "{}"
-    document = yaml.safe_load(text) or {}
+    document = load(text) or {}
     transforms = document.pop("transforms", None)
     fixed = {"name": entry.name, "connector.class": CONNECTOR_CLASS, "tasks.max": "1"}
     parts = [*_flat(document), *_transforms(transforms)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import yaml
 
 from turnout.secrets import is_secret, masked_url
+from turnout.yaml_values import compose
 
 __all__ = ["without_secrets"]
 
@@ -22,8 +23,8 @@ def without_secrets(text: str) -> str:
     """
     try:
         # What an alias stands for is found where it is written, once more.
-        places = sorted(set(_secrets(yaml.compose(text, Loader=yaml.SafeLoader))), reverse=True)
-    except (yaml.YAMLError, RecursionError):
+        places = sorted(set(_secrets(compose(text))), reverse=True)
+    except yaml.YAMLError:
         return _HIDDEN
     for begin, end in places:
         # The end of a block of text is the beginning of the next line.

@@ -26,6 +26,7 @@ from turnout.server.rest.models import (
 from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
 from turnout.server.security import Principal
 from turnout.server.supervisor import Phase
+from turnout.server.texts import Author
 
 __all__ = ["router"]
 
@@ -82,9 +83,10 @@ def list_routes(
 
 
 @router.post("/validate", summary="Whether a text is a route that could be put")
-def validate(form: TextForm, parts: TheParts, _: Reads) -> Validation:
+def validate(form: TextForm, parts: TheParts, principal: Reads) -> Validation:
+    author = Author.WRITER if Right.WRITE in principal.caller.rights else Author.READER
     try:
-        route = parts.routes.check(form.text)
+        route = parts.routes.check(form.text, author=author)
     except RouteError as wrong:
         mistakes = mistakes_of(wrong.mistakes)
         return Validation(valid=False, name=None, summary=None, notes=[], mistakes=mistakes, changes=[])

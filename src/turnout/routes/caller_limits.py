@@ -1,0 +1,140 @@
+"""Limits of route texts that come from callers of a server, and not from its operator."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from turnout.protocol.settings import FILE_OPTIONS, option_of
+from turnout.routes.places import Path
+from turnout.subscriptions.address import beside, files_of, resolved
+
+__all__ = ["CallerLimits"]
+
+_LOCAL = re.compile(r"""(?:^|[\s"'=,;\[({])(?:/|~|file:|\.\.(?:/|$))|/\.\./""")
+"""The beginning of a file's name somewhere in an option of Spark's or of Kafka's client."""
+
+_PROVIDERS = "config.providers"
+"""Kafka's client reads files and the environment by itself where it is given one."""
+
+_ROUTES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLimits:
+    """What the text of a caller may take from the machine of the server.
+
+    Attributes:
+        writer: whether the caller has the right to write; others may name neither variables nor files.
+        folder: where the files have to lie, behind every symbolic link, that a text names.
+        variables: the names that ``${NAME}`` may stand for.
+        store: the URL of the server's own store, which may be named wherever it lies.
+        checkpoints: the server's own folder of checkpoints, likewise.
+    """
+
+    writer: bool
+    folder: FilePath
+    variables: frozenset[str] = frozenset()
+    store: str | None = None
+    checkpoints: FilePath | None = None
+
+    def variable_problem(self, name: str) -> str | None:
+        """Return why a variable may not be named; None if it may."""
+        if not self.writer:
+            return "variables are filled in only for callers with the right to write"
+        if name in self.variables:
+            return None
+        known = ", ".join(sorted(self.variables)) or "none"
+        return f"the variable {name} may not be named by callers: those that may are {known} (--route-variables)"
+
+    def mistakes(self, document: Mapping[str, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
+        """Find each file that the text may not name, without looking for any outside of the folder of routes.
+
+        Args:
+            document: what the text says, its variables filled in.
+            folder: where relative names start from.
+        """
+        yield from self._includes(document, folder)
+        sinks = document.get("sinks")
+        endpoints: list[tuple[Path, Any]] = [((name,), document.get(name)) for name in ("source", "sink")]
+        endpoints += [(("sinks", str(name)), sink) for name, sink in sinks.items()] if isinstance(sinks, dict) else []
+        for path, endpoint in endpoints:
+            if isinstance(endpoint, dict):
+                yield from self._endpoint(path, endpoint, folder)
+        yield from self._options(("spark",), document.get("spark"))
+        checkpoint = document.get("checkpoint")
+        if isinstance(checkpoint, str) and not (self.writer and self._within(self.checkpoints, folder / checkpoint)):
+            yield from self._url(("checkpoint",), checkpoint, folder)
+        subscriptions = document.get("subscriptions")
+        store = subscriptions.get("store") if isinstance(subscriptions, dict) else None
+        if isinstance(store, str) and not self._is_own_store(store, folder):
+            for name in files_of(store):
+                yield from self._file(("subscriptions", "store"), name, folder)
+
+    def _includes(self, document: Mapping[str, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
+        for key in ("transforms", "mappings"):
+            if isinstance(value := document.get(key), str):
+                yield from self._include((key,), value, folder)
+        block = document.get("mappings")
+        if not isinstance(block, dict) or len(block) > 2:
+            return
+        file = block.get("file")
+        if isinstance(file, str) and block.keys() <= {"file", "account"}:
+            yield from self._include(("mappings", "file"), file, folder)
+            return
+        # Destinations that would be looked for as files, as in a slip of {file: …, account: …}.
+        for name, value in block.items():
+            if isinstance(value, str) and _LOCAL.search(value):
+                yield from self._file(("mappings", str(name)), value, folder)
+
+    def _include(self, path: Path, name: str, folder: FilePath) -> Iterator[tuple[Path, str]]:
+        # A file of mappings takes variables and other files in; callers write files of routes.
+        if name.lower().endswith(_ROUTES):
+            yield path, f"found {name[:80]!r}, expected another file than one of a route"
+        else:
+            yield from self._file(path, name, folder)
+
+    def _endpoint(self, path: Path, endpoint: dict[Any, Any], folder: FilePath) -> Iterator[tuple[Path, str]]:
+        for option in map(option_of, FILE_OPTIONS):
+            if isinstance(name := endpoint.get(option), str):
+                yield from self._file((*path, option), name, folder)
+        if isinstance(place := endpoint.get("path"), str):
+            # Spark's own, which starts from where Spark does.
+            yield from self._url((*path, "path"), place, FilePath.cwd())
+        yield from self._options((*path, "options"), endpoint.get("options"))
+
+    def _options(self, path: Path, options: object) -> Iterator[tuple[Path, str]]:
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if _PROVIDERS in str(name):
+                yield (*path, str(name)), "is not taken from callers"
+            elif isinstance(value, str) and _LOCAL.search(value):
+                yield from self._file((*path, str(name)), value.removeprefix("file:"), self.folder)
+
+    def _url(self, path: Path, place: str, folder: FilePath) -> Iterator[tuple[Path, str]]:
+        """A folder of this machine, or the URL of one elsewhere."""
+        scheme, _, rest = place.partition(":")
+        local = scheme.lower() == "file"
+        if local or "://" not in place:
+            name = f"/{rest.lstrip('/')}" if local else place
+            # Spark reads braces as alternatives.
+            yield from self._file(path, name if not set("{}") & set(name) else "/", folder)
+
+    def _file(self, path: Path, name: str, folder: FilePath) -> Iterator[tuple[Path, str]]:
+        if not self.writer:
+            yield path, "files may be named only by callers with the right to write"
+        elif not self._within(self.folder, folder / name) or name.startswith("~"):
+            yield path, f"found {name[:80]!r}, expected a file in the folder of routes: callers may name no other"
+
+    def _within(self, allowed: FilePath | None, file: FilePath) -> bool:
+        if allowed is None or "\0" in str(file):
+            return False
+        return FilePath(os.path.realpath(file)).is_relative_to(os.path.realpath(allowed))
+
+    def _is_own_store(self, url: str, folder: FilePath) -> bool:
+        if not self.writer or self.store is None or "\0" in url or "%00" in url:
+            return False
+        return resolved(beside(url, folder)) == resolved(beside(self.store, FilePath.cwd()))
