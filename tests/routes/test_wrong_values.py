@@ -128,6 +128,7 @@ def test_a_value_beyond_all_sizes_is_a_route_error(place: tuple[dict[str, Any], 
         ({"sink": NATS | {"tlsCa": "~nobody-of-this-name/x"}}, "sink.tlsCa"),
         ({"mappings": {"a": [{"destination": "b", "weight": "9" * 5000}]}}, '"a"[0]'),
         ({"transforms": [{"type": "RegexRouter", "regex": "a", "replacement": None}]}, "transforms[0].replacement"),
+        ({"transforms": [{"type": "TimestampRouter", "topic.format": None}]}, "transforms[0].topic.format"),
         ({"transforms": "a\0b"}, "transforms"),
     ],
 )  # fmt: skip

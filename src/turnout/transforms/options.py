@@ -92,8 +92,6 @@ class Option:
         problem = self.check(value) if self.check else None
         if problem:
             raise OptionError(self.name, f"{problem}, found {_shown(text)}")
-        if value is None and self.default is not None:
-            raise OptionError(self.name, "expected a value, found null")
         return value
 
     def _read(self, text: str) -> Any:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
-from turnout.transforms.checks import java_regex
+from turnout.transforms.checks import java_regex, non_null
 from turnout.transforms.java_regex import JavaRegex
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.topics import ByTopic, route
@@ -25,7 +25,9 @@ class RegexRouter(Transform):
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
         Option("regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
-        Option("replacement", "STRING", "The replacement, with $1 and ${name} for groups; may be empty."),
+        Option(
+            "replacement", "STRING", "The replacement, with $1 and ${name} for groups; may be empty.", check=non_null
+        ),
     )
 
     regex: str = ""

@@ -10,6 +10,7 @@ from typing import ClassVar
 from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
+from turnout.transforms.checks import non_null
 from turnout.transforms.java_time import JavaTimeError, parse_java_time
 from turnout.transforms.java_time_print import time_printer, time_unit
 from turnout.transforms.options import Option, OptionError
@@ -25,12 +26,13 @@ class TimestampRouter(Transform):
     summary: ClassVar[str] = "Builds the topic from the old one and the record's timestamp, in UTC."
     sided: ClassVar[bool] = False
     options: ClassVar[tuple[Option, ...]] = (
-        Option("topic.format", "STRING", "The new topic.", default="${topic}-${timestamp}"),
+        Option("topic.format", "STRING", "The new topic.", default="${topic}-${timestamp}", check=non_null),
         Option(
             "timestamp.format",
             "STRING",
             "The pattern of the timestamp.",
             default="yyyyMMdd",
+            check=non_null,
             valid="java.text.SimpleDateFormat",
         ),
     )
