@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 
+import grpc
 import pytest
 import yaml
 
 from turnout.errors import ConfigError
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.digests import Scrypt, digest_of_text
+from turnout.rpc.refusal import RefusedError
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.tokens import Tokens, entry_of, new_token, read_tokens
 
@@ -111,3 +114,40 @@ def test_digests():
     assert not digest.fits("s3cre")
     assert Scrypt.of("s3cret") != digest
     assert digest_of_text(sha256("s3cret")).fits("s3cret")
+
+
+def test_a_wrong_token_is_computed_once(file, monkeypatch):
+    """Who sends the same wrong token again and again pays for scrypt alone; a new one is computed as ever."""
+    token, accepted = new_token()
+    tokens = Tokens(read_tokens(file(text=entry_of(accepted, "*", list(Right), []))))
+    computed = []
+    fits = Scrypt.fits
+    monkeypatch.setattr(Scrypt, "fits", lambda digest, written: computed.append(written) or fits(digest, written))
+
+    wrong = f"{accepted.id}.wrong"
+    assert [tokens.caller(wrong) for _ in range(50)] == [None] * 50
+    assert tokens.remembered(token) is None
+    assert [tokens.caller(token) for _ in range(50)] == [Caller(None)] * 50
+    assert tokens.remembered(token) == Caller(None)
+    assert computed == [wrong, token]
+
+
+def test_few_calls_wait_for_scrypt(file, monkeypatch):
+    """Beyond *waiting* calls an unknown token is refused at once; known ones and those of no name are answered."""
+    token, accepted = new_token()
+    tokens = Tokens(read_tokens(file(text=entry_of(accepted, "*", list(Right), []))), waiting=1)
+    assert tokens.caller(token) == Caller(None)
+    begun, going = threading.Event(), threading.Event()
+    monkeypatch.setattr(Scrypt, "fits", lambda *_: begun.set() or not going.wait(30))
+    computing = threading.Thread(target=tokens.caller, args=(f"{accepted.id}.first",))
+    computing.start()
+    assert begun.wait(30)
+    try:
+        with pytest.raises(RefusedError, match="too many unknown tokens") as refused:
+            tokens.caller(f"{accepted.id}.second")
+        assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert tokens.caller(token) == Caller(None)
+        assert tokens.caller("nobody.x") is None
+    finally:
+        going.set()
+        computing.join()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from tests.server.conftest import Bench, client_of, route_text
+from tests.server.conftest import Bench, client_of, route_text, wait_for
 from turnout.errors import ConfigError
 from turnout.rpc.caller import Caller, Right
+from turnout.rpc.digests import Scrypt
+from turnout.rpc.tokens import entry_of, new_token
+from turnout.server.app import build_app, guarded
 from turnout.server.security import Principal, TokenFile, allowed_hosts
 
 JSON = {"Content-Type": "application/json"}
@@ -132,3 +138,66 @@ def test_a_request_is_no_larger_than_it_needs_to_be(bench: Bench) -> None:
     client = client_of(bench)
 
     assert client.put("/v1/routes/a", json={"text": "x" * (5 << 20)}).status_code == 413
+
+
+class Deliberating:
+    """Authenticator that recognises nobody before it is told to, and remembers one token."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.decided = threading.Event()
+
+    def remembered(self, token: str) -> Principal | None:
+        return Principal("ann") if token == "known" else None
+
+    def principal(self, token: str | None) -> Principal | None:
+        self.asked.set()
+        assert self.decided.wait(30)
+        return None if token is None else Principal("bob")
+
+
+def test_a_token_that_takes_long_holds_up_nobody_else(bench: Bench) -> None:
+    """A token that has to be computed leaves the event loop to requests whose tokens are known."""
+    deliberating = Deliberating()
+    app = guarded(build_app(bench.parts), authenticator=deliberating)
+
+    async def run() -> list[int]:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            unknown = asyncio.create_task(client.get("/v1/routes", headers={"Authorization": "Bearer new"}))
+            assert await asyncio.to_thread(deliberating.asked.wait, 30)
+            known = await client.get("/v1/routes", headers={"Authorization": "Bearer known"})
+            assert not unknown.done()
+            deliberating.decided.set()
+            return [known.status_code, (await unknown).status_code]
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == [200, 200]
+
+
+def test_unknown_tokens_do_not_queue(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a few checks at once a further unknown token is answered with 503, a recognised one with 200."""
+    token, accepted = new_token()
+    (tmp_path / "tokens.yaml").write_text(entry_of(accepted, "*", [Right.READ], []))
+    tokens = TokenFile(tmp_path / "tokens.yaml")
+    client = client_of(bench, authenticator=tokens)
+    assert client.get("/v1/routes", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    going = threading.Event()
+    monkeypatch.setattr(Scrypt, "fits", lambda *_: not going.wait(30))
+    name = token.partition(".")[0]
+    threads = [threading.Thread(target=tokens.principal, args=(f"{name}.{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        refused = wait_for(
+            lambda: (
+                (answer := client.get("/v1/routes", headers={"Authorization": f"Bearer {name}.x"})).status_code == 503
+                and answer
+            )
+        )
+        assert refused.json()["detail"].startswith("too many unknown tokens")
+        assert client.get("/v1/routes", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        assert client.get("/v1/routes", headers={"Authorization": "Bearer nobody.x"}).status_code == 401
+    finally:
+        going.set()
+        for thread in threads:
+            thread.join()

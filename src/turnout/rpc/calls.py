@@ -24,6 +24,9 @@ from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 __all__ = ["Calls", "logger"]
 
+_MAX_DETAILS = 2_000
+"""Characters of an error's details: trailers beyond 8 kB are refused by clients, which then see another error."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Malformed:
@@ -183,7 +186,11 @@ class _Ending:
             return
         if about is not None:
             self._context.set_trailing_metadata(((ID_KEY, about.encode("utf-8", "replace")),))
-        self._context.abort(code, details)
+        self._context.abort(code, _shortened(details))
+
+
+def _shortened(details: str) -> str:
+    return details if len(details) <= _MAX_DETAILS else f"{details[:_MAX_DETAILS]}…"
 
 
 def _verdict(problem: BaseException | None) -> tuple[grpc.StatusCode, str, str | None]:

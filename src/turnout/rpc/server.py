@@ -34,6 +34,12 @@ from turnout.subscriptions.store_threads import StoreThreads
 __all__ = ["RpcServer", "kiwi_tree_server", "subscriptions_server"]
 
 _HEALTH_SECONDS = 5.0
+_IDLE_SECONDS = 600
+"""Time after which a connection without calls is closed; clients open another one when they call again."""
+_PING_SECONDS = 60
+_PONG_SECONDS = 20
+_FEWEST_STREAMS = 100
+_METADATA_BYTES = 16 << 10
 
 
 class RpcServer:
@@ -68,7 +74,7 @@ class RpcServer:
         self._pool = ThreadPoolExecutor(settings.workers + settings.large, thread_name_prefix="turnout-rpc")
         self._server = grpc.server(
             self._pool,
-            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=Tokens(settings.tokens), threads=threads)],
+            interceptors=[Calls(log=self.log, metrics=self.metrics, tokens=_tokens(settings), threads=threads)],
             maximum_concurrent_rpcs=settings.max_calls,
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -76,6 +82,7 @@ class RpcServer:
                 ("grpc.max_send_message_length", -1),
                 # Two servers on one port would each get some of the calls.
                 ("grpc.so_reuseport", 0),
+                *_connection_options(settings),
             ],
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -171,6 +178,26 @@ class RpcServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _tokens(settings: ServerSettings) -> Tokens:
+    """Return the tokens; half of the threads stay for calls with tokens that are known."""
+    return Tokens(settings.tokens, waiting=max(1, settings.workers // 2))
+
+
+def _connection_options(settings: ServerSettings) -> list[tuple[str, int]]:
+    """Return the options that bound connections, and what one of them may take of the others' share."""
+    return [
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.server_handshake_timeout_ms", max(1, round(settings.handshake_seconds * 1_000))),
+        ("grpc.max_connection_idle_ms", _IDLE_SECONDS * 1_000),
+        # A peer that has gone without a word is noticed, and its streams end.
+        ("grpc.keepalive_time_ms", _PING_SECONDS * 1_000),
+        ("grpc.keepalive_timeout_ms", _PONG_SECONDS * 1_000),
+        ("grpc.max_concurrent_streams", max(_FEWEST_STREAMS, settings.max_calls // 4)),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", 2 * _METADATA_BYTES),
+    ]
 
 
 def subscriptions_server(

@@ -31,6 +31,8 @@ class ServerSettings:
     max_message_bytes: int = 4 << 20
     max_value: int = 65_536
     max_calls: int = 1_000
+    max_connections: int = 1_000
+    handshake_seconds: float = 10.0
     grace_seconds: float = 10.0
     metrics_port: int | None = None
     tls_certificate: Path | None = None
@@ -181,6 +183,10 @@ OPTIONS = (
     EnvironmentOption("API_MAX_VALUE", "characters of one value of a message that is matched", "max_value", _positive),
     EnvironmentOption(
         "API_MAX_CALLS", "calls at once; more are refused with RESOURCE_EXHAUSTED", "max_calls", _positive
+    ),
+    EnvironmentOption("API_MAX_CONNECTIONS", "connections at once; more are closed", "max_connections", _positive),
+    EnvironmentOption(
+        "API_HANDSHAKE_SECONDS", "time for a new connection's TLS and HTTP/2 handshakes", "handshake_seconds", _seconds
     ),
     EnvironmentOption("API_GRACE_SECONDS", "time for running calls at shutdown", "grace_seconds", _seconds),
     EnvironmentOption(

@@ -19,6 +19,7 @@ from turnout.rpc.v1.matching_pb2_grpc import StorageServicer as _Servicer
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.past import PastStore, time_of
+from turnout.subscriptions.rules import check_id
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
 __all__ = ["COUNT_KEY", "StorageServicer"]
@@ -93,6 +94,7 @@ class StorageServicer(_Servicer):
 
 
 def _one(past: PastStore, id_: str) -> tuple[Subscription, ...]:
+    check_id(id_)
     try:
         return (past.read(id_),)
     except SubscriptionNotFoundError:

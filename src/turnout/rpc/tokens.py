@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
 import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
+from turnout.rpc.bounds import Slots
 from turnout.rpc.caller import Caller, Right
 from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
 from turnout.subscriptions.destinations import check_pattern
@@ -24,6 +27,9 @@ __all__ = ["EVERY_TENANT", "AcceptedToken", "Tokens", "entry_of", "new_token", "
 
 EVERY_TENANT = "*"
 """In place of a tenant: the whole store."""
+
+_WRONG_TOKENS = 1_000
+"""Wrong tokens that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +56,60 @@ class AcceptedToken:
 class Tokens:
     """Finds who a token stands for. Safe to use from several threads.
 
-    What has been recognised once is remembered by a keyed digest, so that only the first call with a token, and calls
-    with wrong ones, pay for scrypt; they do so one at a time.
+    Recognised tokens, and the last wrong ones, are remembered by a keyed digest: only the first call with a token
+    pays for scrypt. That is computed for one token at a time, and few may wait for it, as a caller without a token
+    could occupy every thread otherwise.
+
+    Args:
+        tokens: the accepted ones.
+        waiting: how many calls may compute scrypt or wait for it.
     """
 
-    def __init__(self, tokens: Iterable[AcceptedToken]) -> None:
+    def __init__(self, tokens: Iterable[AcceptedToken], *, waiting: int = 8) -> None:
         self._tokens = tuple(tokens)
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, Caller] = {}
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+        self._slots = Slots(waiting, "too many unknown tokens are being checked: try again")
         self._computing = threading.Lock()
 
     def __bool__(self) -> bool:
         return bool(self._tokens)
 
-    def caller(self, token: str) -> Caller | None:
-        """Who the token stands for; None for a token that nobody has."""
-        mark = hmac.digest(self._key, token.encode(), "sha256")
-        known = self._known.get(mark)
-        if known is not None:
-            return known
-        for accepted in self._tokens:
-            if self._fits(accepted, token):
-                return self._known.setdefault(mark, accepted.caller)
-        return None
+    def remembered(self, token: str) -> Caller | None:
+        """Return the caller of a token that was recognised before; None if that is not known without computing."""
+        return self._known.get(self._mark(token))
 
-    def _fits(self, known: AcceptedToken, token: str) -> bool:
-        if known.id and token.partition(".")[0] != known.id:
-            return False
-        if isinstance(known.digest, Sha256):
-            return known.digest.fits(token)
-        with self._computing:
-            return known.digest.fits(token)
+    def caller(self, token: str) -> Caller | None:
+        """Who the token stands for; None for a token that nobody has.
+
+        Raises:
+            RefusedError: too many unknown tokens are being checked.
+        """
+        mark = self._mark(token)
+        known = self._known.get(mark)
+        if known is not None or mark in self._wrong:
+            return known
+        possible = [accepted for accepted in self._tokens if not accepted.id or accepted.id == token.partition(".")[0]]
+        if any(isinstance(accepted.digest, Scrypt) for accepted in possible):
+            with self._slots, self._computing:
+                # Several calls with a new token arrive together, as those of a page: one of them computes.
+                known = self._known.get(mark)
+                return known if known is not None or mark in self._wrong else self._compare(possible, token, mark)
+        return self._compare(possible, token, mark)
+
+    def _mark(self, token: str) -> bytes:
+        return hmac.digest(self._key, token.encode(), "sha256")
+
+    def _compare(self, possible: Iterable[AcceptedToken], token: str, mark: bytes) -> Caller | None:
+        for accepted in possible:
+            if accepted.digest.fits(token):
+                return self._known.setdefault(mark, accepted.caller)
+        self._wrong[mark] = None
+        if len(self._wrong) > _WRONG_TOKENS:
+            with contextlib.suppress(KeyError):  # another thread has emptied it
+                self._wrong.popitem(last=False)
+        return None
 
 
 def _tenant(name: str) -> str:

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from turnout._version import __version__
+from turnout.server.bodies import Bodies
 from turnout.server.rest import (
     connect,
     control,
@@ -64,6 +65,7 @@ def guarded(
     hosts: Collection[str] | None = None,
     public: Collection[str] = (),
     entrance: Entrance | None = None,
+    bodies: Bodies | None = None,
 ) -> Gate:
     """The application as the network may see it; see `Gate`."""
-    return Gate(app, authenticator, hosts, public, entrance)
+    return Gate(app, authenticator, hosts, public, entrance, bodies)

@@ -20,7 +20,16 @@ from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
 from turnout.yaml_values import load, position_of
 
-__all__ = ["GrpcPart", "HostPort", "RestartsPart", "RetentionPart", "ServerConfig", "SparkPart", "TlsPart"]
+__all__ = [
+    "GrpcPart",
+    "HostPort",
+    "LimitsPart",
+    "RestartsPart",
+    "RetentionPart",
+    "ServerConfig",
+    "SparkPart",
+    "TlsPart",
+]
 
 
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -133,6 +142,28 @@ class RetentionPart(Part):
     events: int = Field(default=10_000, ge=100)
 
 
+class LimitsPart(Part):
+    """Limits of HTTP clients, so that slow and numerous ones do not take what others need.
+
+    Attributes:
+        connections: open at once, in all; one more is answered with 503.
+        connections_per_address: open at once from one IPv4 address or IPv6 /64 network; one more is answered with
+            429. A reverse proxy is one address.
+        header_timeout: from the beginning of a connection, or the first byte of a further request, to the end of the
+            headers; also for the TLS handshake.
+        body_timeout: from the end of the headers to the end of the body.
+        send_timeout: without anything read of a response that waits.
+        buffered_bytes: of the bodies of all requests that are under way; one more is answered with 503.
+    """
+
+    connections: int = Field(default=512, ge=1)
+    connections_per_address: int = Field(default=256, ge=1)
+    header_timeout: Seconds = Field(default=10.0, gt=0)
+    body_timeout: Seconds = Field(default=30.0, gt=0)
+    send_timeout: Seconds = Field(default=30.0, gt=0)
+    buffered_bytes: int = Field(default=64 << 20, ge=1 << 20)
+
+
 class ServerConfig(Part):
     """Everything about a server but its routes.
 
@@ -145,6 +176,7 @@ class ServerConfig(Part):
         spark: the one session of all routes.
         restarts: what happens to a route that fails.
         retention: how much of the past is kept.
+        limits: what HTTP clients may take.
         log_format: how lines of the log are written.
         log_level: which lines are.
         route_variables: the environment variables that route texts from callers may name; those of files may name all.
@@ -168,6 +200,7 @@ class ServerConfig(Part):
     spark: SparkPart = Field(default_factory=SparkPart)
     restarts: RestartsPart = Field(default_factory=RestartsPart)
     retention: RetentionPart = Field(default_factory=RetentionPart)
+    limits: LimitsPart = Field(default_factory=LimitsPart)
     interval: Seconds = 1.0
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -289,6 +322,7 @@ def _names_in(path: list[str | int]) -> list[str]:
     model: type[Part] = ServerConfig
     parts: dict[str, type[Part]] = {
         "tls": TlsPart, "grpc": GrpcPart, "spark": SparkPart, "restarts": RestartsPart, "retention": RetentionPart,
+        "limits": LimitsPart,
     }  # fmt: skip
     if path:
         model = parts.get(str(path[0]), ServerConfig)

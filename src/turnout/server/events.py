@@ -111,7 +111,12 @@ class _Listener:
 
     def _put(self, event: Event | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._put_bounded, event)
+
+    def _put_bounded(self, event: Event | None) -> None:
+        # A client that stops reading stops `events` as well, which could not let it go.
+        if event is None or self._queue.qsize() < _BEHIND:
+            self._queue.put_nowait(event)
 
     async def events(self, quiet: float) -> AsyncIterator[Event | None]:
         while self._queue.qsize() < _BEHIND:

@@ -8,10 +8,11 @@ somebody else points at a loopback address is not.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,7 +21,9 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.rpc.caller import Caller
+from turnout.rpc.refusal import RefusedError
 from turnout.rpc.tokens import Tokens, read_tokens
+from turnout.server.bodies import MAX_BODY, Bodies, declared_length
 from turnout.server.rest.problems import problem
 
 __all__ = ["EVERYBODY", "Authenticator", "Entrance", "Gate", "Principal", "TokenFile", "allowed_hosts"]
@@ -42,7 +45,7 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-_MAX_BODY = 4 << 20
+_MAX_STRANGERS_BODY = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,15 @@ class Authenticator(Protocol):
         ...
 
 
+@runtime_checkable
+class SlowAuthenticator(Authenticator, Protocol):
+    """Authenticator that computes for milliseconds to recognise a token, but remembers those that it has recognised."""
+
+    def remembered(self, token: str) -> Principal | None:
+        """Return the bearer of a token that was recognised before; None if that is not known without computing."""
+        ...
+
+
 class TokenFile:
     """Bearer tokens of a file, the same that the gRPC service takes.
 
@@ -82,13 +94,24 @@ class TokenFile:
         self._tokens = Tokens(read_tokens(file))
 
     def principal(self, token: str | None) -> Principal | None:
-        """Who bears it."""
-        caller = None if token is None else self._tokens.caller(token)
-        if token is None or caller is None:
-            return None
-        # What stands before the first dot is no secret.
-        id_, dot, _ = token.partition(".")
-        return Principal(f"token {id_}" if dot else "token", caller)
+        """Who bears it.
+
+        Raises:
+            RefusedError: too many unknown tokens are being checked.
+        """
+        return None if token is None else _principal_of(token, self._tokens.caller(token))
+
+    def remembered(self, token: str) -> Principal | None:
+        """See `SlowAuthenticator.remembered`."""
+        return _principal_of(token, self._tokens.remembered(token))
+
+
+def _principal_of(token: str, caller: Caller | None) -> Principal | None:
+    if caller is None:
+        return None
+    # What stands before the first dot is no secret.
+    id_, dot, _ = token.partition(".")
+    return Principal(f"token {id_}" if dot else "token", caller)
 
 
 def allowed_hosts(listen_host: str, more: Collection[str]) -> frozenset[str] | None:
@@ -128,6 +151,7 @@ class Gate:
         hosts: names that a Host and an Origin may have; None takes any.
         public: more paths that need no token, as those of a page to sign in with; what ends with ``/`` has all below.
         entrance: how browsers come in.
+        bodies: reads the bodies of requests.
     """
 
     def __init__(
@@ -137,9 +161,12 @@ class Gate:
         hosts: Collection[str] | None = None,
         public: Collection[str] = (),
         entrance: Entrance | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         self._app = app
+        self._bodies = bodies or Bodies()
         self._authenticator = authenticator
+        self._slow = authenticator if isinstance(authenticator, SlowAuthenticator) else None
         self._hosts = hosts
         self._entrance = entrance or Entrance()
         sign_in = [self._entrance.sign_in] if self._entrance.sign_in else []
@@ -152,10 +179,15 @@ class Gate:
             return
         send = _with_headers(send)
         headers = Headers(scope=scope)
-        principal = self._principal(scope, headers)
         refusal = self._stranger(scope, headers)
-        if refusal is None and principal is None:
-            refusal = (401, "a bearer token is needed: Authorization: Bearer …")
+        principal = None
+        if refusal is None:
+            try:
+                principal = await self._principal(scope, headers)
+            except RefusedError as busy:
+                refusal = (503, busy.details)
+            else:
+                refusal = None if principal else (401, "a bearer token is needed: Authorization: Bearer …")
         refusal = refusal or _unacceptable(scope, headers)
         if refusal is not None:
             if refusal[0] == 401 and self._shows_pages(scope, headers):
@@ -167,15 +199,32 @@ class Gate:
             await answer(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
-        await self._app(scope, _bounded(receive), send)
+        if scope["method"] in _SAFE or not _has_body(headers):
+            await self._app(scope, receive, send)
+            return
 
-    def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
+        async def refuse(status: int, reason: str) -> None:
+            await problem(status, reason)(scope, receive, send)
+
+        # Bodies of strangers must not use up the bytes that all bodies share.
+        stranger = self._authenticator is not None and _is_under(scope["path"], self._public)
+        limit = _MAX_STRANGERS_BODY if stranger else MAX_BODY
+        await self._bodies.forward(self._app, scope, receive, send, refuse, limit)
+
+    async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         if self._authenticator is None or _is_under(scope["path"], self._public):
             return EVERYBODY if self._authenticator is None else Principal("anybody", Caller(rights=frozenset()))
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme and self._entrance.cookie:
-            return self._authenticator.principal(cookie_parser(headers.get("cookie", "")).get(self._entrance.cookie))
-        return self._authenticator.principal(token.strip() if scheme.lower() == "bearer" and token else None)
+            return await self._bearer(cookie_parser(headers.get("cookie", "")).get(self._entrance.cookie))
+        return await self._bearer(token.strip() if scheme.lower() == "bearer" and token else None)
+
+    async def _bearer(self, token: str | None) -> Principal | None:
+        """Return the principal of a token; computing is left to a thread, as all requests share this one."""
+        assert self._authenticator is not None
+        if token is None or self._slow is None:
+            return self._authenticator.principal(token)
+        return self._slow.remembered(token) or await asyncio.to_thread(self._slow.principal, token)
 
     def _shows_pages(self, scope: Scope, headers: Headers) -> bool:
         """Whether a person waits for the answer, who can sign in."""
@@ -202,15 +251,25 @@ class Gate:
 
     @staticmethod
     def _is_own(origin: str, host: str) -> bool:
-        return urlsplit(origin).netloc.lower() == host.lower()
+        try:
+            return urlsplit(origin).netloc.lower() == host.lower()
+        except ValueError:
+            return False
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def _unacceptable(scope: Scope, headers: Headers) -> tuple[int, str] | None:
     """What is wrong with the body of a request that changes something, before anybody reads it."""
     if scope["method"] in _SAFE:
         return None
-    if int(headers.get("content-length") or 0) > _MAX_BODY:
-        return 413, f"a request has at most {_MAX_BODY:,} bytes"
+    length = declared_length(headers)
+    if length is None:
+        return 400, f"Content-Length: expected a number of bytes, found {headers['content-length'][:40]!r}"
+    if length > MAX_BODY:
+        return 413, f"a request has at most {MAX_BODY:,} bytes"
     return _needs_json(scope["method"], headers)
 
 
@@ -232,19 +291,6 @@ def _name(url: str) -> str:
 
 def _is_under(path: str, public: Iterable[str]) -> bool:
     return any(path == open_path or (open_path.endswith("/") and path.startswith(open_path)) for open_path in public)
-
-
-def _bounded(receive: Receive) -> Receive:
-    """Receive no more than the largest body, whatever the request said of its length."""
-    size = 0
-
-    async def bounded() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if size > _MAX_BODY else message
-
-    return bounded
 
 
 def _with_headers(send: Callable[[Message], Awaitable[None]]) -> Send:

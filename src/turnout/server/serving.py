@@ -23,10 +23,13 @@ from turnout.rpc.server import subscriptions_server
 from turnout.rpc.settings import ServerSettings
 from turnout.rpc.tenants import Tenants
 from turnout.server.app import build_app, guarded
+from turnout.server.bodies import Bodies
 from turnout.server.config import ServerConfig
+from turnout.server.connections import LimitedProtocol
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
+from turnout.server.listener import HttpServer
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.otlp import Push, endpoint_of
@@ -48,6 +51,7 @@ _log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
 _ALIVE_SECONDS = 2.0
 _GRACE_SECONDS = 5
+_BACKLOG = 512
 
 RunnerOf = Callable[[ServerConfig, Path, list[Route]], Runner]
 """Makes what runs routes, from the configuration, the state folder and the routes that are known."""
@@ -186,6 +190,7 @@ class RouteServer:
             authenticator=authenticator,
             hosts=allowed_hosts(self.config.address.host, self.config.hosts),
             entrance=self._pages(unguarded, authenticator) if self._pages else Entrance(),
+            bodies=Bodies(self.config.limits.buffered_bytes),
         )
 
     def _listen(self) -> socket.socket:
@@ -195,7 +200,7 @@ class RouteServer:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((address.host, address.port))
-            listening.listen(128)
+            listening.listen(_BACKLOG)
         except OSError as failure:
             raise ConfigError([Mistake("listen", f"cannot listen on {address}: {failure.strerror}")]) from failure
         self.port = int(listening.getsockname()[1])
@@ -247,6 +252,7 @@ class RouteServer:
         tls = self.config.tls
         config = uvicorn.Config(
             app,  # type: ignore[arg-type]  # an ASGI application of starlette's type
+            http=LimitedProtocol,
             log_config=None,
             access_log=self.config.log_level == "debug",
             server_header=False,
@@ -263,14 +269,14 @@ class RouteServer:
             config.load()
         except (ssl.SSLError, OSError) as failure:
             raise ConfigError([Mistake("tls", f"the certificate and the key cannot be used: {failure}")]) from failure
-        server = uvicorn.Server(config)
+        server = HttpServer(config, self.config.limits)
 
         def stop() -> None:
             # Who listens to events would be waited for.
             events.close()
-            server.should_exit = True
+            server.stop()
 
-        self._in_thread("turnout-http", lambda: server.run(sockets=[listening]))
+        self._in_thread("turnout-http", lambda: server.run(listening))
         self._resources.callback(stop)
 
     def wait(self, stop: threading.Event) -> None:

@@ -14,7 +14,16 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.destinations import problems_of
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["MAX_DESTINATIONS", "MAX_LEAVES", "MAX_NESTING", "MAX_PATTERN", "MAX_STARS", "MAX_TEXT", "RULES", "check"]
+__all__ = [
+    "MAX_DESTINATIONS", "MAX_ID", "MAX_LEAVES", "MAX_NESTING", "MAX_PATTERN", "MAX_STARS", "MAX_TEXT", "RULES",
+    "check", "check_id",
+]  # fmt: skip
+
+MAX_ID = 256
+"""Characters of an id: errors repeat it, and gRPC's trailers have 8 kB for what they say."""
+
+_TENANT_PREFIX = 65
+"""Characters of ``@tenant/`` with the longest name of a tenant."""
 
 MAX_LEAVES = 1_000
 """Leaves of one condition. The original has no bound; a message's verification must have one."""
@@ -49,7 +58,7 @@ def _is_unicode(subscription: Subscription) -> Iterator[str]:
     # Nearly all text is ASCII, which is known without looking at it.
     for text in _texts(subscription):
         if not text.isascii() and _SURROGATE.search(text):
-            yield f"{text!r} has half of a surrogate pair: that is no Unicode text"
+            yield f"{text[:40]!r} has half of a surrogate pair: that is no Unicode text"
 
 
 def _texts(subscription: Subscription) -> list[str]:
@@ -58,6 +67,27 @@ def _texts(subscription: Subscription) -> list[str]:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _id(subscription: Subscription) -> Iterator[str]:
+    yield from _id_problems(subscription.id)
+
+
+def _id_problems(id_: str) -> Iterator[str]:
+    # To a caller who sees all tenants, a tenant's id has the tenant's name before it.
+    limit = MAX_ID + _TENANT_PREFIX if id_.startswith("@") else MAX_ID
+    if len(id_) > limit:
+        yield f"id: {id_[:40]!r}… has {len(id_)} characters, at most {limit} are taken"
+
+
+def check_id(id_: str) -> None:
+    """Refuse an id that no subscription may have.
+
+    Raises:
+        SubscriptionInvalidError: it is too long; the message has its beginning.
+    """
+    for problem in _id_problems(id_):
+        raise SubscriptionInvalidError(problem)
 
 
 def _root_is_not_negated(subscription: Subscription) -> Iterator[str]:
@@ -121,6 +151,7 @@ def _places(condition: Condition, place: str) -> Iterator[tuple[str, Group]]:
 
 
 RULES: tuple[Callable[[Subscription], Iterator[str]], ...] = (
+    _id,
     _destinations,
     _is_unicode,
     _root_is_not_negated,

@@ -12,7 +12,7 @@ from turnout.errors import StoreUnavailableError, SubscriptionInvalidError
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.kiwi_tree import PairNotFoundError, PatternRegistry
 from turnout.subscriptions.model import ConditionMatch, Page, Subscription
-from turnout.subscriptions.rules import check
+from turnout.subscriptions.rules import check, check_id
 from turnout.subscriptions.store import Store
 
 __all__ = ["DEFAULT_LIMIT", "KiwiTrees", "SubscriptionService"]
@@ -115,7 +115,9 @@ class SubscriptionService:
 
         Raises:
             SubscriptionNotFoundError: there is none.
+            SubscriptionInvalidError: the id is longer than an id may be.
         """
+        check_id(id)
         return self.store.read(id)
 
     def delete(self, id: str) -> None:  # noqa: A002 - the field's own name
@@ -123,7 +125,9 @@ class SubscriptionService:
 
         Raises:
             SubscriptionNotFoundError: there is none.
+            SubscriptionInvalidError: the id is longer than an id may be.
         """
+        check_id(id)
         deleted = self.store.read(id) if self._kiwi_trees is not None else None
         self.store.delete(id)
         if deleted is not None and self._kiwi_trees is not None:

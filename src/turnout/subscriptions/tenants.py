@@ -33,7 +33,7 @@ def check_tenant(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise SubscriptionInvalidError(
-            f"no tenant is named {name!r}: expected up to 63 letters, digits, dots, dashes and underscores"
+            f"no tenant is named {name[:80]!r}: expected up to 63 letters, digits, dots, dashes and underscores"
         )
     return name
 

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.render import page, page_router
+from turnout.rpc.refusal import RefusedError
 from turnout.server.rest.models import RequestForm
 from turnout.server.security import Authenticator
 
@@ -33,7 +34,11 @@ def router_of(authenticator: Authenticator) -> APIRouter:
     @router.post(PATH, status_code=204)
     def signed_in(form: TokenForm, request: Request, response: Response) -> None:
         token = form.token.strip()
-        if authenticator.principal(token) is None:
+        try:
+            principal = authenticator.principal(token)
+        except RefusedError as busy:
+            raise HTTPException(503, busy.details) from busy
+        if principal is None:
             raise HTTPException(403, "nobody has this token")
         secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)

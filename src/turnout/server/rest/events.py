@@ -6,10 +6,10 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from turnout.protocol.numbers import decimal
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.server.events import Event, Events
 from turnout.server.rest.parts import Reads, TheParts
 
@@ -18,6 +18,7 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1", tags=["events"])
 
 _RETRY_MILLISECONDS = 2000
+"""An id that the state can hold; anything else in a header is no id."""
 
 
 @router.get(
@@ -29,11 +30,11 @@ _RETRY_MILLISECONDS = 2000
 async def events(
     parts: TheParts,
     _: Reads,
-    after: int | None = None,
+    after: Annotated[int | None, Query(ge=0, lt=1 << 63, description="an event's id")] = None,
     last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,
 ) -> StreamingResponse:
-    last_sent = decimal(last_event_id) if last_event_id else None
-    last_sent = after if last_sent is None else last_sent
+    seen = decimal(last_event_id or "", LARGEST_SEQUENCE)
+    last_sent = after if seen is None else seen
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(parts.events, last_sent), media_type="text/event-stream", headers=headers)
 

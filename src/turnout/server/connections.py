@@ -1,0 +1,201 @@
+"""Limits of HTTP connections: how many there are, and how long each may take."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import resource
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from turnout.server.config import LimitsPart
+
+__all__ = ["Connections", "LimitedProtocol", "Notices", "OnceAMinute", "address_key", "raise_file_limit"]
+
+_log = logging.getLogger("turnout.server")
+_REPORT_SECONDS = 60.0
+_LINGER_SECONDS = 2.0
+"""Time in which the rest of a body is discarded whose request has been answered: a reset could overtake the answer."""
+_RESERVED_FILES = 256
+"""Descriptors that connections leave to routes, stores and Spark."""
+_MAX_FILES = 65_536
+_TIMED_OUT = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain\r\nContent-Length: 29\r\nConnection: close\r\n\r\n"
+    b"the request came too slowly.\n"
+)
+
+
+class Notices:
+    """Log of refused and closed connections: the first at once, then one line a minute with the counts."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._last_address = ""
+        self._next = 0.0
+
+    def add(self, reason: str, address: str, now: float) -> None:
+        """Count one connection; *now* is a monotonic time in seconds."""
+        self._counts[reason] += 1
+        self._last_address = address
+        self.report(now)
+
+    def report(self, now: float) -> None:
+        """Write what has been counted, if the last line is a minute old."""
+        if self._counts and now >= self._next:
+            counts = ", ".join(f"{count} {reason}" for reason, count in sorted(self._counts.items()))
+            _log.warning("HTTP connections: %s; the last one from %s", counts, self._last_address)
+            self._counts.clear()
+            self._next = now + _REPORT_SECONDS
+
+
+class OnceAMinute(logging.Filter):
+    """Filter that passes each warning template of a logger once a minute: clients cause them at will."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a warning that was passed within the last minute."""
+        if record.levelno != logging.WARNING:
+            return True
+        template = str(record.msg)
+        if record.created < self._next.get(template, 0.0):
+            return False
+        self._next[template] = record.created + _REPORT_SECONDS
+        return True
+
+
+def address_key(host: str) -> str:
+    """Return the key by which connections are counted: an IPv4 address, or the /64 network of an IPv6 address.
+
+    >>> address_key("10.0.0.7"), address_key("::ffff:10.0.0.7"), address_key("2001:db8::17")
+    ('10.0.0.7', '10.0.0.7', '2001:db8::/64')
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+class Connections:
+    """Numbers of open connections, in all and by address.
+
+    Args:
+        total: the limit of all.
+        per_address: the limit of one address.
+    """
+
+    def __init__(self, total: int, per_address: int) -> None:
+        self._total = total
+        self._per_address = per_address
+        self._open: Counter[str] = Counter()
+
+    def refusal(self, address: str) -> tuple[int, str] | None:
+        """Return status and reason if one more connection of *address* is too many."""
+        if self._open[address] >= self._per_address:
+            return 429, f"refused: more than {self._per_address} of one address (limits.connectionsPerAddress)"
+        if self._open.total() >= self._total:
+            return 503, f"refused: more than {self._total} at once (limits.connections)"
+        return None
+
+    def opened(self, address: str) -> Callable[[], None]:
+        """Count a connection; the returned function, which may be called twice, ends it."""
+        self._open[address] += 1
+        open_ = True
+
+        def closed() -> None:
+            nonlocal open_
+            if open_:
+                open_ = False
+                self._open[address] -= 1
+                self._open += Counter()  # drops addresses without connections
+
+        return closed
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP/1.1 connection that can be asked if its peer is too slow.
+
+    Attributes:
+        closed: called when the connection is gone.
+    """
+
+    closed: Callable[[], None]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.closed = _nothing
+        self._phase: object = None
+        self._phase_since = 0.0
+        self._unsent = 0
+        self._unsent_since = 0.0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self.closed()
+        super().connection_lost(exc)
+
+    def close_if_late(self, limits: LimitsPart, now: float) -> str | None:
+        """Close the connection if its peer takes longer than the limits; the reason then."""
+        if self._stops_reading(limits, now):
+            self.transport.abort()
+            return f"closed: nothing of the response read within {limits.send_timeout:g} s (limits.sendTimeout)"
+        if self.transport.is_closing():
+            return None
+        late = self._sends_late(limits, now)
+        if late is not None:
+            if not self._is_answering():
+                self.transport.write(_TIMED_OUT)
+            self.transport.close()
+        return late
+
+    def _is_answering(self) -> bool:
+        return self.conn.their_state is not h11.IDLE and self.cycle is not None and self.cycle.response_started
+
+    def _stops_reading(self, limits: LimitsPart, now: float) -> bool:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._unsent, self._unsent_since = unsent, now
+        return now - self._unsent_since > limits.send_timeout
+
+    def _sends_late(self, limits: LimitsPart, now: float) -> str | None:
+        """Return the reason if the headers or the body of a request are overdue."""
+        state, answered = self.conn.their_state, self.conn.our_state is h11.DONE
+        partial = state is h11.IDLE and (self.cycle is None or bool(self.conn.trailing_data[0]))
+        phase = (state, answered, partial, self.cycle)
+        if phase != self._phase:
+            self._phase, self._phase_since = phase, now
+        waited = now - self._phase_since
+        if partial and waited > limits.header_timeout:
+            return f"closed: no complete headers within {limits.header_timeout:g} s (limits.headerTimeout)"
+        body_timeout = min(limits.body_timeout, _LINGER_SECONDS) if answered else limits.body_timeout
+        if state is h11.SEND_BODY and waited > body_timeout:
+            return f"closed: no complete body within {body_timeout:g} s (limits.bodyTimeout)"
+        return None
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def raise_file_limit(connections: int) -> int:
+    """Raise the limit of open files as far as it may be, and return how many connections it has room for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < highest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+        soft = highest
+    room = connections if soft == resource.RLIM_INFINITY else max(1, soft - min(_RESERVED_FILES, soft // 2))
+    if room < connections:
+        _log.warning("limits.connections is %d, but %d open files leave room for %d", connections, soft, room)
+    return min(connections, room)
