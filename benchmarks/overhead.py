@@ -5,7 +5,8 @@ changes it for both.
 second, and a tap is opened as the console opens it. That is work of the server's own process, not of the JVM and the
 workers, whose processor time differs by more from second to second: what that process takes more, of what all take
 while nobody looks, is the overhead. ``counted``: the engine alone, with its counts by stage and without them; of each
-batch the fastest of several runs counts.
+batch the fastest of several runs counts. ``clients``: records a second of the route that `turnout serve` runs, beside
+5,000 clients that never finish their headers, and without them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from unittest import mock
 
 import psutil
 
+from benchmarks._clients import half_open
 from benchmarks._serving import serving
 from benchmarks.harness import Options, Result, cpu_seconds
 from benchmarks.route import batches_of, fill
@@ -49,6 +51,7 @@ _WARM_UP = 200_000
 """After so many records the JVM has compiled what is used most."""
 _WINDOW_SECONDS = 4.0
 _COMING_PER_SECOND = 500
+_CLIENTS = 5_000
 
 
 def run(options: Options) -> list[Result]:
@@ -67,6 +70,8 @@ def run(options: Options) -> list[Result]:
             results.append(_counted(Route.load(route_file(), environment), server, min(records, 100_000), pairs))
         if options.wants("watched"):
             results.append(_watched(work / "routes", environment, server, records))
+        if options.wants("clients"):
+            results.append(_beside_clients(work / "attacked", environment, records))
         return results
 
 
@@ -177,6 +182,56 @@ def _watched(files: Path, environment: dict[str, str], server: NatsServer, recor
     return Result(
         "watched: scraped every second, and a tap", records, rate, "the same, unwatched", 1 / (1 + share), extra
     )
+
+
+# A server with clients that never finish a request
+
+
+def _beside_clients(files: Path, environment: dict[str, str], records: int) -> Result:
+    files.mkdir()
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    connected = ended = 0
+    with serving(files, environment) as (_, url):
+        (files / "flights.yaml").write_text(route_file().read_text(encoding="utf-8"), encoding="utf-8")
+        _wait_for(url, "flights", _WARM_UP)
+        order = cycle((False, True, True, False))
+        while _records_read(url, "flights") < records:
+            attacked = next(order)
+            with half_open(url, _CLIENTS) if attacked else nullcontext() as attempts:
+                # Connections of the block before are gone by then, or those of this one are there.
+                time.sleep(1.0)
+                rates[attacked].append(_rate(url))
+            connected += attempts.connected if attempts else 0
+            ended += attempts.ended if attempts else 0
+    # In the last pair the route has come to its end.
+    pairs = list(zip(rates[False], rates[True], strict=False))[:-1]
+    if not pairs:
+        raise RuntimeError(f"{records:,} records are too few to compare")
+    ratios = [beside / alone for alone, beside in pairs]
+    extra = {"pairs": len(pairs), "ratio_spread": f"{min(ratios):.2f}-{max(ratios):.2f}"}
+    extra |= {"connected": connected, "ended": ended}
+    beside = statistics.median(rate for _, rate in pairs)
+    case = f"clients: {_CLIENTS:,} without complete headers"
+    return Result(case, records, beside, "the same, without them", statistics.median(ratios), extra)
+
+
+def _rate(url: str) -> float:
+    """Records a second, from the end of one micro-batch to that of another."""
+    begun, before = _next_count(url)
+    time.sleep(_WINDOW_SECONDS)
+    ended, after = _next_count(url)
+    return (after - before) / (ended - begun)
+
+
+def _next_count(url: str) -> tuple[float, int]:
+    """When a further micro-batch has ended, and the records that were read until then."""
+    before, deadline = _records_read(url, "flights"), time.monotonic() + _WINDOW_SECONDS
+    while time.monotonic() < deadline:
+        count = _records_read(url, "flights")
+        if count != before:
+            return time.perf_counter(), count
+        time.sleep(_POLL_SECONDS)
+    return time.perf_counter(), before
 
 
 def _window(process: psutil.Process) -> _Window:
