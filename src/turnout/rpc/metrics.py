@@ -4,14 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from threading import Thread
+from socket import AF_INET, AF_INET6
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore, Thread
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 __all__ = ["CallMetrics"]
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+_SCRAPES = 16
+"""Requests for metrics at once; a connection beyond them is closed."""
+_READ_SECONDS = 10.0
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _READ_SECONDS
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: Prometheus asks every few seconds."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Server with a bounded number of threads, in which slow clients time out."""
+
+    daemon_threads = True
+
+    def __init__(self, *args: Any) -> None:
+        self._slots = BoundedSemaphore(_SCRAPES)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """See `socketserver.BaseServer`."""
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """See `socketserver.ThreadingMixIn`."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing: a client that times out or goes away is no failure of the server."""
+
+
+def _server_class(host: str) -> type[_Server]:
+    family = AF_INET6 if ":" in host else AF_INET
+    return type("_MetricsServer", (_Server,), {"address_family": family})
 
 
 class CallMetrics:
@@ -28,7 +79,7 @@ class CallMetrics:
         )
         self._running = Gauge("turnout_rpc_running", "Calls that are being answered.", labels, registry=self.registry)
         self._labelled: dict[tuple[Any, ...], Any] = {}
-        self._served: tuple[Any, Thread] | None = None
+        self._served: tuple[WSGIServer, Thread] | None = None
 
     def running(self, service: str, method: str) -> AbstractContextManager[None]:
         """Count a call as running inside the block."""
@@ -57,8 +108,12 @@ class CallMetrics:
 
     def serve(self, port: int, host: str) -> int:
         """Answer Prometheus on this address and port, or on a free one for 0, and give the port."""
-        self._served = start_http_server(port, addr=host, registry=self.registry)
-        return int(self._served[0].server_port)
+        server = _server_class(host)((host, port), _Handler)
+        server.set_app(make_wsgi_app(self.registry))
+        thread = Thread(target=server.serve_forever, name="turnout-metrics", daemon=True)
+        thread.start()
+        self._served = server, thread
+        return server.server_port
 
     def close(self) -> None:
         """Stop answering."""
