@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -165,11 +166,26 @@ def test_a_tls_handshake_that_does_not_go_on_is_ended(tmp_path: Path) -> None:
                 again.recv(1)
 
 
+def test_a_request_over_tls_without_complete_headers_is_ended(tmp_path: Path) -> None:
+    """The limits below TLS hold above it as well."""
+    certificates = make_certificates(tmp_path)
+    tls = {"cert": f"{certificates}/server.pem", "key": f"{certificates}/server.key"}
+    (tmp_path / "routes").mkdir()
+    trusting = ssl.create_default_context(cafile=f"{certificates}/ca.pem")
+    with (
+        serving(tmp_path / "routes", tls=tls, limits={**QUICK, "headerTimeout": "1s"}) as server,
+        connected(server.port) as plain,
+        trusting.wrap_socket(plain, server_hostname="localhost") as client,
+    ):
+        client.sendall(b"GET /live")
+        assert client.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
 SERVER = """
 import os, sys
 from pathlib import Path
 from tests.server.test_serving import serving
-with serving(Path(sys.argv[1]), limits={"connectionsPerAddress": 50}) as server:
+with serving(Path(sys.argv[1]), interval="1h", limits={"connectionsPerAddress": 50}) as server:
     print(server.port, flush=True)
     taken = []
     for line in sys.stdin:
