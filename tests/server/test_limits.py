@@ -182,19 +182,22 @@ def test_a_request_over_tls_without_complete_headers_is_ended(tmp_path: Path) ->
 
 
 SERVER = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from tests.server.test_serving import serving
-with serving(Path(sys.argv[1]), interval="1h", limits={"connectionsPerAddress": 50}) as server:
+with serving(Path(sys.argv[1]), interval="1h", limits={"connectionsPerAddress": 50, "headerTimeout": "1h"}) as server:
     print(server.port, flush=True)
     taken = []
     for line in sys.stdin:
         if line == "take\\n":
-            try:
-                while True:
+            # Refused connections are closed after a second, which leaves descriptors once more.
+            ending = time.monotonic() + 3
+            while time.monotonic() < ending:
+                try:
                     taken.append(os.dup(0))
-            except OSError:
-                print("taken", flush=True)
+                except OSError:
+                    time.sleep(0.001)
+            print("taken", flush=True)
         else:
             for number in taken:
                 os.close(number)
