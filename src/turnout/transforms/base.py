@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Positions, Shape
+from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, moved_on
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
 __all__ = [
@@ -103,10 +104,12 @@ class Transform:
 
     Attributes:
         side: of a transform that has ``$Key`` and ``$Value``; the others take the whole record.
+        keeps_paths: content stays at its path; a transform that carries it elsewhere says so by `moves`.
     """
 
     options: ClassVar[tuple[Option, ...]] = ()
     sided: ClassVar[bool] = True
+    keeps_paths: ClassVar[bool] = False
     summary: ClassVar[str] = ""
 
     side: Side = Side.VALUE
@@ -137,9 +140,36 @@ class Transform:
         """The fields of the key or value that the options name, so that a mistyped one is found before the run."""
         yield from ()
 
+    def moves(self) -> Iterable[Move] | None:
+        """Content that this transform carries from one path to another; nothing where it changes content in place.
+
+        None where that is not known: around such a transform, views hide the whole content of a record of which some
+        stage masks a field.
+        """
+        return () if self.keeps_paths else None
+
+    def masks(self) -> Iterable[ContentPath]:
+        """The paths of content that is not to be seen by those who may not see what a route masks."""
+        return ()
+
+    def content_after(self, path: ContentPath) -> set[ContentPath]:
+        """Return the paths of content behind this transform that is at *path* before it."""
+        moves = self.moves()
+        return {path, *CONTENT} if moves is None else moved_on(moves, path)
+
+    def content_before(self, path: ContentPath) -> set[ContentPath]:
+        """Return the paths before this transform of content that is at *path* behind it."""
+        moves = self.moves()
+        return {path, *CONTENT} if moves is None else moved_back(moves, path)
+
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Change these records, all of them alive, in place; gives the rows of those that cannot be handled."""
         raise NotImplementedError(f"{type(self).__name__} takes whole records and has no apply")
+
+    @property
+    def root(self) -> str:
+        """The first step of paths into the side that this transform works on."""
+        return self.side.lower()
 
     @classmethod
     def class_name(cls) -> str:

@@ -58,6 +58,7 @@ class Cast(Transform):
     """
 
     summary: ClassVar[str] = "Casts fields, or the whole key or value, to a primitive type."
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "spec",

@@ -19,6 +19,7 @@ class DropHeaders(Transform):
 
     summary: ClassVar[str] = "Removes every header whose name is listed; the others keep their order."
     sided: ClassVar[bool] = False
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option(
             "headers", "LIST", "The names, exact and case-sensitive.", check=names, distinct=True, valid="not empty"

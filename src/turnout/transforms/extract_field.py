@@ -12,6 +12,7 @@ from turnout.records.paths import PathError, parse_path
 from turnout.records.schema import ANY
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, mistake, unchanged
 from turnout.transforms.checks import one_of
+from turnout.transforms.flow import Move
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import default_value, read
@@ -62,6 +63,10 @@ class ExtractField(Transform):
         """See `Transform.named_fields`."""
         if self.path:
             yield NamedField("field", self.side, self.path)
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`."""
+        return (Move((self.root, *self.path), (self.root,)),)
 
     def plan(self, shape: Shape) -> Step:
         """Looks the path up in the schema, if there is one, so that it fails for nulls too."""

@@ -16,6 +16,7 @@ class Filter(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Drops every record that reaches it: guard it with a predicate."
+    keeps_paths: ClassVar[bool] = True
     sided: ClassVar[bool] = False
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:

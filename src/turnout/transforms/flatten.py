@@ -11,6 +11,7 @@ from turnout.errors import RecordError
 from turnout.records import BigInt, Block, Field, Moment, Schema, Shape, Struct, group
 from turnout.records.schema import default_of
 from turnout.transforms.base import Errors, Step, Transform, unchanged
+from turnout.transforms.flow import ContentPath
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import default_value, store
@@ -33,6 +34,25 @@ class Flatten(Transform):
     )
 
     delimiter: str = "."
+
+    def content_after(self, path: ContentPath) -> set[ContentPath]:
+        """Return the joined name, and those of all leaves below."""
+        root, *names = path
+        if root != self.root or not names:
+            return {path}
+        joined = self.delimiter.join(names)
+        return {(root, joined), (root, f"{joined}{self.delimiter}*")}
+
+    def content_before(self, path: ContentPath) -> set[ContentPath]:
+        """Return every path whose names are joined to this name: those of two names, and the longest one."""
+        root, *names = path
+        if root != self.root or not names:
+            return {path}
+        name, *below = names
+        width = len(self.delimiter)
+        cuts = [at for at in range(1, len(name) - width) if name.startswith(self.delimiter, at)]
+        found = {path, *((root, name[:at], name[at + width :], *below) for at in cuts)}
+        return found | {(root, *name.split(self.delimiter), *below)} if self.delimiter else found
 
     def plan(self, shape: Shape) -> Step:
         """Leaves are laid out for a schema once; maps are opened column by column while all entries are alike."""

@@ -13,6 +13,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, mistake
 from turnout.transforms.checks import non_empty_list, one_of
+from turnout.transforms.flow import HEADERS, Move
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import NULL_POINTER, copied, fits, read
@@ -48,6 +49,12 @@ class HeaderFrom(Transform):
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
         return flat_fields("fields", self.side, self.fields)
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`."""
+        copy = self.operation == "copy"
+        pairs = zip(self.fields, self.headers, strict=True)
+        return tuple(Move((self.root, field), (HEADERS, header), copy) for field, header in pairs)
 
     def plan(self, shape: Shape) -> Step:
         """Append the headers; to move the fields takes them out as well. A null key or value fails."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.transforms.base import Errors, Step, Transform
+from turnout.transforms.flow import Move
 from turnout.transforms.options import Option
 from turnout.transforms.storing import store
 
@@ -22,6 +23,10 @@ class HoistField(Transform):
     options: ClassVar[tuple[Option, ...]] = (Option("field", "STRING", "The field's name, flat."),)
 
     field: str = ""
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`."""
+        return (Move((self.root,), (self.root, self.field)),)
 
     def plan(self, shape: Shape) -> Step:
         """Everything is wrapped alike; a null is refused by a schema that is not optional."""

@@ -50,6 +50,7 @@ class InsertField(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Adds fields with the topic, partition, offset, timestamp or a fixed text."
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("topic.field", "STRING", "Field for the topic.", default=None, valid="name, name?, name!"),
         Option("partition.field", "STRING", "Field for the partition.", default=None, valid="name, name?, name!"),

@@ -24,6 +24,7 @@ class InsertHeader(Transform):
 
     summary: ClassVar[str] = "Appends one header with a fixed value, whose type follows from its text."
     sided: ClassVar[bool] = False
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("header", "STRING", "The header's name; may be empty.", check=non_null),
         Option(

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from turnout.records import Batch, Block, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Step, Transform, flat_fields
 from turnout.transforms.checks import names, non_empty
+from turnout.transforms.flow import ContentPath
 from turnout.transforms.masks import FieldMask
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
@@ -23,6 +24,7 @@ class MaskField(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Replaces fields by the zero of their type, or by a replacement for numbers and strings."
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("fields", "LIST", "The fields, flat names.", check=names, distinct=True, valid="not empty"),
         Option("replacement", "STRING", "What to put there.", default=None, check=non_empty, valid="not empty"),
@@ -36,6 +38,10 @@ class MaskField(Transform):
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
         return flat_fields("fields", self.side, self.fields)
+
+    def masks(self) -> Iterator[ContentPath]:
+        """See `Transform.masks`."""
+        return ((self.root, name) for name in self.fields)
 
     def plan(self, shape: Shape) -> Step:
         """FieldMask the named fields; a null key or value fails, a null field stays null."""

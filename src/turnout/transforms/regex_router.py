@@ -23,6 +23,7 @@ class RegexRouter(Transform):
 
     summary: ClassVar[str] = "Where the expression matches the whole topic, replaces its first find in it."
     sided: ClassVar[bool] = False
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("regex", "STRING", "The expression.", check=java_regex, valid="java.util.regex"),
         Option(

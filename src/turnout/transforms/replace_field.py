@@ -10,6 +10,7 @@ from turnout.errors import RecordError
 from turnout.records import Block, Field, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.checks import names_or_none
+from turnout.transforms.flow import Move
 from turnout.transforms.java_map import in_hash_order
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
@@ -93,6 +94,10 @@ class ReplaceField(Transform):
         yield from flat_fields("exclude", self.side, self.exclude)
         yield from flat_fields("include", self.side, self.include)
         yield from flat_fields("renames", self.side, (old for old, _ in self.renames))
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`."""
+        return tuple(Move((self.root, old), (self.root, new)) for old, new in self.renames)
 
     def plan(self, shape: Shape) -> Step:
         """Names alone are looked at, once for each schema or shape."""

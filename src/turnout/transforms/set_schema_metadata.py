@@ -19,6 +19,7 @@ class SetSchemaMetadata(Transform):
     """See ``summary``."""
 
     summary: ClassVar[str] = "Sets the name, the version or both of a struct's schema."
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("schema.name", "STRING", "The name.", default=None),
         Option("schema.version", "INT", "The version.", default=None),

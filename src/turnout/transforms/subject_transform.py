@@ -29,6 +29,7 @@ class SubjectTransform(Transform):
 
     summary: ClassVar[str] = "Rewrites the topic by a NATS subject transform, as wildcard(1) and partition(10,1)."
     sided: ClassVar[bool] = False
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("source", "STRING", "The subject filter that the topic has to match.", valid="a NATS subject filter"),
         Option("destination", "STRING", "What the topic becomes.", valid="a NATS mapping destination"),

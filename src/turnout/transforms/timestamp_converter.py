@@ -43,6 +43,7 @@ class TimestampConverter(Transform):
     """
 
     summary: ClassVar[str] = "Converts a time between text, unix time, Date, Time and Timestamp."
+    keeps_paths: ClassVar[bool] = True
     options: ClassVar[tuple[Option, ...]] = (
         Option("target.type", "STRING", "What to make.", check=one_of(*TARGET_TYPES), valid=", ".join(TARGET_TYPES)),
         Option("field", "STRING", "The field, a flat name; empty for the whole.", default=""),

@@ -13,6 +13,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Block, Field, Positions, Schema
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Transform, flat_fields
 from turnout.transforms.checks import names
+from turnout.transforms.flow import KEY, VALUE, Move
 from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import read, store
@@ -39,6 +40,10 @@ class ValueToKey(Transform):
     def named_fields(self) -> Iterator[NamedField]:
         """See `Transform.named_fields`."""
         return flat_fields("fields", Side.VALUE, self.fields)
+
+    def moves(self) -> tuple[Move, ...]:
+        """See `Transform.moves`."""
+        return tuple(Move((VALUE, name), (KEY, name), copy=True) for name in self.fields)
 
     def apply(self, batch: Batch, rows: Positions) -> Errors:
         """Put new keys in the place of those of these records; the values stay."""
