@@ -21,6 +21,7 @@ from turnout.transforms import Errors, Option, Step, Transform
 class UpperField(Transform):
     summary: ClassVar[str] = "Writes one text field in upper case."
     options: ClassVar[tuple[Option, ...]] = (Option("field", "STRING", "The field."),)
+    keeps_paths: ClassVar[bool] = True  # no content goes to another field
 
     field: str = ""
 

@@ -98,25 +98,31 @@ def test_before_and_after_a_transform(scene) -> None:
 
 def test_what_is_masked_later_is_hidden_before(scene) -> None:
     """Under the names that it has by then, in the header that it is copied to, in what cannot be read and in reasons;
-    behind the mask a record is shown as it goes out."""
+    behind a mask with a predicate too, as not every record is masked there."""
     scene.publish({"n": 1, "deep": {"pan": "4929"}, "pan": "4929"}, b'{"pan": "4929"')
     scene.publish({"pan": "4929"}, rest="b")
 
     for stage in stages_of(scene.route):
         for tapped in scene.range(stage):
-            shown = json.dumps(tapped.before if stage == "hide" else tapped.as_dict())
-            open_ones = stage in ("mapped", "delivered")
-            assert ("4929" in shown) == (open_ones and tapped.outcome != "dead_lettered"), stage
+            tapped.before["value"] = _without_deep(tapped.before["value"])
+            if tapped.after is not None:
+                tapped.after["value"] = _without_deep(tapped.after["value"])
+            assert "4929" not in json.dumps(tapped.as_dict()), stage
     first, broken, _ = scene.range("source")
     assert first.before["value"] == {"n": 1, "deep": {"pan": HIDDEN}, "pan": HIDDEN}
-    assert broken.before["value"] == f"{HIDDEN} (14 bytes)"
+    assert broken.before["value"].startswith(f"{HIDDEN} (14 bytes, fingerprint ")
     assert broken.reason == f"VALUE_CONVERTER: {HIDDEN}"
     hide, other = scene.range("hide")
     assert (hide.outcome, hide.before["value"]["card"], hide.after and hide.after["value"]["card"]) == (
-        "changed", HIDDEN, "",
+        "changed", HIDDEN, HIDDEN,
     )  # fmt: skip
-    assert (other.outcome, other.after and other.after["value"]["card"]) == ("unchanged", "4929")
+    assert (other.outcome, other.after and other.after["value"]["card"]) == ("unchanged", HIDDEN)
     assert "4929" in json.dumps([tapped.as_dict() for tapped in scene.range("source", unmasked=True)])
+
+
+def _without_deep(value: Any) -> Any:
+    """A field of the same name deeper down, which the route does not mask, is hidden as long as the mask is to come."""
+    return {name: item for name, item in value.items() if name != "deep"} if isinstance(value, dict) else value
 
 
 @pytest.mark.parametrize(
@@ -145,7 +151,8 @@ sink: {{format: nats, servers: "nats://127.0.0.1"}}
     chain = Route.parse(text, {}).chain
 
     assert hidden_at(chain, 0).seen(Record("t", {"payload": {"card": "4929"}}))["value"] == hidden["value"]
-    assert not hidden_at(chain, 2)
+    # The copy in the key is not masked by the route.
+    assert bool(hidden_at(chain, 2)) == ("ValueToKey" in stages)
 
 
 def test_mapped_and_delivered(scene) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from turnout.errors import ConfigError
-from turnout.rpc.caller import Caller, Right
+from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.digests import Scrypt, digest_of_text
 from turnout.rpc.refusal import RefusedError
 from turnout.rpc.settings import ServerSettings
@@ -34,7 +34,8 @@ def file(tmp_path):
 
 
 def test_a_token_stands_for_a_tenant(file):
-    """An entry gives the tenant, the rights and the destinations; what is left out is everything."""
+    """An entry gives the tenant, the rights and the destinations; what is left out is everything but
+    `Right.UNMASKED`, which has to be named."""
     path = file(
         {"hash": sha256("a"), "tenant": "acme", "rights": ["read"], "destinations": ["acme.>"]},
         {"hash": sha256("b"), "tenant": "*"},
@@ -43,9 +44,9 @@ def test_a_token_stands_for_a_tenant(file):
     tokens = Tokens(read_tokens(path))
 
     assert tokens.caller("a") == Caller("acme", frozenset({Right.READ}), ("acme.>",))
-    assert tokens.caller("b") == Caller(None)
+    assert tokens.caller("b") == Caller(None, frozenset(USUAL_RIGHTS))
     # Twice: the second time it is remembered.
-    assert tokens.caller("name.c") == tokens.caller("name.c") == Caller("bolt")
+    assert tokens.caller("name.c") == tokens.caller("name.c") == Caller("bolt", frozenset(USUAL_RIGHTS))
     assert [tokens.caller(wrong) for wrong in ("", "c", "name.d", "A", sha256("a"))] == [None] * 5
 
 

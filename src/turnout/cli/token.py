@@ -14,7 +14,8 @@ __all__ = ["token"]
 def token(
     tenant: Annotated[str, typer.Argument(help="Whose subscriptions it opens; * for the whole store.")],
     right: Annotated[
-        list[str] | None, typer.Option("--right", help="read, write or match; several times. [all of them]")
+        list[str] | None,
+        typer.Option("--right", help="read, write, match or unmasked; several times. [the first three]"),
     ] = None,
     destination: Annotated[
         list[str] | None,
@@ -22,7 +23,7 @@ def token(
     ] = None,
 ) -> None:
     """Print a new token on standard error, once, and its entry for the token file on standard output."""
-    from turnout.rpc.caller import Right
+    from turnout.rpc.caller import USUAL_RIGHTS, Right
     from turnout.rpc.tokens import EVERY_TENANT, entry_of, new_token
     from turnout.subscriptions.tenants import check_tenant
 
@@ -33,4 +34,4 @@ def token(
         raise SubscriptionInvalidError(f"--right: expected {', '.join(Right)}, found {', '.join(map(repr, unknown))}")
     written, entry = new_token()
     typer.echo(f"the token, which is not kept anywhere: {written}", err=True)
-    typer.echo(entry_of(entry, tenant, [Right(name) for name in right or Right], destination or ()), nl=False)
+    typer.echo(entry_of(entry, tenant, [Right(name) for name in right or USUAL_RIGHTS], destination or ()), nl=False)

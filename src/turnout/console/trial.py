@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnout.conditions import Condition, leaves
 from turnout.engine import Program
 from turnout.engine.metadata import texts_of
+from turnout.history.masked_views import check_condition
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.server.errors import ConflictError
@@ -44,16 +45,19 @@ class Trial:
     hits: tuple[Hit, ...]
 
 
-def trial_of(route: Route, condition: Condition, count: int) -> Trial:
+def trial_of(route: Route, condition: Condition, count: int, *, masked: bool = False) -> Trial:
     """Try a condition on the last *count* sequences of each stream of a route's source, after its transforms.
 
     Raises:
+        ConfigError: with *masked*, the condition looks at what the route masks.
         ConflictError: the source is no stream.
         StreamError: a stream is not there.
         ConnectionLostError: the server is away.
     """
     if not isinstance(route.source, NatsSource):
         raise ConflictError(f"route {route.name} does not read a stream: it has no last records to try")
+    if masked:
+        check_condition(route, len(route.chain.stages), condition)
     program = Program.of(route)
     index = Index.of([Subscription(["trial"], condition, {}, "trial")])
     keys = sorted({leaf.key for leaf in leaves(condition)})

@@ -22,7 +22,7 @@ from turnout.wire.apart import RangeReader, reader_of
 from turnout.wire.places import Place, place_of, resolve, state_of
 from turnout.wire.ways import way_to_look
 
-__all__ = ["DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "of_messages", "read"]
+__all__ = ["DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "is_wanted", "of_messages", "read"]
 
 _LARGEST_INT: Final = (1 << 31) - 1
 """What fits into the columns of partitions and of tries."""
@@ -212,7 +212,7 @@ def read(
         rows = _rows(reader_of(connection, span, way_to_look(state)))
         letters = of_messages(rows, route, box)
     before = (letter for letter in letters if letter.sequence < last)
-    return [letter for letter in before if (done or not letter.done) and _asked_for(letter, stage, reason)]
+    return [letter for letter in before if (done or not letter.done) and is_wanted(letter, stage, reason)]
 
 
 def _rows(reader: RangeReader) -> Iterator[dict[str, Any]]:
@@ -290,7 +290,8 @@ def _whole(number: object, largest: int = LARGEST_SEQUENCE) -> int:
     return number
 
 
-def _asked_for(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:
+def is_wanted(letter: DeadLetter, stage: str | None, reason: str | None) -> bool:
+    """Return True if a letter failed at this stage, and with this text in its reason; None asks for any."""
     if stage is not None and (letter.stage or "").upper() != stage.upper():
         return False
     return reason is None or reason.lower() in (letter.reason or "").lower()

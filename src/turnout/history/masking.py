@@ -1,132 +1,242 @@
-"""What a route masks, hidden also from those who look at records before the route has come to that."""
+"""Fields that a route masks, hidden in views of a record at every place of its way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from turnout.records import Record
 from turnout.records.text import iso_of, json_of, text_of
 from turnout.transforms import Chain
-from turnout.transforms.base import Side, Transform
-from turnout.transforms.extract_field import ExtractField
-from turnout.transforms.flatten import Flatten
-from turnout.transforms.header_from import HeaderFrom
-from turnout.transforms.hoist_field import HoistField
-from turnout.transforms.mask_field import MaskField
-from turnout.transforms.replace_field import ReplaceField
+from turnout.transforms.chain import Stage
+from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
 
-__all__ = ["HIDDEN", "Hidden", "hidden_at"]
+__all__ = ["HIDDEN", "Hidden", "hidden_anywhere", "hidden_at", "hidden_places"]
 
 HIDDEN: Final = "***"
-"""What is shown in the place of what a route masks later."""
+"""What is shown in the place of what a route masks."""
+
+_FINGERPRINT_KEY: Final = secrets.token_bytes(16)
+"""Fingerprints of one process can be compared; without the key nobody finds a short content by trying all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What is not shown of a record. It rather hides too much: a name is hidden in key and value, at any depth.
+    """What is not shown of a record at one place. It rather hides too much: a field is hidden at any depth of its side.
 
     Attributes:
-        names: of fields.
-        headers: names of headers that such fields are copied to.
-        key: whether the whole key is hidden.
-        value: whether the whole value is.
+        paths: of the content that is hidden, and of everything below.
     """
 
-    names: frozenset[str] = frozenset()
-    headers: frozenset[str] = frozenset()
-    key: bool = False
-    value: bool = False
+    paths: frozenset[ContentPath] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.names)
-
-    def __or__(self, other: Self) -> Hidden:
-        return Hidden(
-            self.names | other.names, self.headers | other.headers, self.key or other.key, self.value or other.value
-        )
+        return bool(self.paths)
 
     def seen(self, record: Record) -> dict[str, Any]:
-        """A record as plain JSON, without what is hidden."""
+        """Return a record as plain JSON, without what is hidden."""
         return {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
-            "key": HIDDEN if self.key else self._content(record.key, record.key_schema),
-            "value": HIDDEN if self.value else self._content(record.value, record.value_schema),
+            "key": self._content(KEY, record.key, record.key_schema),
+            "value": self._content(VALUE, record.value, record.value_schema),
             "headers": [
-                [header.name, HIDDEN if header.name in self.headers else _shown_text(header.value, header.schema)]
+                [header.name, self.header(header.name, _shown_text(header.value, header.schema))]
                 for header in record.headers
             ],
             "timestamp": None if record.timestamp is None else iso_of(record.timestamp),
         }
 
-    def undecoded(self, raw: bytes | None) -> str | None:
-        """Bytes that nobody could read: what is inside is not known, and all of it is hidden if something is."""
-        if raw is None:
+    def plain(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a record that is plain JSON already, its key and what could not be decoded as text."""
+        value = record["value"]
+        shown = self.text(VALUE, value) if isinstance(value, str) else self._side(VALUE, value)
+        headers = [[name, self.header(name, text)] for name, text in record["headers"]]
+        return {**record, "key": self.text(KEY, record["key"]), "value": shown, "headers": headers}
+
+    def text(self, side: str, written: str | bytes | None) -> str | None:
+        """Return the text of a key or a value.
+
+        Of a JSON object the hidden fields are hidden. What is inside other text, and in bytes that could not be
+        decoded, is not known: only its size is shown, and a fingerprint that tells equal contents of this process.
+        """
+        if written is None:
             return None
-        return f"{HIDDEN} ({len(raw):,} bytes)" if self else raw.decode("utf-8", "replace")
+        if not self._names(side) and not self._is_whole(side):
+            return written if isinstance(written, str) else written.decode("utf-8", "replace")
+        plain = None if self._is_whole(side) else _json_object(written)
+        if plain is None:
+            return _placeholder(written if isinstance(written, bytes) else written.encode("utf-8", "replace"))
+        return _dumped(self._without(side, plain))
+
+    def raw(self, side: str, content: bytes | None) -> bytes | None:
+        """Return the bytes of a key or a value; the same bytes where nothing of the side is hidden."""
+        if content is None or not (self._names(side) or self._is_whole(side)):
+            return content
+        return (self.text(side, content) or "").encode()
+
+    def header(self, name: str, text: str | None) -> str | None:
+        """Return the text of a header."""
+        return HIDDEN if text is not None and self.hides((HEADERS, name)) else text
+
+    def hides(self, path: ContentPath) -> bool:
+        """Return True if content at the path, or a part of it, is hidden."""
+        root, *names = path
+        tainted = self._names(root)
+        known = any(fits(hidden, path) or fits(path, hidden) for hidden in self.paths)
+        return known or (root != HEADERS and any(_is_named(name, tainted) for name in names))
+
+    def under(self, path: ContentPath, text: str | None) -> str | None:
+        """Return the text of a field, as conditions see it."""
+        root, *names = path
+        if text is None:
+            return None
+        if root == HEADERS:
+            return self.header(names[0], text)
+        if not names:
+            return self.text(root, text)
+        if self._is_whole(root) or any(_is_named(name, self._names(root)) for name in names):
+            return HIDDEN
+        expected = _is_named(names[-1], self._parents(root))
+        inner = _json_of(text)
+        if not isinstance(inner, dict | list):
+            return HIDDEN if expected else text
+        return _dumped(self._without(root, inner, expected=expected))
 
     def failure(self, message: str) -> str:
-        """Why something failed: the message may have the field's content in it."""
+        """Return why something failed: the message may quote a field."""
         return HIDDEN if self else message
 
-    def _content(self, content: Any, schema: Any) -> Any:
-        if isinstance(content, bytes):
-            return self.undecoded(content)
-        return self._without(json_of(content, schema))
+    def _names(self, side: str) -> frozenset[str]:
+        return frozenset(path[-1] for path in self.paths if path[0] == side and len(path) > 1)
 
-    def _without(self, plain: Any) -> Any:
-        if isinstance(plain, Mapping):
-            return {name: HIDDEN if name in self.names else self._without(item) for name, item in plain.items()}
-        return [self._without(item) for item in plain] if isinstance(plain, list) else plain
+    def _is_whole(self, side: str) -> bool:
+        return (side,) in self.paths
+
+    def _content(self, side: str, content: Any, schema: Any) -> Any:
+        return self.text(side, content) if isinstance(content, bytes) else self._side(side, json_of(content, schema))
+
+    def _side(self, side: str, plain: Any) -> Any:
+        names = self._names(side)
+        if plain is None or not (names or self._is_whole(side)):
+            return plain
+        # Where fields are masked, what has none is not what was expected, and may be anything.
+        return self._without(side, plain) if isinstance(plain, Mapping) and not self._is_whole(side) else HIDDEN
+
+    def _parents(self, side: str) -> frozenset[str]:
+        return frozenset(name for path in self.paths if path[0] == side for name in path[1:-1])
+
+    def _without(self, side: str, plain: Any, *, expected: bool = False) -> Any:
+        return _without(plain, self._names(side), self._parents(side), expected=expected)
+
+
+def _is_named(name: str, names: Iterable[str]) -> bool:
+    return any(same_name(name, hidden) for hidden in names)
+
+
+def _without(plain: Any, names: frozenset[str], parents: frozenset[str], *, expected: bool = False) -> Any:
+    """Return plain JSON without the fields of these names.
+
+    Args:
+        plain: the JSON.
+        names: of hidden fields.
+        parents: names of objects that such fields are expected in; anything else in their place may be such a field.
+        expected: whether *plain* is to be such an object.
+    """
+    if isinstance(plain, Mapping):
+        return {
+            name: HIDDEN
+            if _is_named(name, names)
+            else _without(item, names, parents, expected=_is_named(name, parents))
+            for name, item in plain.items()
+        }
+    if isinstance(plain, list):
+        return [_without(item, names, parents, expected=expected) for item in plain]
+    return HIDDEN if expected and plain is not None else plain
+
+
+def _dumped(plain: Any) -> str:
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    # JSON can name halves of a pair of surrogates, which no UTF-8 can hold.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _json_object(written: str | bytes) -> dict[str, Any] | None:
+    plain = _json_of(written)
+    return plain if isinstance(plain, dict) else None
+
+
+def _json_of(written: str | bytes) -> Any:
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _placeholder(content: bytes) -> str:
+    fingerprint = hashlib.blake2b(content, digest_size=6, key=_FINGERPRINT_KEY).hexdigest()
+    return f"{HIDDEN} ({len(content):,} bytes, fingerprint {fingerprint})"
 
 
 def _shown_text(value: Any, schema: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else text_of(value, schema)
 
 
-def hidden_at(chain: Chain, place: int) -> Hidden:
-    """What is hidden of a record that has gone through the first *place* stages: what the later ones mask.
+def hidden_places(chain: Chain) -> list[Hidden]:
+    """Return what is hidden of a record before each stage, and behind the last one.
 
-    A field is followed back through what renames, flattens, wraps, extracts or copies it.
+    What a stage masks is followed back to where it is from, and from there on to every copy of it. A stage without a
+    predicate masks every record: what it masks is shown behind it, as it goes out. As long as a mask is to come, the
+    names that fields had earlier stay hidden: a field of such a name may be one that was not as expected.
     """
-    transforms = [stage.transform for stage in chain.stages]
-    hidden = Hidden()
-    for at in range(place, len(transforms)):
-        masking = transforms[at]
-        if isinstance(masking, MaskField):
-            hidden |= _followed(masking.fields, transforms[:at])
-    return hidden
+    origins = _followed_back(chain.stages)
+    paths = origins[0]
+    places = [Hidden(frozenset(paths))]
+    for stage, masked_later in zip(chain.stages, origins[1:], strict=True):
+        paths = _followed_on(stage, paths) | masked_later
+        places.append(Hidden(frozenset(paths) | (places[-1].paths if masked_later else frozenset())))
+    return places
 
 
-def _followed(fields: Iterable[str], before: Sequence[Transform]) -> Hidden:
-    names = set(fields)
-    for transform in reversed(before):
-        if isinstance(transform, ReplaceField):
-            names |= {old for old, new in transform.renames if new in names}
-        elif isinstance(transform, Flatten):
-            names |= {part for name in names for part in _suffixes(name, transform.delimiter)}
-    # A field that holds the whole, or becomes it, has no name of its own there.
-    whole = {
-        transform.side
-        for transform in before
-        if (isinstance(transform, HoistField) and transform.field in names)
-        or (isinstance(transform, ExtractField) and names.intersection((transform.field, *transform.path)))
-    }
-    headers = {
-        header
-        for transform in before
-        if isinstance(transform, HeaderFrom)
-        for name, header in zip(transform.fields, transform.headers, strict=True)
-        if name in names
-    }
-    return Hidden(frozenset(names), frozenset(headers), Side.KEY in whole, Side.VALUE in whole)
+def hidden_at(chain: Chain, place: int) -> Hidden:
+    """Return what is hidden of a record that has gone through the first *place* stages."""
+    return hidden_places(chain)[place]
 
 
-def _suffixes(name: str, delimiter: str) -> Iterable[str]:
-    """What a name may have been before it was put together: everything behind each of its delimiters."""
-    while delimiter and delimiter in name:
-        name = name.partition(delimiter)[2]
-        yield name
+def hidden_anywhere(chain: Chain) -> Hidden:
+    """Return what is hidden of a record of which it is not known how far it has come."""
+    return Hidden(frozenset[ContentPath]().union(*(hidden.paths for hidden in hidden_places(chain))))
+
+
+def _followed_back(stages: tuple[Stage, ...]) -> list[set[ContentPath]]:
+    """Return for each place the paths of what later stages mask."""
+    found: list[set[ContentPath]] = [set()]
+    for stage in reversed(stages):
+        before = {old for path in found[-1] for old in stage.transform.content_before(path)}
+        found.append(before | set(stage.transform.masks()))
+    return found[::-1]
+
+
+def _followed_on(stage: Stage, paths: set[ContentPath]) -> set[ContentPath]:
+    """Return where content that is hidden before a stage is behind it."""
+    behind = {new for path in paths for new in stage.transform.content_after(path)}
+    if stage.guards:
+        return behind | paths
+    masked = list(stage.transform.masks())
+    return {path for path in behind if not any(_is_masked(path, mask) for mask in masked)}
+
+
+def _is_masked(path: ContentPath, mask: ContentPath) -> bool:
+    """Return True if nothing is left at a path behind a mask; of a name that stands for several, its beginning counts.
+
+    Only what is below a field has such a name, and nothing is below one that was masked.
+    """
+    pairs = zip(path, mask, strict=False)
+    return len(path) >= len(mask) and all(
+        name == masked or (name.endswith("*") and name.startswith(masked)) for name, masked in pairs
+    )

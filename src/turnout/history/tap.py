@@ -16,7 +16,8 @@ from turnout.engine.replay import Where
 from turnout.engine.trace import Outcome, Trace
 from turnout.errors import ConfigError, Mistake
 from turnout.guesses import did_you_mean
-from turnout.history.masking import hidden_at
+from turnout.history.masked_views import check_condition
+from turnout.history.masking import Hidden, hidden_anywhere, hidden_places
 from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
 from turnout.records import ALIVE, Batch
@@ -25,7 +26,6 @@ from turnout.spark.reads import look_ahead
 from turnout.subscriptions import open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
-from turnout.transforms import Chain
 from turnout.wire.places import Place
 
 __all__ = ["DELIVERED", "MAPPED", "SOURCE", "TapMessage", "Tapped", "stages_of", "taps"]
@@ -120,6 +120,7 @@ def taps(
     rate: float | None = None,
     limit: int | None = None,
     unmasked: bool = False,
+    strict: bool = False,
     stop: threading.Event | None = None,
     index: Index | None = None,
 ) -> Iterator[Tapped]:
@@ -137,6 +138,7 @@ def taps(
         rate: how many records a second at most. Of live records the others are passed over; a range is slowed down.
         limit: how many records in all.
         unmasked: show what the route masks.
+        strict: refuse a condition on what is hidden, which would tell what it is.
         stop: set it to end.
         index: of the subscriptions to match with, where somebody keeps one: a store of millions need not be read.
 
@@ -150,6 +152,8 @@ def taps(
         problem = f"there is no stage {stage!r}{did_you_mean(stage, known)} (there are {', '.join(known)})"
         raise ConfigError([Mistake("stage", problem)])
     condition = parse(where) if isinstance(where, str) else where
+    if strict and not unmasked and condition is not None:
+        check_condition(route, _around(route, stage)[0], condition)
     if stage == DELIVERED and index is None:
         index = _index(route)
     tap = _Tap(route, stage, condition, index, unmasked=unmasked)
@@ -221,12 +225,11 @@ class _Tap:
         self._index = index
         paths = route.subscriptions.metadata if route.subscriptions else {}
         self._where = None if where is None else Where(where, paths)
-        chain = Chain() if unmasked else route.chain
         before, after = _around(route, stage)
-        self._hidden = hidden_at(chain, before)
-        self._hidden_after = hidden_at(chain, after)
-        # What failed may have done so at the beginning, and say what it saw there.
-        self._hidden_first = hidden_at(chain, 0)
+        places = hidden_places(route.chain)
+        self._hidden, self._hidden_after = (Hidden() if unmasked else places[at] for at in (before, after))
+        # What failed says what it saw at the place where it failed.
+        self._hidden_anywhere = Hidden() if unmasked else hidden_anywhere(route.chain)
 
     def look(self, batch: Any, stream: str, most: int | None) -> list[Tapped]:
         """What is seen of a record batch, at most *most* records."""
@@ -248,7 +251,7 @@ class _Tap:
     def _delivered(self, trace: Trace, row: int, stream: str, sequence: int) -> Tapped:
         outcome, failure = trace.outcome(row), trace.failures.get(row)
         record = self._hidden.seen(trace.records.record(row))
-        reason = None if failure is None else f"{failure.stage}: {self._hidden_first.failure(failure.message)}"
+        reason = None if failure is None else f"{failure.stage}: {self._hidden_anywhere.failure(failure.message)}"
         messages = tuple(
             TapMessage(
                 trace.messages.topics[place].as_py(),

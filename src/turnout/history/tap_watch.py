@@ -73,7 +73,7 @@ class TapWatch(Watch):
             record = self._hidden.seen(records.record(row))
             if records.outcomes[row] == FAILED:
                 raw = {"key": consumed.keys[row], "value": consumed.values[row]}
-                record |= {side: self._hidden.undecoded(content) for side, content in raw.items()}
+                record |= {side: self._hidden.text(side, content) for side, content in raw.items()}
                 self._observed[row] = ObservedRecord("failed", record, None, self._reason(records, row))
             else:
                 self._observed[row] = ObservedRecord("read", record, record)

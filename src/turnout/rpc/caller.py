@@ -14,7 +14,7 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.tenants import check_tenant
 
-__all__ = ["NEEDS", "OPEN", "TENANT_KEY", "CallContext", "Caller", "Right"]
+__all__ = ["NEEDS", "OPEN", "TENANT_KEY", "USUAL_RIGHTS", "CallContext", "Caller", "Right"]
 
 TENANT_KEY = "turnout-tenant"
 """The metadata by which a caller who may see the whole store names one tenant to act for."""
@@ -29,6 +29,12 @@ class Right(StrEnum):
     READ = "read"
     WRITE = "write"
     MATCH = "match"
+    UNMASKED = "unmasked"
+    """See the fields that routes mask, in every view of a record."""
+
+
+USUAL_RIGHTS = (Right.READ, Right.WRITE, Right.MATCH)
+"""The rights of a token whose entry names none: `Right.UNMASKED` has to be named."""
 
 
 _SERVICE = "subscriptions.Service"

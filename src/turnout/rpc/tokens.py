@@ -10,14 +10,14 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.rpc.bounds import Slots
-from turnout.rpc.caller import Caller, Right
+from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.digests import Digest, Scrypt, Sha256, digest_of_text
 from turnout.subscriptions.destinations import check_pattern
 from turnout.subscriptions.tenants import check_tenant
@@ -127,14 +127,14 @@ class _Entry(BaseModel):
     id: str = ""
     hash: Annotated[Sha256 | Scrypt, BeforeValidator(lambda text: digest_of_text(str(text)))]
     tenant: Annotated[str, AfterValidator(_tenant)]
-    rights: list[Literal["read", "write", "match"]] = ["read", "write", "match"]
+    rights: list[Right] = list(USUAL_RIGHTS)
     destinations: list[Annotated[str, AfterValidator(check_pattern)]] | None = None
 
     def token(self) -> AcceptedToken:
         """The token of this entry."""
         tenant = None if self.tenant == EVERY_TENANT else self.tenant
         allowed = None if self.destinations is None else tuple(self.destinations)
-        return AcceptedToken(self.hash, Caller(tenant, frozenset(map(Right, self.rights)), allowed), self.id)
+        return AcceptedToken(self.hash, Caller(tenant, frozenset(self.rights), allowed), self.id)
 
 
 _ENTRIES = TypeAdapter(list[_Entry])

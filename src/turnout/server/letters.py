@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from typing import Any
 
 from turnout.engine.given import Given
 from turnout.errors import StreamError
-from turnout.history.dead_letters import DeadLetter, LetterBox, read
+from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, read
+from turnout.history.masked_views import masked_letter
+from turnout.history.masking import hidden_anywhere
 from turnout.routes import Route
 from turnout.server.errors import ConflictError
 from turnout.wire.places import state_of
 
-__all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes"]
+__all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes", "visible"]
 
 REACH = 20_000
 """This many messages of the stream of dead letters are looked at, from its end on."""
 
 
-def newest(
-    route: Route, *, stage: str | None = None, reason: str | None = None, done: bool = False
-) -> list[DeadLetter]:
+def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
     """The dead letters among the last `REACH` messages of their stream, the newest first.
 
     Args:
         route: whose.
-        stage: only those that failed there.
-        reason: only those with this text in their reason.
         done: also those that a redrive has delivered.
 
     Raises:
@@ -39,7 +38,30 @@ def newest(
     box = LetterBox.of(route)
     with box.connection() as connection:
         begin = max(1, state_of(connection, box.stream).next - REACH)
-    return read(route, start=begin, stage=stage, reason=reason, done=done)[::-1]
+    return read(route, start=begin, done=done)[::-1]
+
+
+def visible(
+    route: Route,
+    letters: Iterable[DeadLetter],
+    *,
+    masked: bool,
+    stage: str | None = None,
+    reason: str | None = None,
+) -> list[DeadLetter]:
+    """Return the letters that are asked for, as they are shown.
+
+    Args:
+        route: whose letters they are.
+        letters: as they were read.
+        masked: what the route masks is hidden.
+        stage: only those that failed there.
+        reason: only those with this text in their reason as it is shown: one that is hidden is not searched.
+    """
+    if masked:
+        hidden = hidden_anywhere(route.chain)
+        letters = (masked_letter(letter, hidden) for letter in letters)
+    return [letter for letter in letters if is_wanted(letter, stage, reason)]
 
 
 def letter_at(route: Route, sequence: int) -> DeadLetter:

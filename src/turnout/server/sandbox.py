@@ -9,6 +9,7 @@ from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
 from turnout.engine.given import Given, record_batch
 from turnout.errors import ConfigError, Mistake
+from turnout.history.masked_views import masked_explanation
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.server.entry import RouteEntry
@@ -59,8 +60,12 @@ def batch_at(route: Route, place: str) -> Any:
     return record_at(source, stream, sequence)
 
 
-def explained(route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None) -> RecordExplanation:
+def explained(
+    route: Route, batch: Any, matchers: Matchers, *, asked: str | None = None, masked: bool = False
+) -> RecordExplanation:
     """What becomes of the only record of a batch, matched with the route's subscriptions as they are now.
+
+    With *masked*, what the route masks is hidden in every part of it.
 
     Raises:
         SubscriptionNotFoundError: there is no subscription *asked*.
@@ -68,5 +73,7 @@ def explained(route: Route, batch: Any, matchers: Matchers, *, asked: str | None
     """
     live = matchers.of(route)
     if live is None:
-        return explain(Program.of(route), batch, asked=asked)
-    return explain(Program.of(route), batch, live.index(), StoredSubscriptions(live), asked=asked)
+        explanation = explain(Program.of(route), batch, asked=asked)
+    else:
+        explanation = explain(Program.of(route), batch, live.index(), StoredSubscriptions(live), asked=asked)
+    return masked_explanation(explanation, route) if masked else explanation

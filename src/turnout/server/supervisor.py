@@ -13,6 +13,7 @@ from typing import Protocol
 
 from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, TurnoutError
+from turnout.history.masked_views import masked_sentence
 from turnout.routes import Route
 from turnout.secrets import masked_url
 from turnout.server.restarts import Restarts
@@ -230,9 +231,9 @@ class Supervisor:
             result = self._runner.run(route, stop=stop, on_progress=progressed)
             self._add(result.counts - before)
         except Exception as failure:  # noqa: BLE001 - whatever a route dies of, the others go on
-            self._ended(stop, failure)
+            self._ended(stop, failure, version.route)
         else:
-            self._ended(stop, None)
+            self._ended(stop, None, version.route)
 
     def _progressed(self, more: Counts, progress: Progress) -> None:
         with self._changed:
@@ -248,7 +249,7 @@ class Supervisor:
             self._status = replace(self._status, counts=self._status.counts + more)
         self._watcher.progressed(self.name, more, progress or Progress(-1, more, 0.0, 0.0, None))
 
-    def _ended(self, stop: threading.Event, failure: Exception | None) -> None:
+    def _ended(self, stop: threading.Event, failure: Exception | None, route: Route) -> None:
         with self._changed:
             self._stop = None
             if stop.is_set():
@@ -259,13 +260,18 @@ class Supervisor:
                 self._should_run = False
                 self._say(Phase.DONE, "")
             else:
-                self._failed(failure)
+                self._failed(failure, route)
             self._changed.notify_all()
 
-    def _failed(self, failure: Exception) -> None:
-        if not isinstance(failure, TurnoutError):
+    def _failed(self, failure: Exception, route: Route) -> None:
+        known = isinstance(failure, TurnoutError)
+        if not known:
             _log.error("route %s failed", self.name, exc_info=failure)
-        reason = _sentence(failure)
+        sentence = _sentence(failure)
+        # Everybody who may read the route sees its status; the log has all of it.
+        reason = masked_sentence(route, sentence, known=known)
+        if known and reason != sentence:
+            _log.error("route %s failed: %s", self.name, sentence)
         outage = isinstance(failure, ConnectionLostError)
         pause = self._restarts.after_outage() if outage else self._restarts.after_failure()
         if pause is None:

@@ -17,11 +17,13 @@ from turnout.console.flow_counts import HOUR
 from turnout.console.render import page, page_router
 from turnout.console.words import moment
 from turnout.history.dead_letters import DeadLetter
+from turnout.history.masked_views import masked_report
+from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.routes import Route
-from turnout.server.letters import REACH, letter_at, newest
+from turnout.server.letters import REACH, letter_at, newest, visible
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.parts import Reads, TheParts, Writes
+from turnout.server.rest.parts import Reads, TheParts, Writes, is_masked
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]
@@ -66,12 +68,13 @@ def letters(
     name: str,
     request: Request,
     parts: TheParts,
-    _: Reads,
+    principal: Reads,
     group: str | None = None,
     number: Annotated[int, Query(alias="page", ge=1)] = 1,
     groups_number: Annotated[int, Query(alias="groups", ge=1)] = 1,
 ) -> HTMLResponse:
-    pending = newest(route_of(parts.routes.entry(name)))
+    route = route_of(parts.routes.entry(name))
+    pending = visible(route, newest(route), masked=is_masked(principal))
     every = grouped(pending)
     chosen = next((candidate for candidate in every if candidate.id == group), None)
     groups = Piece.of(every, groups_number, _GROUPS_ON_PAGE)
@@ -121,8 +124,9 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
 
 
 @router.get("/dead-letters/{name}/{sequence}")
-def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
-    letter = letter_at(route_of(parts.routes.entry(name)), sequence)
+def letter(name: str, sequence: int, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+    route = route_of(parts.routes.entry(name))
+    (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))
     return page(
         request,
         "dead_letter.html",
@@ -137,18 +141,28 @@ def letter(name: str, sequence: int, request: Request, parts: TheParts, _: Reads
 
 
 @router.post("/fragments/dead-letters/{name}/redrive")
-def redriven(name: str, form: RedriveRequest, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
+def redriven(name: str, form: RedriveRequest, request: Request, parts: TheParts, principal: Writes) -> HTMLResponse:
     """What a redrive did, or would do."""
     route = route_of(parts.routes.entry(name))
-    report = redrive(route, _chosen(route, form), dry_run=form.dry_run, index=parts.matchers.index(route))
+    masked = is_masked(principal)
+    letters = _chosen(route, form, masked=masked)
+    report = redrive(route, letters, dry_run=form.dry_run, index=parts.matchers.index(route))
+    if masked:
+        report = masked_report(report, hidden_anywhere(route.chain))
     context: dict[str, Any] = {"report": report, "name": name}
     return page(request, "_redriven.html", **context)
 
 
-def _chosen(route: Route, form: RedriveRequest) -> list[DeadLetter]:
+def _chosen(route: Route, form: RedriveRequest, *, masked: bool) -> list[DeadLetter]:
     if form.sequence is not None:
         return [letter_at(route, form.sequence)]
     ordered = newest(route)[::-1]
     if form.reason is None:
         return ordered
-    return [letter for letter in ordered if (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)]
+    # A group is what it is shown as.
+    shown = zip(ordered, visible(route, ordered, masked=masked), strict=True)
+    return [letter for letter, as_shown in shown if _is_of(as_shown, form)]
+
+
+def _is_of(letter: DeadLetter, form: RedriveRequest) -> bool:
+    return (letter.stage or "", reason_of(letter)) == (form.stage or "", form.reason)

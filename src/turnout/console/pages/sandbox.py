@@ -15,9 +15,10 @@ from turnout.console.words import pretty
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
-from turnout.server.letters import as_given, letter_at
+from turnout.routes import Route
+from turnout.server.letters import as_given, letter_at, visible
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.rest.parts import Parts, Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
@@ -53,7 +54,7 @@ class ShownStage:
 def sandbox(
     request: Request,
     parts: TheParts,
-    _: Reads,
+    principal: Reads,
     route: str = "",
     at: str = "",
     record: str = "",
@@ -62,28 +63,44 @@ def sandbox(
 ) -> HTMLResponse:
     names = [entry.name for entry in parts.routes.entries()]
     form = SandboxForm(route=route, at=at, record=record, subscription=subscription)
-    context: dict[str, Any] = {"names": names, "problems": [], "explanation": None}
+    context: dict[str, Any] = {"names": names, "problems": [], "explanation": None, "form": form}
+    masked = is_masked(principal)
     try:
         if letter is not None:
-            written = as_given(letter_at(route_of(parts.routes.entry(route)), letter).record)
-            form = form.model_copy(update={"record": pretty(written)})
-        if form.at or form.record:
-            context |= _answer(form, parts)
+            context |= _answer_of_letter(form, parts, letter, masked=masked)
+        elif form.at or form.record:
+            context |= _answer(form, parts, masked=masked)
     except TurnoutError as failure:
         context["problems"] = text_of_error(failure)
-    return page(request, "sandbox.html", **context, form=form, example=_EXAMPLE)
+    return page(request, "sandbox.html", **context, example=_EXAMPLE)
 
 
 @router.post("/fragments/sandbox")
 @matches_store
-def answer(form: SandboxForm, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
-    return page(request, "_explanation.html", **_answer(form, parts), form=form)
+def answer(form: SandboxForm, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+    answered = _answer(form, parts, masked=is_masked(principal))
+    return page(request, "_explanation.html", **answered, form=form)
 
 
-def _answer(form: SandboxForm, parts: Parts) -> dict[str, Any]:
+def _answer(form: SandboxForm, parts: Parts, *, masked: bool) -> dict[str, Any]:
     route = route_of(parts.routes.entry(form.route))
-    batch = batch_at(route, form.at) if form.at.strip() else batch_of(route, _record(form.record))
-    explanation = explained(route, batch, parts.matchers, asked=form.subscription.strip() or None)
+    if form.at.strip():
+        return _explained(form, parts, route, batch_at(route, form.at), masked=masked)
+    # A record that the request has brought is known to who asks.
+    return _explained(form, parts, route, batch_of(route, _record(form.record)), masked=False)
+
+
+def _answer_of_letter(form: SandboxForm, parts: Parts, sequence: int, *, masked: bool) -> dict[str, Any]:
+    """Explain the record of a dead letter, and write it into the form, as far as it may be seen."""
+    route = route_of(parts.routes.entry(form.route))
+    letter = letter_at(route, sequence)
+    (shown,) = visible(route, [letter], masked=masked)
+    answer = _explained(form, parts, route, batch_of(route, as_given(letter.record)), masked=masked)
+    return {**answer, "form": form.model_copy(update={"record": pretty(as_given(shown.record))})}
+
+
+def _explained(form: SandboxForm, parts: Parts, route: Route, batch: Any, *, masked: bool) -> dict[str, Any]:
+    explanation = explained(route, batch, parts.matchers, asked=form.subscription.strip() or None, masked=masked)
     return {"explanation": explanation, "stages": _stages(explanation), "shown": _SHOWN, "route": route}
 
 

@@ -15,7 +15,7 @@ from turnout.console.trial import trial_of
 from turnout.console.words import pretty
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions
+from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions, is_masked
 from turnout.server.rest.store_calls import reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
@@ -105,10 +105,10 @@ def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLRespo
 
 
 @router.post("/fragments/trial")
-def trial(form: TrialForm, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+def trial(form: TrialForm, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
     """How many of the last records of a route's source the condition would have matched."""
     entry = parts.routes.entry(form.route)
-    result = trial_of(route_of(entry), _read(form.condition_text), form.count)
+    result = trial_of(route_of(entry), _read(form.condition_text), form.count, masked=is_masked(principal))
     return page(request, "_trial.html", trial=result, route=entry.name)
 
 

@@ -8,10 +8,12 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from turnout.history.dead_letters import DeadLetter, grouped
+from turnout.history.masked_views import masked_report
+from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
-from turnout.server.letters import as_given, letter_at, newest
+from turnout.server.letters import as_given, letter_at, newest, visible
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.parts import Reads, TheParts, Writes
+from turnout.server.rest.parts import Reads, TheParts, Writes, is_masked
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]
@@ -72,32 +74,35 @@ class RedriveForm(RequestForm):
 def list_letters(
     name: str,
     parts: TheParts,
-    _: Reads,
+    principal: Reads,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     before: int | None = None,
     stage: str | None = None,
     reason: str | None = None,
     done: bool = False,
 ) -> LetterPage:
-    letters = newest(route_of(parts.routes.entry(name)), stage=stage, reason=reason, done=done)
+    route = route_of(parts.routes.entry(name))
+    letters = visible(route, newest(route, done=done), masked=is_masked(principal), stage=stage, reason=reason)
     page = [letter for letter in letters if before is None or letter.sequence < before][: limit + 1]
     cursor = page[limit - 1].sequence if len(page) > limit else None
     return LetterPage(items=[_model(letter) for letter in page[:limit]], cursor=cursor)
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, those first that are most", responses=_ERRORS)
-def groups(name: str, parts: TheParts, _: Reads) -> list[GroupModel]:
+def groups(name: str, parts: TheParts, principal: Reads) -> list[GroupModel]:
+    route = route_of(parts.routes.entry(name))
     return [
         GroupModel(
             stage=group.stage, reason=group.reason, count=group.count, first=group.first / 1e6, last=group.last / 1e6
         )
-        for group in grouped(newest(route_of(parts.routes.entry(name))))
+        for group in grouped(visible(route, newest(route), masked=is_masked(principal)))
     ]  # fmt: skip
 
 
 @router.get("/{sequence:int}", summary="One dead letter", responses=_ERRORS)
-def read_letter(name: str, sequence: int, parts: TheParts, _: Reads) -> LetterModel:
-    return _model(letter_at(route_of(parts.routes.entry(name)), sequence))
+def read_letter(name: str, sequence: int, parts: TheParts, principal: Reads) -> LetterModel:
+    route = route_of(parts.routes.entry(name))
+    return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])
 
 
 @router.post(
@@ -105,15 +110,18 @@ def read_letter(name: str, sequence: int, parts: TheParts, _: Reads) -> LetterMo
     summary="Put dead letters through the route as it is now, and deliver what passes",
     responses=_ERRORS,
 )
-def redrive_letters(name: str, form: RedriveForm, parts: TheParts, _: Writes) -> dict[str, Any]:
+def redrive_letters(name: str, form: RedriveForm, parts: TheParts, principal: Writes) -> dict[str, Any]:
     route = route_of(parts.routes.entry(name))
-    letters = newest(route, stage=form.stage, reason=form.reason)[::-1]
+    letters = newest(route)[::-1]
+    masked = is_masked(principal)
+    shown = visible(route, letters, masked=masked, stage=form.stage, reason=form.reason)
+    chosen = {letter.sequence for letter in shown}
     if form.sequences is not None:
-        chosen = set(form.sequences)
-        letters = [letter for letter in letters if letter.sequence in chosen]
+        chosen &= set(form.sequences)
+    letters = [letter for letter in letters if letter.sequence in chosen]
     index = parts.matchers.index(route)
     report = redrive(route, letters, dry_run=form.dry_run, delete=form.delete, unverified=form.unverified, index=index)
-    return report.as_dict()
+    return (masked_report(report, hidden_anywhere(route.chain)) if masked else report).as_dict()
 
 
 def _model(letter: DeadLetter) -> LetterModel:

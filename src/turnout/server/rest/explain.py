@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.server.rest.models import RequestForm, exactly_one
-from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.rest.parts import Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
@@ -55,12 +55,14 @@ class ExplanationModel(BaseModel):
     responses={409: {}, 502: {}, 503: {}},
 )
 @matches_store
-def explain_record(name: str, form: ExplainForm, parts: TheParts, _: Reads) -> ExplanationModel:
+def explain_record(name: str, form: ExplainForm, parts: TheParts, principal: Reads) -> ExplanationModel:
     route = route_of(parts.routes.entry(name))
     if form.record is not None:
         batch = batch_of(route, form.record)
     else:
         assert form.at is not None
         batch = batch_at(route, form.at)
-    explanation = explained(route, batch, parts.matchers, asked=form.subscription or None)
+    # A record that the request has brought is known to who asks.
+    masked = form.record is None and is_masked(principal)
+    explanation = explained(route, batch, parts.matchers, asked=form.subscription or None, masked=masked)
     return ExplanationModel(**explanation.as_dict())

@@ -25,7 +25,17 @@ from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
-__all__ = ["Matches", "Parts", "Reads", "Subscriptions", "TheParts", "TheSubscriptions", "Writes", "parts_of"]
+__all__ = [
+    "Matches",
+    "Parts",
+    "Reads",
+    "Subscriptions",
+    "TheParts",
+    "TheSubscriptions",
+    "Writes",
+    "is_masked",
+    "parts_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,11 @@ async def _whole(request: Request) -> Parts:
     if principal.caller.tenant is not None:
         raise HTTPException(403, "this token is for the subscriptions of one tenant")
     return parts_of(request)
+
+
+def is_masked(principal: Principal) -> bool:
+    """Return True if what routes mask is hidden from who asks."""
+    return Right.UNMASKED not in principal.caller.rights
 
 
 async def _subscriptions_of(request: Request) -> Subscriptions:

@@ -17,7 +17,7 @@ from turnout.conditions import parse
 from turnout.errors import TurnoutError
 from turnout.history.tap import DELIVERED, Tapped, taps
 from turnout.secrets import masked_url
-from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.rest.parts import Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
 
@@ -32,14 +32,14 @@ _BEHIND = 100
 
 @router.get(
     "/{name}",
-    summary="Records at one place of a route as they come; what the route masks stays hidden",
+    summary="Records at one place of a route as they come; what the route masks needs the right unmasked",
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {}}}, 409: {}, 429: {}},
 )
 async def tap(
     name: str,
     parts: TheParts,
-    _: Reads,
+    principal: Reads,
     stage: str = DELIVERED,
     where: Annotated[str, Query(description="a condition, over the metadata as it is there")] = "",
     rate: Annotated[float, Query(gt=0, le=50, description="records a second at most")] = 5.0,
@@ -52,7 +52,10 @@ async def tap(
     condition = parse(where) if where.strip() else None
     # The first look at a store reads it, for which other requests must not wait.
     index = await in_pool(parts.threads.matches, parts.matchers.index, route) if stage == DELIVERED else None
-    records = taps(route, stage, where=condition, rate=rate, start=start, stop=stop, index=index)
+    unmasked = not is_masked(principal)
+    records = taps(
+        route, stage, where=condition, rate=rate, start=start, stop=stop, index=index, unmasked=unmasked, strict=True
+    )
     if not _AT_ONCE.acquire(blocking=False):
         raise HTTPException(429, "too many records are being looked at already: try again later")
     # The reader gives its place back when it ends, and begins here: a client that is gone already reads no response.

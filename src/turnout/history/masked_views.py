@@ -1,0 +1,200 @@
+"""Explanations, dead letters, redrive reports and statuses of a route, without the fields that it masks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from turnout.conditions import Condition, leaves
+from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
+from turnout.engine.given import Header
+from turnout.engine.stages import PredicateAnswer, StageReport
+from turnout.errors import ConfigError, Mistake
+from turnout.history.dead_letters import DeadLetter
+from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_places
+from turnout.history.redrive import RedriveReport
+from turnout.records.paths import parse_path
+from turnout.routes import Route
+from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath
+
+__all__ = [
+    "check_condition",
+    "masked_explanation",
+    "masked_letter",
+    "masked_metadata",
+    "masked_report",
+    "masked_sentence",
+]
+
+_QUOTING: Final = ("__connect.errors.exception.message", "__connect.errors.exception.stacktrace")
+"""Headers of a dead letter whose text may quote the record."""
+
+_FAILURE: Final = re.compile(r"((?:(?:KEY|VALUE|HEADER)_CONVERTER|TRANSFORMATION|TASK_PUT): ).*", re.DOTALL)
+"""A record's failure in the error of a run, from the stage on."""
+
+
+def masked_sentence(route: Route, sentence: str, *, known: bool = True) -> str:
+    """Return why a run failed, without what a failing record's message may quote.
+
+    Of an error that is not *known*, one of ours, nothing is said: it may quote anything.
+    """
+    if not hidden_anywhere(route.chain):
+        return sentence
+    return _FAILURE.sub(rf"\g<1>{HIDDEN}", sentence) if known else f"it failed ({HIDDEN}; the log says why)"
+
+
+def masked_letter(letter: DeadLetter, hidden: Hidden) -> DeadLetter:
+    """Return a dead letter without what is hidden: in its record, in its reason and in all of its headers."""
+    if not hidden:
+        return letter
+    record = replace(
+        letter.record,
+        key=hidden.raw(KEY, letter.record.key),
+        value=hidden.raw(VALUE, letter.record.value),
+        headers=_headers(letter.record.headers, hidden),
+    )
+    reason = None if letter.reason is None else hidden.failure(letter.reason)
+    return replace(letter, record=record, reason=reason, raw=_headers(letter.raw, hidden))
+
+
+def _headers(headers: Iterable[Header], hidden: Hidden) -> tuple[Header, ...]:
+    hide = HIDDEN.encode()
+    return tuple(
+        (name, hide if raw is not None and (name in _QUOTING or hidden.hides((HEADERS, name))) else raw)
+        for name, raw in headers
+    )
+
+
+def masked_report(report: RedriveReport, hidden: Hidden) -> RedriveReport:
+    """Return the report of a redrive without what is hidden of its letters, and of why they failed again."""
+    results = tuple(
+        replace(
+            result,
+            letter=masked_letter(result.letter, hidden),
+            reason=None if result.reason is None else hidden.failure(result.reason),
+        )
+        for result in report.results
+    )
+    return replace(report, results=results)
+
+
+def masked_explanation(explanation: RecordExplanation, route: Route) -> RecordExplanation:
+    """Return an explanation without what the route masks, in every part of it."""
+    places = hidden_places(route.chain)
+    anywhere = hidden_anywhere(route.chain)
+    if not anywhere:
+        return explanation
+    first, last = places[0], places[-1]
+    seen = _Seen(route, last)
+    failure = explanation.failure
+    return replace(
+        explanation,
+        record=first.plain(explanation.record),
+        stages=tuple(_stages(explanation.stages, places, anywhere)),
+        metadata=masked_metadata(route, explanation.metadata),
+        wanted=tuple(_subscriber(subscriber, seen) for subscriber in explanation.wanted),
+        asked=None if explanation.asked is None else _asked(explanation.asked, seen),
+        failure=None if failure is None else replace(failure, message=anywhere.failure(failure.message)),
+        messages=tuple(_message(sent, anywhere if sent.dead_letter else last) for sent in explanation.messages),
+    )
+
+
+def _stages(reports: Iterable[StageReport], places: list[Hidden], anywhere: Hidden) -> Iterator[StageReport]:
+    # What has failed, or was dropped, goes no further, and stays what it was there.
+    place = 0
+    for report in reports:
+        before = places[place]
+        place += report.outcome in ("applied", "not matched")
+        yield replace(
+            report,
+            before=before.plain(report.before),
+            after=places[place].plain(report.after),
+            answers=tuple(_answer(answer, before) for answer in report.answers),
+            error=None if report.error is None else anywhere.failure(report.error),
+        )
+
+
+def _answer(answer: PredicateAnswer, hidden: Hidden) -> PredicateAnswer:
+    return replace(answer, saw={name: hidden.under(_operand(name), text) for name, text in answer.saw.items()})
+
+
+def _operand(name: str) -> ContentPath:
+    """Return the path of what a predicate looks at; what is no path into key or value is a header."""
+    side, dot, path = name.partition(".")
+    return (side, *parse_path(path)) if side in (KEY, VALUE) and (path or not dot) else (HEADERS, name)
+
+
+def _message(message: SentMessage, hidden: Hidden) -> SentMessage:
+    headers = tuple(
+        (name, HIDDEN if name in _QUOTING and text is not None else hidden.header(name, text))
+        for name, text in message.headers
+    )
+    if not hidden:
+        return message
+    return replace(message, key=hidden.text(KEY, message.key), value=hidden.text(VALUE, message.value), headers=headers)
+
+
+class _Seen:
+    """What conditions of subscriptions see of a route's records, without what is hidden there."""
+
+    def __init__(self, route: Route, hidden: Hidden) -> None:
+        self._paths = route.subscriptions.metadata if route.subscriptions else {}
+        self._hidden = hidden
+
+    def path(self, key: str) -> ContentPath | None:
+        """Return the path under a key; None for a part of the record's address."""
+        listed = self._paths.get(key)
+        if listed is not None:
+            root, *steps = parse_path(listed)
+            return (root, *steps) if root in (KEY, VALUE) else None
+        if key in ("topic", "subject"):
+            return None
+        return (KEY,) if key == KEY else (HEADERS, key)
+
+    def text(self, key: str, text: str | None) -> str | None:
+        """Return the text under a key."""
+        path = self.path(key)
+        return text if path is None else self._hidden.under(path, text)
+
+    def hides(self, key: str) -> bool:
+        """Return True if something of what is under a key is hidden."""
+        path = self.path(key)
+        return path is not None and self._hidden.hides(path)
+
+    def leaves(self, reports: Iterable[LeafReport]) -> tuple[LeafReport, ...]:
+        """Return what leaves of a condition saw."""
+        return tuple(replace(report, value=self.text(report.key, report.value)) for report in reports)
+
+
+def _subscriber(subscriber: Subscriber, seen: _Seen) -> Subscriber:
+    return replace(subscriber, leaves=seen.leaves(subscriber.leaves))
+
+
+def _asked(asked: Asked, seen: _Seen) -> Asked:
+    return replace(asked, blame=None if asked.blame is None else seen.leaves(asked.blame))
+
+
+def masked_metadata(route: Route, metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return what conditions see of a record behind all stages, without what is hidden there."""
+    seen = _Seen(route, hidden_places(route.chain)[-1])
+    return {key: seen.text(key, text) or "" for key, text in metadata.items()}
+
+
+def check_condition(route: Route, place: int, condition: Condition) -> None:
+    """Refuse a condition on what is hidden: the records that it finds would tell what they hold.
+
+    Args:
+        route: whose records are looked at.
+        place: how many of its stages they have gone through.
+        condition: over the metadata as it is there.
+
+    Raises:
+        ConfigError: names what the condition may not look at.
+    """
+    seen = _Seen(route, hidden_places(route.chain)[place])
+    keys = dict.fromkeys(leaf.key for leaf in leaves(condition) if seen.hides(leaf.key))
+    problem = "the route masks what is there, and this token does not give the right to unmasked"
+    if keys:
+        raise ConfigError([Mistake(f"where: {key}", problem) for key in keys], what="bad condition")
