@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from starlette.types import Message
 
-from tests.server.conftest import Bench, client_of, wait_for
-from turnout.history.tap import Tapped
-from turnout.server.app import build_app, guarded
+from tests.server.conftest import Bench, client_of
 from turnout.server.events import Event, Events
-from turnout.server.rest import tap
 from turnout.server.state import State
 
 
@@ -97,34 +91,3 @@ def test_an_id_that_is_none_is_passed_over(bench: Bench, written: str) -> None:
 
     assert (answer.status_code, answer.text) == (200, "retry: 2000\n\n")
     assert client_of(bench).get(f"/v1/events?after={1 << 63}").status_code == 422
-
-
-def test_taps_whose_clients_are_gone_hold_no_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that breaks off before the first record leaves its place to the next one."""
-    bench.start("a")
-
-    def waiting(*_: object, stop: threading.Event, **__: object) -> Iterator[Tapped]:
-        stop.wait(30)
-        yield from ()
-
-    monkeypatch.setattr(tap, "taps", waiting)
-    statuses = []
-
-    async def break_off() -> None:
-        async def receive() -> Message:
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-
-        scope = {
-            "type": "http", "method": "GET", "path": "/v1/tap/a", "raw_path": b"/v1/tap/a",
-            "query_string": b"stage=source", "headers": [], "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 1), "root_path": "",
-        }  # fmt: skip
-        await guarded(build_app(bench.parts))(scope, receive, send)
-
-    for _ in range(8):
-        asyncio.run(break_off())
-    wait_for(lambda: tap._AT_ONCE._value == 8)
-    assert 429 not in statuses

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from turnout.conditions import parse
 from turnout.errors import TurnoutError
@@ -58,29 +57,12 @@ async def tap(
     )
     if not _AT_ONCE.acquire(blocking=False):
         raise HTTPException(429, "too many records are being looked at already: try again later")
-    # The reader gives its place back when it ends, and begins here: a client that is gone already reads no response.
-    queue = _begin_reading(records, stop)
     headers = {"X-Accel-Buffering": "no"}
-    return _TapResponse(_stream(queue, stop), stop, headers)
+    return StreamingResponse(_stream(records, stop), media_type="text/event-stream", headers=headers)
 
 
-class _TapResponse(StreamingResponse):
-    """Response that ends its reader, also where the client is gone before the first event."""
-
-    def __init__(self, events: AsyncIterator[str], stop: threading.Event, headers: dict[str, str]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=headers)
-        self._stop = stop
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._stop.set()
-
-
-def _begin_reading(records: Iterator[Tapped], stop: threading.Event) -> asyncio.Queue[str | None]:
-    """Read in a thread until *stop*; the queue gets the events."""
+async def _stream(records: Iterator[Tapped], stop: threading.Event) -> AsyncIterator[str]:
+    """Events of what a thread reads, until the browser goes or the route cannot be read."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
@@ -90,11 +72,6 @@ def _begin_reading(records: Iterator[Tapped], stop: threading.Event) -> asyncio.
 
     work = (records, put, stop, lambda: queue.qsize() > _BEHIND)
     threading.Thread(target=_read, args=work, name="turnout-tap", daemon=True).start()
-    return queue
-
-
-async def _stream(queue: asyncio.Queue[str | None], stop: threading.Event) -> AsyncIterator[str]:
-    """Events of what a thread reads, until the browser goes or the route cannot be read."""
     try:
         yield "retry: 5000\n\n"
         while True:
