@@ -266,3 +266,9 @@ def test_runs_that_fail_to_connect(
 
     assert printed.code in (1, 2)
     assert "127.0.0.1" in printed.text or "credentials" in printed.text
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "a://" * 250_000, "?" * 1_000_000])
+def test_a_long_text_is_looked_through_once(text: str) -> None:
+    """From each of its letters it would take hours, which pytest's own limit ends."""
+    assert masked_url(text) == text

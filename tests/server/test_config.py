@@ -90,3 +90,24 @@ def test_what_is_no_span_is_refused(written: object) -> None:
     """With examples of what is one."""
     with pytest.raises(ValueError, match="expected a span"):
         seconds_of(written)
+
+
+def test_the_variables_of_callers_are_names(tmp_path: Path) -> None:
+    """None by default; the command line is over the file."""
+    file = tmp_path / "turnout.yaml"
+    file.write_text("routeVariables: [NATS_PW, B]\n")
+
+    assert ServerConfig.load(None, {}).route_variables == ()
+    assert ServerConfig.load(file, {}).route_variables == ("NATS_PW", "B")
+    assert ServerConfig.load(file, {}, route_variables=("C",)).route_variables == ("C",)
+    with pytest.raises(ConfigError, match=r"routeVariables\.0"):
+        ServerConfig.load(None, {}, route_variables=("$A",))
+
+
+def test_a_configuration_that_is_no_yaml_is_a_mistake(tmp_path: Path) -> None:
+    """Also one that would end the process."""
+    file = tmp_path / "turnout.yaml"
+    for text in ("[" * 60_000, "listen: !!bool foo", "a: \0"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="is not YAML"):
+            ServerConfig.load(file, {})

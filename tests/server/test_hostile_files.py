@@ -15,7 +15,8 @@ from turnout.server.supervisor import Phase
 WRONG = {
     "day": "start: 2024-02-30\n",
     "brackets": "[" * 60_000,
-    "laughs": "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+    "laughs": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
     "mappings": route_text("mappings", more="mappings: []"),
     "format": route_text("format", more="value: {format: []}"),
     "tag": route_text("tag", more="cluster: !!bool foo"),
@@ -87,8 +88,9 @@ def test_a_file_that_cannot_be_taken_now_is_taken_later(bench: Bench, monkeypatc
 
 
 _PIECES = (
-    b"[" * 200, b"{", b"&a ", b"*a", b"<<: ", b"!!bool ", b"- ", b": ", b"\0", b"\xff", b"\xed\xa0\x80", b'"\\ud800"', b"2024-02-30",
-    b"mappings: []\n", b"value: {format: []}\n", b"${HOME}", b"${file:/dev/zero}", b"transforms: /dev/zero\n", b"9" * 5000, b"~x",
+    b"[" * 200, b"{", b"&a ", b"*a", b"<<: ", b"!!bool ", b"- ", b": ", b"\0", b"\xff", b"\xed\xa0\x80", b'"\\ud800"',
+    b"2024-02-30", b"mappings: []\n", b"value: {format: []}\n", b"${HOME}", b"${file:/dev/zero}",
+    b"transforms: /dev/zero\n", b"9" * 5000, b"~x",
 )  # fmt: skip
 
 
