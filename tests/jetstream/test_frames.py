@@ -11,6 +11,7 @@ import nats.aio.client
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nats.aio.transport import TcpTransport
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
@@ -118,7 +119,8 @@ def test_what_is_used_of_nats_py() -> None:
     """The names inside nats-py's client that the connection relies on are there, with the form it expects."""
     client = nats.aio.client.Client()
     for name in ("_ps", "_subs", "_sid", "_pending", "_pending_data_size", "_max_pending_size", "_flush_queue",
-                 "_max_payload", "_status", "_nuid", "stats"):  # fmt: skip
+                 "_max_payload", "_status", "_nuid", "stats", "_pongs", "_transport", "_reconnection_task",
+                 "_reading_task", "_ping_interval_task", "_flusher_task"):  # fmt: skip
         assert hasattr(client, name), name
     assert isinstance(client._ps, Parser)
     assert isinstance(client._pending, list)
@@ -126,6 +128,9 @@ def test_what_is_used_of_nats_py() -> None:
     assert parameters == ["sid", "subject", "reply", "data", "headers"]
     assert next(iter(inspect.signature(client._remove_sub).parameters)) == "sid"
     assert list(inspect.signature(client._process_info).parameters) == ["info", "initial_connection"]
+    for method in ("_attempt_reconnect", "_connect_to_server", "_process_connect_init", "_process_pong"):
+        assert inspect.iscoroutinefunction(getattr(client, method)), method
+    assert hasattr(TcpTransport(), "_io_writer")
     assert isinstance(NatsConnection()._ps, FrameParser)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from turnout.errors import ConfigError, Mistake
 from turnout.jetstream.connection import ErrorCallback, NatsConnection
 from turnout.jetstream.context import JetStream
 from turnout.protocol.credentials import Credentials
@@ -56,6 +57,8 @@ async def connect(
         addresses, shared = [server.secret_url for server in servers.servers], _client_settings(servers)
     else:
         addresses = servers.split(",") if isinstance(servers, str) else list(servers)
+    if not addresses:
+        raise ConfigError([Mistake("servers", "no address is given: expected one at least")])
     where = Prefix.of(prefix=prefix, domain=domain, prefix_objects=prefix_objects)
     settings: dict[str, Any] = {
         "connect_timeout": connect_timeout,

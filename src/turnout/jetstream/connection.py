@@ -1,12 +1,11 @@
 """One connection to NATS: nats-py's, with a quick way in and out for what comes by the hundred thousand.
 
-This is the only module that reaches into nats-py's client; the names it uses there are checked by a test.
+This module and `turnout.jetstream._client` reach into nats-py's client; the names used there are checked by a test.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import re
@@ -14,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
-from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import Client
@@ -22,10 +20,11 @@ from nats.aio.subscription import Subscription
 
 from turnout.errors import ConnectionLostError, StreamError, TurnoutError
 from turnout.jetstream._border import translate, translated
+from turnout.jetstream._client import BoundedClient
+from turnout.jetstream._deadline import within
 from turnout.jetstream._frames import FrameParser, Handler
 from turnout.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
 from turnout.protocol.headers import HeaderInput, encode_table
-from turnout.protocol.servers import Server
 from turnout.protocol.status import NO_RESPONDERS, Status
 from turnout.protocol.tls import begins_tls
 from turnout.secrets import masked_url
@@ -97,7 +96,7 @@ class _InsecureServerError(StreamError, nats.errors.Error):  # type: ignore[misc
     """Raised while reconnecting: nats-py tries its next server for errors of its own only."""
 
 
-class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
+class NatsConnection(BoundedClient):
     """nats-py's client with frame handlers, immediate publishing and one error callback."""
 
     def __init__(self, error_callback: ErrorCallback | None = None) -> None:
@@ -126,28 +125,8 @@ class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
             if self._answers_to:
                 self.report(failure)
 
-        async def lost() -> None:
-            for call in tuple(self.on_disconnected):
-                call()
-
-        async def gone() -> None:
-            self.fail_requests(ConnectionLostError("the connection is closed"))
-            for call in tuple(self.on_closed):
-                call()
-
-        async def back() -> None:
-            for call in tuple(self.on_reconnected):
-                call()
-
         try:
-            async with asyncio.timeout(timeout):
-                with translated():
-                    await super().connect(
-                        servers, error_cb=failed, disconnected_cb=lost, closed_cb=gone, reconnected_cb=back, **options
-                    )
-                inbox = self.new_inbox()
-                await self.listen(f"{inbox}.*", self._answered)
-                self._answers_to = f"{inbox}.".encode()
+            await within(self._first_connect(servers, error_cb=failed, **options), timeout)
         except BaseException as failure:
             await self.shut()
             if isinstance(failure, TimeoutError):
@@ -156,23 +135,31 @@ class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
                 raise ConnectionLostError(masked_url(message)) from failure
             raise
 
-    async def _connect_to_server(self, *server: Any) -> None:
-        """As nats-py does it, but without leaving open the socket of an attempt that failed after connecting."""
-        if self._transport:
-            cast("Any", self._transport).close()
-        await super()._connect_to_server(*server)
+    async def _first_connect(self, servers: list[str], **options: Any) -> None:
+        """Connect and listen for answers; for as long as it is not stopped, nats-py tries again."""
 
-    @staticmethod
-    def _parse_server_uri(connect_url: str) -> ParseResult:
-        """As nats-py does it, but with what is percent-encoded in a user or a password decoded, as in every client."""
-        if connect_url.startswith(("ws://", "wss://")):
-            return Client._parse_server_uri(connect_url)  # noqa: SLF001 - what this stands for
-        server = Server.parse(connect_url)
-        scheme, _, place = str(server).partition("://")
-        login = "" if server.user is None else f"{server.user}@"
-        if server.password is not None:
-            login = f"{server.user}:{server.password}@"
-        return ParseResult(scheme, login + place, "", "", "", "")
+        async def lost() -> None:
+            for call in tuple(self.on_disconnected):
+                call()
+
+        async def gone() -> None:
+            self._ended()
+
+        async def back() -> None:
+            for call in tuple(self.on_reconnected):
+                call()
+
+        with translated():
+            await super().connect(servers, disconnected_cb=lost, closed_cb=gone, reconnected_cb=back, **options)
+        inbox = self.new_inbox()
+        await self.listen(f"{inbox}.*", self._answered)
+        self._answers_to = f"{inbox}.".encode()
+
+    def _ended(self) -> None:
+        """Tell everything that waits for this connection that it is closed."""
+        self.fail_requests(ConnectionLostError("the connection is closed"))
+        while self.on_closed:
+            self.on_closed.pop(0)()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """As nats-py does it; the greeting of a server, which comes before anything is sent, is first judged."""
@@ -196,9 +183,10 @@ class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
 
     async def shut(self) -> None:
         """Close without waiting for anybody."""
-        with contextlib.suppress(Exception):
-            await super().close()
-        self.fail_requests(ConnectionLostError("the connection is closed"))
+        try:
+            await super().shut()
+        finally:
+            self._ended()
 
     def report(self, failure: BaseException) -> None:
         """Give an error that belongs to no call to the error callback; log it where there is none."""
@@ -263,8 +251,17 @@ class NatsConnection(Client):  # type: ignore[misc, unused-ignore]
 
     async def round_trip(self, timeout: float) -> None:
         """Wait until the server has seen all that was sent, and we all that it sent before."""
-        with translated():
-            await super().flush(cast("int", timeout))
+        if self.is_closed:
+            raise ConnectionLostError("the connection is closed")
+        # Not nats-py's flush, whose PING overtakes what waits to be written.
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pongs.append(pong)
+        self._enqueue(b"PING\r\n")
+        try:
+            async with asyncio.timeout(timeout):
+                await pong
+        except TimeoutError:
+            raise RequestTimeoutError(f"no PONG in {timeout:g} s", code=408) from None
 
     # -- out: frames without a coroutine per message
 
