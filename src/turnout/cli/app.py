@@ -7,14 +7,16 @@ A command module offers ``register(app)`` and imports what it needs inside its f
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import turnout.cli
-from turnout.cli.exits import WRONG_REQUEST, exit_code_of
+from turnout.cli.exits import OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.errors import TurnoutError, message_of
 
 __all__ = ["build_app", "main"]
@@ -54,10 +56,26 @@ def _root(
     """Route messages of NATS JetStream and Kafka, on Spark and without it."""
 
 
+def _written() -> bool:
+    """Write what standard output still holds; return False where nobody reads it, which Python would print at exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        return False
+    return True
+
+
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 the work failed, 2 the request was wrong."""
+    """Run the command line and exit with the code that `turnout.cli.exits` gives."""
     try:
         build_app()()
+    except SystemExit as ended:
+        # typer and rich end with 1, as if the work had failed; a shell expects what SIGPIPE would have given.
+        if isinstance(ended.__context__, BrokenPipeError) or not _written():
+            sys.exit(OUTPUT_CLOSED)
+        raise
     except TurnoutError as failure:
         # Messages are composed without secrets; the mask is for those of other libraries that they quote.
         sys.stderr.write(f"turnout: {message_of(failure)}\n")

@@ -12,11 +12,13 @@ from turnout.errors import (
     TurnoutError,
 )
 
-__all__ = ["DONE", "FAILED", "WRONG_REQUEST", "exit_code_of"]
+__all__ = ["DONE", "FAILED", "OUTPUT_CLOSED", "WRONG_REQUEST", "exit_code_of"]
 
 DONE = 0
 FAILED = 1
 WRONG_REQUEST = 2
+# What reads the output has ended (`turnout tail … | head`): 128 and the number of SIGPIPE.
+OUTPUT_CLOSED = 141
 
 _WRONG_REQUESTS = (
     SubjectError,

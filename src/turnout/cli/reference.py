@@ -20,8 +20,9 @@ __all__ = ["reference"]
 
 _HEAD = """# Command line
 
-Every command of `turnout`, as `--help` tells it. Exit codes are 0 for done, 1 where the work failed, and 2 where the
-request was wrong. With `--json` standard output is for programs; what is for people goes to standard error."""
+Every command of `turnout`, as `--help` tells it. Exit codes are 0 for done, 1 where the work failed, 2 where the
+request was wrong, and 141 where nothing reads the output any more (`turnout tail … | head`). With `--json` standard
+output is for programs; what is for people goes to standard error."""
 
 _NAMES = {int: "integer", float: "number", bool: "true or false", Path: "file"}
 

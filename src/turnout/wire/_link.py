@@ -34,6 +34,8 @@ class Link:
         self.server: Server | None = None
         self._socket: socket.socket | None = None
         self._buffer = bytearray()
+        # PINGs without their PONG.
+        self._pings = 0
 
     @property
     def is_open(self) -> bool:
@@ -49,6 +51,7 @@ class Link:
         """Close the socket; calling it again does nothing."""
         closing, self._socket = self._socket, None
         self._buffer.clear()
+        self._pings = 0
         self.server = None
         if closing is not None:
             with contextlib.suppress(OSError):
@@ -208,7 +211,9 @@ class Link:
                 self.info = {**self.info, **read_info(rest)}
         elif word == b"-ERR":
             self._refuse(ErrorLine.parse(rest))
-        elif word not in (b"PONG", b"+OK"):
+        elif word == b"PONG":
+            self._pings = max(0, self._pings - 1)
+        elif word != b"+OK":
             with self.reading():
                 raise BrokenFrameError("control", "it is no NATS protocol", line)
 

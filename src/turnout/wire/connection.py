@@ -26,6 +26,9 @@ from turnout.wire._link import Link, reason_of
 
 __all__ = ["Connection", "Message"]
 
+# Within this many seconds a server that is not frozen answers a PING.
+_PROMPT = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -188,17 +191,17 @@ class Connection(Link):
         """Whether the server answers in time. Messages that come meanwhile are thrown away."""
         deadline = time.monotonic() + (timeout or self.options.timeout)
         try:
+            self._pings += 1
             self.send(b"PING\r\n")
-            while True:
+            while self._pings:
                 line = self.line(deadline)
-                if line == b"PONG":
-                    return True
                 if line.startswith((b"MSG ", b"HMSG ")):
                     self._message(line, deadline)
                 else:
                     self.control(line)
         except (TimeoutError, ConnectionLostError):
             return False
+        return True
 
     def request(
         self,
@@ -215,7 +218,7 @@ class Connection(Link):
             NoRespondersError: nobody listens.
             RequestTimeoutError: a server that is alive does not answer (ADR-19: either means a wrong prefix or a
                 missing import).
-            ConnectionLostError: when the server is away longer than ``reconnect_timeout``.
+            ConnectionLostError: when the server is away, or frozen, longer than ``reconnect_timeout``.
         """
         until = time.monotonic() + self.options.reconnect_timeout
         while True:
@@ -224,13 +227,24 @@ class Connection(Link):
                     self.reconnect(until)
                 return self._ask(subject, payload, headers or {}, timeout or self.options.timeout)
             except TimeoutError:
-                if self.ping():
+                if self._was_alive():
                     hint = "" if self.options.api_prefix == "$JS.API" else f" (prefix {self.options.api_prefix!r}?)"
                     raise RequestTimeoutError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
+                server = self.server
                 self.close()
+                if time.monotonic() >= until:
+                    raise ConnectionLostError(f"{server} answered nothing in time, not even a PING") from None
             except ConnectionLostError:
                 if time.monotonic() >= until:
                     raise
+
+    def _was_alive(self) -> bool:
+        """Whether the server worked while `_ask` waited for it, and does now.
+
+        One that was frozen, as by a paused machine or a stalled disk, may answer a PING as soon as it goes on; it has
+        lost nothing, so the same request has an answer then.
+        """
+        return self._pings == 0 and self.ping(min(_PROMPT, self.options.timeout))
 
     def _ask(self, subject: str, payload: bytes, headers: Mapping[str, bytes | str], timeout: float) -> Message:
         if not self._inbox:
@@ -238,7 +252,9 @@ class Connection(Link):
             self.subscribe(f"{self._inbox}.*")
         self._requests += 1
         reply = f"{self._inbox}.{self._requests}"
-        self.publish(subject, payload, reply, tuple(headers.items()))
+        # The PONG tells a server that does not answer from one that does not run.
+        self._pings += 1
+        self.send(frame(subject, payload, reply, encode(tuple(headers.items()))) + b"PING\r\n")
         for message in self.messages(time.monotonic() + timeout):
             if message.subject == reply:
                 if (status := message.status) is not None and status.code == NO_RESPONDERS:
