@@ -95,7 +95,7 @@ build: proto wheel sbom  ## generate the sources from the proto files, build the
 image: wheel  ## the container image "turnout", with docker, podman or buildah; deploy/image/build.sh has its settings
 	deploy/image/build.sh $(ARGS)
 
-run: image  ## the image, with the variables of env.txt; make run ARGS="serve /routes"
+run: image  ## the image, with the variables of env.txt, which says what a published port needs; make run ARGS="--version"
 	deploy/image/run.sh $(ARGS)
 
 clean:  ## remove what the targets made

@@ -144,12 +144,26 @@ def test_the_servers_settings(tmp_path) -> None:
 
 
 def test_the_units_options_exist(turnout_options) -> None:
-    """What the unit starts are commands with options that there are; a wrong route is not started again and again."""
-    started = re.findall(r"^ExecStart(?:Pre)?=/opt/turnout/bin/turnout (\w+) (.*)$", UNIT, flags=re.MULTILINE)
+    """The unit starts a command with options that exist."""
+    ((command, rest),) = re.findall(r"^ExecStart=/opt/turnout/bin/turnout (\w+) (.*)$", UNIT, flags=re.MULTILINE)
 
-    assert [command for command, _ in started] == ["check", "run"]
-    assert set(re.findall(r"--[a-z-]+", " ".join(rest for _, rest in started))) <= turnout_options["run"]
-    assert "RestartPreventExitStatus=2" in UNIT
+    assert command == "run"
+    assert set(re.findall(r"--[a-z-]+", rest)) <= turnout_options["run"]
+
+
+@pytest.mark.parametrize("text", ["name: a\nsource: {format: nowhere}\n", "name: a\nsink: ${NOT_SET}\n", ": no: yaml"])
+def test_a_wrong_route_is_not_started_again(tmp_path, text) -> None:
+    """The main process itself ends with the code that systemd does not restart; the code of an ExecStartPre is not
+    subject to RestartPreventExitStatus."""
+    (code,) = re.findall(r"^RestartPreventExitStatus=(\d+)$", UNIT, flags=re.MULTILINE)
+    route = tmp_path / "orders.yaml"
+    route.write_text(text, encoding="utf-8")
+
+    done = run(sys.executable, "-m", "turnout", "run", route, "--checkpoint", tmp_path / "checkpoint")
+
+    assert not re.search("^ExecStartPre=", UNIT, flags=re.MULTILINE)
+    assert (done.returncode, done.stdout) == (int(code), "")
+    assert str(route) in done.stderr
 
 
 @pytest.fixture(scope="module")

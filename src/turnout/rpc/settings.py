@@ -67,7 +67,8 @@ class ServerSettings:
         cure = "give --tls-cert and --tls-key (API_TLS_CERT, API_TLS_KEY)"
         if not self.insecure:
             risk = "would serve in the clear to other machines"
-            return [Mistake("API_HOST", f"{self.host} {risk}: {cure}, or --insecure (API_INSECURE=true)")]
+            choice = "--insecure (API_INSECURE=true), as in a container whose port is published on 127.0.0.1 alone"
+            return [Mistake("API_HOST", f"{self.host} {risk}: {cure}, or {choice}")]
         if self.tokens:
             return [Mistake("API_TOKENS_FILE", f"tokens without TLS can be read by others on the way: {cure}")]
         return []
