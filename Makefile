@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference wheel sbom build image run clean
+.PHONY: help setup demo test every-test fast check lint types layers proto proto-fresh schema fix bench soak lowest pythons audit docs reference wheel sbom build image requirements run clean
 
 help:  ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,12 @@ build: proto wheel sbom  ## generate the sources from the proto files, build the
 
 image: wheel  ## the container image "turnout", with docker, podman or buildah; deploy/image/build.sh has its settings
 	deploy/image/build.sh $(ARGS)
+
+HASHED := --constraints constraints.txt --python-version 3.13 --generate-hashes --no-header --no-annotate --no-emit-index-url
+requirements: $(STAMP)  ## deploy/image/*requirements.txt: what the image installs, with the hash of every file
+	@printf 'setuptools\nwheel\n' | $(BIN)/uv pip compile --quiet - $(HASHED) --output-file deploy/image/build-requirements.txt
+	@$(BIN)/uv pip compile --quiet pyproject.toml $(HASHED) --output-file deploy/image/requirements.txt \
+	--extra spark --extra jetstream --extra subscriptions --extra mongo --extra server
 
 run: image  ## the image, with the variables of env.txt, which says what a published port needs; make run ARGS="--version"
 	deploy/image/run.sh $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from turnout.server.config import ServerConfig
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "turnout"
 VALUES = sorted(path.stem.removesuffix("-values") for path in (CHART / "ci").glob("*-values.yaml"))
+ROUTED = [name for name in VALUES if name != "service"]
+"""Those with the router, which has settings of its own."""
 VERSIONS = ("1.25.0", "1.37.0")
 """The oldest version of Kubernetes that the chart takes, and the newest whose schemas there are."""
 
@@ -143,7 +146,7 @@ def test_every_pod_is_locked_in(objects, name) -> None:
         assert pod["automountServiceAccountToken"] is (name == "spark" and container.get("args", [""])[0] == "serve")
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("name", ROUTED)
 def test_its_settings_are_settings_of_turnout(objects, tmp_path, name) -> None:
     """turnout.yaml is one that the server takes, certificates and all; checkpoints lie on the volume."""
     document = settings(objects(name))
@@ -221,3 +224,48 @@ def test_spark_gets_executors(objects) -> None:
     assert (properties["spark.executor.instances"], properties["spark.sql.shuffle.partitions"]) == (4, 8)
     subject = of_kind(manifests, "RoleBinding")["subjects"][0]
     assert (subject["name"], subject["namespace"]) == ("turnout-driver", "routing")
+
+
+def test_the_service_is_installed_without_the_router(objects) -> None:
+    """`server.enabled: false` leaves out all that is the router's: its pod, settings, volumes, rights and policies."""
+    manifests = objects("service")
+    components = {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in manifests}
+
+    assert {one["kind"] for one in manifests} == {
+        "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount",
+        "ServiceMonitor",
+    }  # fmt: skip
+    assert components - {"subscriptions"} == {"server"}
+    assert [
+        one["kind"] for one in manifests if one["metadata"]["labels"]["app.kubernetes.io/component"] == "server"
+    ] == ["ServiceAccount"]
+
+
+def test_the_router_is_installed_without_the_service(objects, render) -> None:
+    """The router alone is the default; with neither there is nothing to install, and the message names both."""
+    neither = render(None, "--set", "server.enabled=false")
+
+    assert [one for one in objects("insecure") if one["kind"] == "Deployment"] == []
+    assert neither.returncode == 1
+    assert "server.enabled" in neither.stderr
+    assert "subscriptions.enabled" in neither.stderr
+
+
+@pytest.mark.parametrize("existing", ["", "ours"])
+def test_executors_authenticate(objects, existing) -> None:
+    """Driver and executors read one secret from a file, and encrypt; the secret is the chart's or a named one."""
+    manifests = objects("spark", "--set", f"spark.authentication.existingSecret={existing}")
+    properties = settings(manifests)["spark"]["properties"]
+    server, executor = [pod for pod in pods(manifests) if pod["containers"][0]["name"] in ("turnout", "executor")]
+    secrets = [one for one in manifests if one["kind"] == "Secret"]
+
+    assert (properties["spark.authenticate"], properties["spark.network.crypto.enabled"]) == ("true", "true")
+    assert properties["spark.authenticate.secret.file"] == "/etc/turnout/spark/secret"
+    for pod in (server, executor):
+        (volume,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "spark-secret"]
+        assert volume["secretName"] == (existing or "switch-turnout-spark")
+        assert volume["items"] == [{"key": "secret", "path": "secret"}]
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert mounts["spark-secret"] == "/etc/turnout/spark"
+    assert len(secrets) == (not existing)
+    assert all(len(base64.b64decode(one["data"]["secret"])) >= 32 for one in secrets)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,64 @@ def test_what_the_image_copies_is_there() -> None:
     assert [
         name for name in copied if not name.startswith(("dist/", "--")) and not (DEPLOY.parent / name).exists()
     ] == []
+
+
+def test_the_image_is_pinned_by_hashes() -> None:
+    """Each package that the image installs has its version of constraints.txt and the hashes of its files; nothing else
+    is installed but the wheel, without what it asks for."""
+    files = [DEPLOY / "image" / name for name in ("build-requirements.txt", "requirements.txt")]
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    pinned = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, flags=re.MULTILINE))
+    entries = [entry for entry in re.split(r"(?m)^(?=\S)", text) if entry.strip()]
+    constraints = (DEPLOY.parent / "constraints.txt").read_text(encoding="utf-8")
+    wanted = {canonical(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", constraints)}
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*extras["dependencies"]]
+    for extra in ("spark", "jetstream", "subscriptions", "mongo", "server"):
+        asked += extras["optional-dependencies"][extra]
+    names = {canonical(re.split(r"[\[<>=;\s]", requirement)[0]) for requirement in asked} - {"turnout"}
+
+    assert len(entries) > len(names)
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+    assert {name: version for name, version in pinned.items() if wanted.get(name) != version} == {}
+    assert names | {"setuptools", "wheel"} <= set(pinned)
+    installs = re.findall(r"\$install (.*?) \\", DOCKERFILE)
+    assert [("--require-hashes" in words) != (words == "--no-deps /wheels/*.whl") for words in installs] == [True] * 3
+
+
+def canonical(name: str) -> str:
+    """The name of a package as indexes have it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "passed"),
+    [
+        ({}, "BASE_DIGEST", False),
+        ({"BASE_DIGEST": "sha256:" + "0" * 64}, "", True),
+        ({"BASE_DIGEST": "latest"}, "expected sha256:…, found latest", False),
+        ({"BASE": "localhost/debian:trixie-slim"}, "", False),
+    ],
+)
+def test_the_base_is_pinned(tmp_path, given, said, passed) -> None:
+    """A digest reaches the build; without one the build says that the base is not pinned, unless it is made here."""
+    for folder in ("deploy/image", "dist", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("build.sh", "engine.sh"):
+        shutil.copy(DEPLOY / "image" / name, tmp_path / "deploy" / "image")
+    (tmp_path / "dist" / "turnout-1.0-py3-none-any.whl").touch()
+    engine = tmp_path / "bin" / "docker"
+    engine.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    engine.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name not in ("BASE", "BASE_DIGEST", "ENGINE")}
+    environment |= {"PATH": f"{engine.parent}:{os.environ['PATH']}", **given}
+    done = subprocess.run(
+        [tmp_path / "deploy" / "image" / "build.sh"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert said in done.stderr
+    assert ("BASE_DIGEST" in done.stderr) == bool(said)
+    assert (f"BASE_DIGEST={given.get('BASE_DIGEST')}" in done.stdout) == passed
 
 
 def test_the_health_check_sees_no_java_here(tmp_path) -> None:

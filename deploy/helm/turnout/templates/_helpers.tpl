@@ -80,6 +80,11 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 {{- end -}}
 
+{{/* The secret that driver and executors share. */}}
+{{- define "turnout.sparkSecret" -}}
+{{ .Values.spark.authentication.existingSecret | default (printf "%s-spark" (include "turnout.fullname" .)) }}
+{{- end -}}
+
 {{/* turnout.yaml: what the chart knows, and server.config over it. */}}
 {{- define "turnout.config" -}}
 {{- $server := .Values.server -}}
@@ -104,6 +109,11 @@ capabilities: {drop: [ALL]}
   "spark.kubernetes.executor.podTemplateFile" "/etc/turnout/executor.yaml"
   "spark.kubernetes.executor.podTemplateContainerName" "executor"
   "spark.kubernetes.executor.podNamePrefix" (printf "%s-executor" $full)
+  "spark.authenticate" "true"
+  "spark.authenticate.secret.file" "/etc/turnout/spark/secret"
+  "spark.network.crypto.enabled" "true"
+  "spark.network.crypto.authEngineVersion" "2"
+  "spark.network.crypto.cipher" "AES/GCM/NoPadding"
 ) $properties -}}
 {{- end -}}
 {{- $_ := set $spark "properties" (merge (deepCopy .Values.spark.properties) $properties) -}}
