@@ -31,6 +31,7 @@ HEAVY = frozenset(
         "jetstream/test_cluster.py",
         "server/test_openapi.py::test_schemathesis_finds_nothing",
         "spark/test_notebook.py::test_what_the_cells_print",
+        "spark/test_subjects.py::test_many_forms_fit_into_a_small_driver",
         "spark/test_subjects.py::test_generated_transforms_are_equal_to_the_pure_ones",
         "test_wheel.py",
     }

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,15 +83,19 @@ def _small_plans(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("module", "file"),
+    ("module", "file", "most_terms"),
     [
-        (subject_transform, "subject-transform.json"),
-        (subject_match, "subject-match.json"),
-        (mappings, "mappings.json"),
+        (subject_transform, "subject-transform.json", 400),
+        (subject_match, "subject-match.json", 400),
+        (mappings, "mappings.json", 400),
+        (mappings, "mappings.json", 0),
     ],
 )
-def test_every_vector_gives_the_same_in_spark(spark: SparkSession, module: Any, file: str) -> None:
-    """What the server does with each vector, the columns do too."""
+def test_every_vector_gives_the_same_in_spark(
+    spark: SparkSession, module: Any, file: str, most_terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the server does with each vector, the columns do too, as expressions and in Python workers."""
+    monkeypatch.setattr("turnout.spark.subjects.mapper._MOST_TERMS", most_terms)
     with _small_plans(spark):
         outcomes = list(module.spark_outcomes(json.loads((VECTORS / file).read_text(encoding="utf-8")), spark))
 
@@ -173,8 +180,12 @@ def test_generated_tables_are_equal_to_the_pure_ones(
     assert differences == []
 
 
-def test_a_table_is_equal_to_the_pure_one_when_compiled(spark: SparkSession) -> None:
+@pytest.mark.parametrize("most_terms", [400, 0], ids=["expression", "python"])
+def test_a_table_is_equal_to_the_pure_one_when_compiled(
+    spark: SparkSession, most_terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every kind of source and every way to look one up, with the choices and the functions in one table."""
+    monkeypatch.setattr("turnout.spark.subjects.mapper._MOST_TERMS", most_terms)
     config: dict[str, Any] = {f"static.{n}": f"s.{n % 3}" for n in range(40)}
     config |= {f"tenant{n}.*.x": f"t.{n}.$1.{{{{partition(10,1)}}}}" for n in range(20)}
     config |= {f"a.{n}.*.{n % 2}": f"{{{{split(1,-)}}}}.{n}" for n in range(20)}
@@ -321,6 +332,62 @@ def test_choices_need_a_seed_and_tables_need_utf_8(spark: SparkSession) -> None:
     with pytest.raises(NotCompilableError, match="not UTF-8"):
         map_subject(MappingTable.from_config({"a": "b.\udcff"}), "s")
     assert map_subject(MappingTable.from_config({}), "s")._jc.toString() == "s"
+
+
+def _mixed(count: int) -> MappingTable:
+    """A table whose sources have their wildcards at different places, each place in its own way."""
+    config = {}
+    for number in range(count):
+        tokens = ["*" if digit == "1" else f"t{place}" for place, digit in enumerate(f"{number:011b}")]
+        config[".".join(["m", *tokens])] = f"o.{number}"
+    return MappingTable.from_config(config)
+
+
+def test_many_forms_are_a_small_plan(spark: SparkSession) -> None:
+    """The plan of 1,500 sources of different shapes is as small as that of any table of more than the bound."""
+    from turnout.spark.subjects import map_subject, map_subjects
+
+    table = _mixed(1_500)
+    subject = ".".join(["m", *(f"t{place}" for place in range(10)), "x"])
+    frame = _frame(spark, [subject, "other"])
+    mapped = map_subjects(frame, table, "s", "to")
+    plan = mapped._jdf.queryExecution().executedPlan().toString()
+
+    assert len(plan) < 5_000
+    assert len(map_subject(table, "s")._jc.toString()) < 1_000
+    assert [row["to"] for row in mapped.orderBy("id").collect()] == [table.apply(subject), "other"]
+
+
+def test_many_forms_fit_into_a_small_driver(tmp_path: Path) -> None:
+    """1,500 sources of different shapes are mapped by a session whose driver has a gigabyte."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        """
+from pyspark.sql import SparkSession
+from tests.spark.test_subjects import _mixed
+from turnout.spark.subjects import map_subjects
+
+builder = SparkSession.builder.master("local[1]").config("spark.driver.memory", "1g")
+spark = builder.config("spark.ui.enabled", "false").getOrCreate()
+table = _mixed(1_500)
+texts = [[f"t{place}" if number % (place + 1) else "x" for place in range(11)] for number in range(64)]
+subjects = [".".join(["m", *tokens]) for tokens in texts]
+frame = spark.createDataFrame([(subject,) for subject in subjects], "topic string")
+rows = map_subjects(frame, table, into="to").collect()
+assert [row.to for row in rows] == [table.apply(subject) for subject in subjects]
+print("mapped", len(rows))
+""",
+        encoding="utf-8",
+    )
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert "mapped 64" in done.stdout
 
 
 def test_thousands_of_mappings_stay_one_small_method(spark: SparkSession) -> None:

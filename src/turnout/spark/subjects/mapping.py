@@ -1,4 +1,8 @@
-"""A table of mappings as a column, at a cost that hardly grows with the number of mappings."""
+"""A table of mappings as a column, at a cost that hardly grows with the number of mappings.
+
+What grows is the number of different forms of sources and destinations; with many of them
+`turnout.spark.subjects.mapper` takes over.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from pyspark.sql import functions as F
 from turnout.spark.subjects.draws import draw_bits, percent, random_below
 from turnout.spark.subjects.functions import CUTS, split
 from turnout.spark.subjects.lookup import constant, looked_up
+from turnout.spark.subjects.mapper import is_too_large, mapped_in_python
 from turnout.spark.subjects.partition import fnv1a, hash_by_loop
 from turnout.spark.subjects.program import KEPT, LOST, MappingProgram, TargetForm
 from turnout.spark.subjects.text import join, let, literal, split_tokens
@@ -35,12 +40,15 @@ def map_subjects(
     """*df* with the mapped subjects in column *into*; see `map_subject`, to which this is the faster form.
 
     One row out for each row in, no shuffle, no join: it may stand in a streaming query. The other columns stay.
-    Each part is a column of its own on the way, so that Spark computes it once however often it is used.
+    Each part is a column of its own on the way, so that Spark computes it once however often it is used. A table whose
+    sources and destinations have so many forms that their expression would not be planned is applied by Python workers.
     """
     program = MappingProgram.build(table, cluster)
     subject = F.col(column)
     if program.is_empty:
         return df.withColumn(into, subject)
+    if is_too_large(program):
+        return df.withColumn(into, mapped_in_python(table, subject, cluster, _bits(program, seed)))
     names = [_TOKENS, _BITS, _TARGET]
     tokens, bits, target = (F.col(name) for name in names)
     staged = df.withColumns({_TOKENS: split_tokens(subject), _BITS: _bits(program, seed)})
@@ -75,12 +83,14 @@ def map_subject(
 
     Raises:
         ConfigError: when the table makes choices and there is no seed.
-        NotCompilableError: when a source or a destination has bytes that are not UTF-8.
+        NotCompilableError: when a source or a destination has bytes that are not UTF-8, and the table is an expression.
     """
     subject = F.col(column) if isinstance(column, str) else column
     program = MappingProgram.build(table, cluster)
     if program.is_empty:
         return subject
+    if is_too_large(program):
+        return mapped_in_python(table, subject, cluster, _bits(program, seed))
 
     def mapped(tokens: Column, bits: Column) -> Column:
         def with_target(target: Column) -> Column:

@@ -1,0 +1,57 @@
+"""A table of mappings as an Arrow function: for tables whose expression would be too large for Spark's optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+
+from turnout.spark.subjects.draws import draw_of
+from turnout.spark.subjects.program import MappingProgram
+from turnout.spark.subjects.text import as_bytes, from_bytes
+from turnout.subjects.mapper import Mapper
+from turnout.subjects.mapping import MappingTable
+from turnout.subjects.tokens import decode, encode
+
+__all__ = ["is_too_large", "mapped_in_python"]
+
+# Terms of an expression, each a handful of nodes: planning takes a second or two, and some 100 MB of the driver.
+_MOST_TERMS = 400
+
+
+def is_too_large(program: MappingProgram) -> bool:
+    """Whether the expression of a table has more terms than the optimizer is asked to take.
+
+    The tokens of each shape of source are compared, and each function of each form of destination is a branch.
+    """
+    sources = sum(len(shape.kinds) for shape in program.shapes)
+    return sources + sum(1 + len(form.functions) for form in program.forms) > _MOST_TERMS
+
+
+def mapped_in_python(table: MappingTable, subject: Column, cluster: str | None, bits: Column) -> Column:
+    """The mapped subjects as `turnout.subjects.Mapper` gives them, with the same draws as the expression has."""
+    function = cast("Any", arrow_udf)(_mapping(table, cluster), "binary")
+    return from_bytes(function(as_bytes(subject), draw_of(bits)))
+
+
+def _mapping(table: MappingTable, cluster: str | None) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """Build the function that a Python worker calls for each batch of rows."""
+    mappers: list[Mapper] = []
+
+    def mapped(subjects: pa.Array, draws: pa.Array) -> pa.Array:
+        if not mappers:
+            # Made where it is used: what it remembers of subjects is not sent to workers.
+            mappers.append(Mapper(table, cluster))
+        given = subjects.to_numpy(zero_copy_only=False)
+        texts = [decode(data) for data in given if data is not None]
+        chances = draws.filter(subjects.is_valid()).to_numpy(zero_copy_only=False)
+        found = iter(mappers[0].apply(texts, lambda places: chances[np.array(places, dtype=np.intp)]))
+        results: list[Any] = [None if data is None else next(found) for data in given]
+        return pa.array([None if result is None else encode(result) for result in results], pa.binary())
+
+    mapped.__annotations__ = {"subjects": pa.Array, "draws": pa.Array, "return": pa.Array}
+    return mapped
