@@ -6,8 +6,9 @@ import json
 import time
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
-__all__ = ["FILTERS", "ago", "moment", "number", "rate", "share", "span"]
+__all__ = ["FILTERS", "ago", "moment", "number", "rate", "segment", "share", "span"]
 
 
 def number(value: float | None) -> str:
@@ -93,5 +94,15 @@ def share(part: int, whole: int) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
-FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "share": share, "span": span, "pretty": pretty}
+def segment(text: str) -> str:
+    """Quote a text as one segment of a path; a slash would begin another one.
+
+    >>> segment("@acme/desk 7")
+    '%40acme%2Fdesk%207'
+    """
+    return quote(text, safe="")
+
+
+FILTERS = {"ago": ago, "moment": moment, "number": number, "rate": rate, "share": share, "span": span, "pretty": pretty,
+           "segment": segment}  # fmt: skip
 """What templates call them."""

@@ -64,8 +64,8 @@ class Given:
             value=reader.content("value"),
             key=reader.content("key"),
             headers=reader.headers(),
-            partition=reader.number("partition"),
-            offset=reader.number("offset"),
+            partition=reader.number("partition", 32),
+            offset=reader.number("offset", 64),
             timestamp=reader.timestamp(),
             stream=reader.text("stream") if document.get("stream") is not None else stream,
         )
@@ -94,11 +94,11 @@ class _RecordReader:
         self._wrong(part, "a text")
         return ""
 
-    def number(self, part: str) -> int:
+    def number(self, part: str, bits: int) -> int:
         number = self._document.get(part, 0)
-        if isinstance(number, int) and not isinstance(number, bool):
+        if isinstance(number, int) and not isinstance(number, bool) and -(1 << bits - 1) <= number < 1 << bits - 1:
             return number
-        self._wrong(part, "a whole number")
+        self._wrong(part, f"a whole number of {bits} bits")
         return 0
 
     def content(self, part: str) -> bytes | None:
@@ -126,13 +126,17 @@ class _RecordReader:
         moment = self._document.get("timestamp")
         if moment is None:
             return None
-        if isinstance(moment, int) and not isinstance(moment, bool):
+        if isinstance(moment, int) and not isinstance(moment, bool) and abs(moment) < _MAX_MILLISECONDS:
             return moment * 1000
         try:
             return _microseconds(moment if isinstance(moment, date) else datetime.fromisoformat(moment))
         except (TypeError, ValueError):
             self._wrong("timestamp", "ISO 8601 or milliseconds since 1970")
             return None
+
+
+_MAX_MILLISECONDS = 1 << 53
+"""Far beyond the year 9999; a timestamp is kept in microseconds, in 64 bits."""
 
 
 def bytes_of(content: Any) -> bytes | None:

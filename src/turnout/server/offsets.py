@@ -7,17 +7,21 @@ that it was planned to, a line of JSON for each source.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake
+from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.routes import Route
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
 from turnout.server.errors import ConflictError
 
 __all__ = ["Offsets", "Start", "begun_at", "checked_start", "committed", "set_aside"]
+
+_LARGEST_PARTITION = (1 << 31) - 1
 
 Start = str | int | dict[str, Any]
 """Where to begin: ``earliest``, ``latest``, a sequence, an ISO time, or places by stream or topic."""
@@ -107,13 +111,33 @@ def _nats_start(source: NatsSource, start: Start) -> Start:
 
 
 def _kafka_start(start: Start) -> Start:
-    if isinstance(start, dict) or start in ("earliest", "latest"):
+    if isinstance(start, dict):
+        mistakes = list(_wrong_offsets(start))
+        if mistakes:
+            raise ConfigError(mistakes, what="bad offsets")
+        return start
+    if start in ("earliest", "latest"):
         return start
     return _time(start).isoformat()
 
 
+def _wrong_offsets(start: dict[str, Any]) -> Iterator[Mistake]:
+    """Yield a mistake for each topic without offsets by partition; -2 is the earliest offset, -1 the latest one."""
+    for topic, offsets in start.items():
+        if not isinstance(offsets, dict):
+            yield Mistake(f"to.{topic}", f"expected offsets by partition, found {offsets!r}")
+            continue
+        for partition, offset in offsets.items():
+            if decimal(partition, _LARGEST_PARTITION) is None or not _is_whole(offset, -2):
+                yield Mistake(f"to.{topic}.{partition}", f"expected a partition and its offset, found {offset!r}")
+
+
 def _is_sequence(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return _is_whole(value, 1)
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST_SEQUENCE
 
 
 def _time(start: object) -> datetime:

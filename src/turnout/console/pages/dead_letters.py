@@ -22,7 +22,7 @@ from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.letters import REACH, letter_at, newest, visible
-from turnout.server.rest.models import RequestForm
+from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.parts import Reads, TheParts, Writes, is_masked
 from turnout.server.sandbox import route_of
 
@@ -40,7 +40,7 @@ _Item = TypeVar("_Item")
 class RedriveRequest(RequestForm):
     """Which letters to redrive: one, those of a group, or all; and whether to deliver them."""
 
-    sequence: int | None = None
+    sequence: SequenceNumber | None = None
     stage: str | None = None
     reason: str | None = None
     dry_run: bool = True
@@ -124,7 +124,7 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
 
 
 @router.get("/dead-letters/{name}/{sequence}")
-def letter(name: str, sequence: int, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+def letter(name: str, sequence: SequenceNumber, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
     (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))
     return page(

@@ -17,7 +17,7 @@ from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.routes import Route
 from turnout.server.letters import as_given, letter_at, visible
-from turnout.server.rest.models import RequestForm
+from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.parts import Parts, Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
@@ -59,7 +59,7 @@ def sandbox(
     at: str = "",
     record: str = "",
     subscription: str = "",
-    letter: int | None = None,
+    letter: SequenceNumber | None = None,
 ) -> HTMLResponse:
     names = [entry.name for entry in parts.routes.entries()]
     form = SandboxForm(route=route, at=at, record=record, subscription=subscription)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field
@@ -15,6 +17,9 @@ __all__ = ["COOKIE", "PATH", "router_of"]
 
 PATH = "/sign-in"
 COOKIE = "turnout"
+
+
+_OWN_PATH = re.compile(r"/(?![/\\])[^\x00-\x20\x7f\\]*")
 
 
 class TokenForm(RequestForm):
@@ -51,9 +56,11 @@ def router_of(authenticator: Authenticator) -> APIRouter:
 
 
 def _own(there: str) -> str:
-    """A path of this server, whatever somebody has put into the address.
+    r"""A path of this server, whatever somebody has put into the address.
 
-    >>> _own("/routes/a"), _own("//elsewhere.example"), _own("https://elsewhere.example")
-    ('/routes/a', '/', '/')
+    Browsers leave out tabs and line breaks, and read a backslash as a slash: an address with any of them is refused.
+
+    >>> _own("/routes/a"), _own("//elsewhere.example"), _own("https://elsewhere.example"), _own("/\t/elsewhere.example")
+    ('/routes/a', '/', '/', '/')
     """
-    return there if there.startswith("/") and not there.startswith(("//", "/\\")) else "/"
+    return there if _OWN_PATH.fullmatch(there) else "/"

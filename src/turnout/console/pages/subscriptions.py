@@ -68,7 +68,7 @@ def subscriptions(
     )
 
 
-@router.get("/subscriptions/{id}")
+@router.get("/subscriptions/{id:path}")
 @reads_store
 def subscription(id: str, request: Request, parts: TheParts, store: TheSubscriptions, _: Reads) -> HTMLResponse:  # noqa: A002
     subscription = store.service.read(id)

@@ -125,7 +125,9 @@ async function ask(form) {
   target.setAttribute("aria-busy", "true");
   try {
     const response = await fetch(form.getAttribute("action"), { method: "POST", headers, body: JSON.stringify(body(form)) });
-    show(target, await response.text());
+    const isPage = response.headers.get("Content-Type")?.startsWith("text/html");
+    if (isPage) show(target, await response.text());
+    else target.textContent = await problemOf(response);
   } catch {
     target.textContent = "The server does not answer.";
   } finally {

@@ -16,6 +16,7 @@ from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
 from turnout.server.entry import RouteEntry
 from turnout.server.errors import UnknownPluginError
+from turnout.server.rest.models import SequenceNumber
 from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
@@ -70,19 +71,19 @@ def tasks(name: str, parts: TheParts, _: Reads) -> list[dict[str, Any]]:
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
 
 
-@router.get("/connectors/{name}/tasks/{task:int}/status", summary="What the one task of a route does: the route")
-def task_status(name: str, task: int, parts: TheParts, _: Reads) -> dict[str, Any]:
+@router.get("/connectors/{name}/tasks/{task}/status", summary="What the one task of a route does: the route")
+def task_status(name: str, task: SequenceNumber, parts: TheParts, _: Reads) -> dict[str, Any]:
     return _task(parts.routes.entry(name), task)
 
 
 @router.post(
-    "/connectors/{name}/tasks/{task:int}/restart",
+    "/connectors/{name}/tasks/{task}/restart",
     status_code=204,
     summary="Restart the one task of a route: the route",
     response_class=Response,
     responses={409: {}},
 )
-def restart_task(name: str, task: int, parts: TheParts, _: Writes) -> Response:
+def restart_task(name: str, task: SequenceNumber, parts: TheParts, _: Writes) -> Response:
     _task(parts.routes.entry(name), task)
     parts.routes.restart(name)
     return Response(status_code=204)

@@ -12,7 +12,7 @@ from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.server.letters import as_given, letter_at, newest, visible
-from turnout.server.rest.models import RequestForm
+from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.parts import Reads, TheParts, Writes, is_masked
 from turnout.server.sandbox import route_of
 
@@ -62,7 +62,7 @@ class GroupModel(BaseModel):
 class RedriveForm(RequestForm):
     """Which letters, and how; all of them if nothing is said."""
 
-    sequences: list[int] | None = Field(default=None, max_length=_MOST)
+    sequences: list[SequenceNumber] | None = Field(default=None, max_length=_MOST)
     stage: str | None = None
     reason: str | None = None
     dry_run: bool = Field(default=True, description="deliver nothing, and say what would pass")
@@ -76,7 +76,7 @@ def list_letters(
     parts: TheParts,
     principal: Reads,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    before: int | None = None,
+    before: SequenceNumber | None = None,
     stage: str | None = None,
     reason: str | None = None,
     done: bool = False,
@@ -99,8 +99,8 @@ def groups(name: str, parts: TheParts, principal: Reads) -> list[GroupModel]:
     ]  # fmt: skip
 
 
-@router.get("/{sequence:int}", summary="One dead letter", responses=_ERRORS)
-def read_letter(name: str, sequence: int, parts: TheParts, principal: Reads) -> LetterModel:
+@router.get("/{sequence}", summary="One dead letter", responses=_ERRORS)
+def read_letter(name: str, sequence: SequenceNumber, parts: TheParts, principal: Reads) -> LetterModel:
     route = route_of(parts.routes.entry(name))
     return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])
 

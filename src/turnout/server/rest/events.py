@@ -6,11 +6,12 @@ import json
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
 from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.server.events import Event, Events
+from turnout.server.rest.models import SequenceNumber
 from turnout.server.rest.parts import Reads, TheParts
 
 __all__ = ["router"]
@@ -30,7 +31,7 @@ _RETRY_MILLISECONDS = 2000
 async def events(
     parts: TheParts,
     _: Reads,
-    after: Annotated[int | None, Query(ge=0, lt=1 << 63, description="an event's id")] = None,
+    after: SequenceNumber | None = None,
     last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,
 ) -> StreamingResponse:
     seen = decimal(last_event_id or "", LARGEST_SEQUENCE)

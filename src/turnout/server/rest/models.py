@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.errors import Mistake
+from turnout.protocol.numbers import LARGEST_SEQUENCE
 from turnout.secrets import masked_url
 from turnout.server.compatibility import Change
 from turnout.server.entry import RouteEntry
@@ -21,6 +23,7 @@ __all__ = [
     "RouteModel",
     "RoutePage",
     "RouteText",
+    "SequenceNumber",
     "changes_of",
     "exactly_one",
     "mistakes_of",
@@ -28,10 +31,28 @@ __all__ = [
 ]
 
 
+SequenceNumber = Annotated[int, Field(ge=0, le=LARGEST_SEQUENCE)]
+"""Number of a message, an event or a task: what fits into 64 bits."""
+
+
 class RequestForm(BaseModel):
-    """The body of a request: unknown names are refused."""
+    """Body of a request; unknown names and texts that are no Unicode are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_unicode(cls, body: Any) -> Any:
+        """Refuse lone surrogates, which JSON can escape and UTF-8 cannot hold.
+
+        Raises:
+            ValueError: some name or text has one.
+        """
+        try:
+            json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError as failure:
+            raise ValueError(f"a text has {failure.object[failure.start]!a}, half of a surrogate pair") from None
+        return body
 
 
 def exactly_one(*names: str, types: str = "object string") -> dict[str, Any]:

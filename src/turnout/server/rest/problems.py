@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
 from typing import Any
 
@@ -68,7 +69,15 @@ def problem(status: int, detail: str | TurnoutError, **more: Any) -> JSONRespons
     """An answer that says what is wrong, in a detail of bounded length."""
     text = message_of(detail) if isinstance(detail, TurnoutError) else shortened(masked_url(detail))
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": text}
-    return JSONResponse({**body, **more}, status, _headers(status), media_type="application/problem+json")
+    return _ProblemResponse({**body, **more}, status, _headers(status), media_type="application/problem+json")
+
+
+class _ProblemResponse(JSONResponse):
+    """JSON in which everything that is not ASCII is escaped: a name that it quotes may be no Unicode."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 async def _of_error(request: Request, failure: Exception) -> JSONResponse:
@@ -133,7 +142,7 @@ def _is_connects(request: Request) -> bool:
 
 def _as_connect(status: int, message: str) -> JSONResponse:
     """An error as Kafka Connect's tools expect it."""
-    return JSONResponse({"error_code": status, "message": masked_url(message)}, status, _headers(status))
+    return _ProblemResponse({"error_code": status, "message": masked_url(message)}, status, _headers(status))
 
 
 async def _of_anything(_: Request, _failure: Exception) -> JSONResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -156,7 +157,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
 @writes_store
 def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, response: Response) -> SubscriptionModel:
     id_ = subscriptions.create(form.subscription())
-    response.headers["Location"] = f"/v1/subscriptions/{id_}"
+    response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
     return _model(subscriptions.service.read(id_))
 
 
@@ -184,13 +185,13 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
     return ConditionModel(valid=True, condition=encode(condition), condition_text=format_condition(condition))
 
 
-@router.get("/{id}", summary="One subscription", responses=_STORED)
+@router.get("/{id:path}", summary="One subscription", responses=_STORED)
 @reads_store
 def read(id: str, subscriptions: TheSubscriptions, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _model(subscriptions.service.read(id))
 
 
-@router.delete("/{id}", status_code=204, summary="Forget a subscription", responses=_STORED)
+@router.delete("/{id:path}", status_code=204, summary="Forget a subscription", responses=_STORED)
 @writes_store
 def delete(id: str, subscriptions: TheSubscriptions, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)

@@ -16,6 +16,7 @@ from turnout.conditions import parse
 from turnout.errors import TurnoutError
 from turnout.history.tap import DELIVERED, Tapped, taps
 from turnout.secrets import masked_url
+from turnout.server.rest.models import SequenceNumber
 from turnout.server.rest.parts import Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
@@ -43,7 +44,7 @@ async def tap(
     where: Annotated[str, Query(description="a condition, over the metadata as it is there")] = "",
     rate: Annotated[float, Query(gt=0, le=50, description="records a second at most")] = 5.0,
     start: Annotated[
-        int | None, Query(ge=1, lt=1 << 63, description="a sequence to begin at; what comes if not given")
+        SequenceNumber | None, Query(ge=1, description="a sequence to begin at; what comes if not given")
     ] = None,
 ) -> StreamingResponse:
     route = route_of(parts.routes.entry(name))
