@@ -25,7 +25,9 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """
     if len(word) > _LONGEST:
         return None
-    lowered = {name.lower(): name for name in islice(known, _MOST_NAMES) if len(name) <= 2 * _LONGEST}
+    # A name that belongs somewhere else is not its own correction.
+    names = (name for name in islice(known, _MOST_NAMES) if name != word and len(name) <= 2 * _LONGEST)
+    lowered = {name.lower(): name for name in names}
     slips = [name for name in lowered if _one_slip(word.lower(), name)]
     near = slips or difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=cutoff)
     return lowered[near[0]] if near else None

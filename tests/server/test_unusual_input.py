@@ -119,10 +119,7 @@ def test_a_record_out_of_range_is_refused(bench: Bench, body: dict[str, Any]) ->
 def test_places_of_kafka_are_checked(bench: Bench) -> None:
     """Offsets by partition, in 64 bits; anything else would fail when the route begins."""
     broker = 'format: kafka, servers: "127.0.0.1:1"'
-    kafka = f'name: k
-source: {{{broker}, topics: [t]}}
-sink: {{{broker}}}
-'
+    kafka = f"name: k\nsource: {{{broker}, topics: [t]}}\nsink: {{{broker}}}\n"
     bench.write("k", kafka)
     bench.routes.look()
     bench.routes.pause("k", who="ann")
