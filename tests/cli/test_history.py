@@ -61,6 +61,19 @@ def test_a_redrive_that_fails(turnout, route) -> None:
     assert (code, out.splitlines()[-2][:35]) == (1, "fails now: the value is not JSON: I")
 
 
+def test_a_redrive_with_a_secret(turnout, route, tmp_path) -> None:
+    """Letters without its seal are counted as unverified, and are tried only if that is asked for."""
+    file = tmp_path / route
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("told.dead}", 'told.dead, secret: "of sixteen and more"}'), encoding="utf-8")
+
+    code, out, _ = turnout("redrive", route)
+
+    assert (code, out.splitlines()[2].strip()) == (0, "1 not verified: --unverified redrives these too")
+    code, out, _ = turnout("redrive", route, "--unverified", "--dry-run", "--json")
+    assert (code, json.loads(out)["outcomes"]) == (0, {"failed": 1})
+
+
 def test_a_tap_as_json_lines(turnout, route) -> None:
     """A line for each record, with everything that is known of it."""
     code, out, err = turnout("tap", route, "--stage", "mark", "--from", "earliest", "--to", "latest", "--json")
