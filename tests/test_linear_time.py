@@ -332,5 +332,5 @@ def test_slips_in_names_of_spark() -> None:
     with pytest.raises(RouteError) as wrong:
         Route.parse(ROUTE + "spark: {spark.drivr.memory: 2g, spark.acme.memory: 1, fs.s3a.path: x}", {})
 
-    assert [mistake.path for mistake in wrong.value.mistakes] == ["spark.spark.drivr.memory"]
+    assert [mistake.path for mistake in wrong.value.mistakes] == ['spark["spark.drivr.memory"]']
     assert "did you mean 'spark.driver.memory'" in wrong.value.mistakes[0].problem

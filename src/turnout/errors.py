@@ -33,7 +33,6 @@ from typing import Final, Self
 from turnout.secrets import masked_url
 
 __all__ = [
-    "MOST_MISTAKES",
     "ConditionError",
     "ConfigError",
     "ConnectionLostError",
@@ -52,8 +51,6 @@ __all__ = [
     "SubscriptionInvalidError",
     "SubscriptionNotFoundError",
     "TurnoutError",
-    "message_of",
-    "shortened",
 ]
 
 MOST_MISTAKES: Final = 50

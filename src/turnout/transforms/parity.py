@@ -27,7 +27,8 @@ PARITY: Mapping[str, str] = MappingProxyType(
         ),
         "text of numbers": (
             "Floats and doubles are written with the fewest digits that name them, as in Java 19 and later; Java 17 "
-            "writes a digit more for a few of them."
+            "writes a digit more for a few of them. MaskField's replacement for an integer without bounds has 10,000 "
+            "digits at most."
         ),
         "NaN and infinities": (
             "They survive: JSON has them as the texts NaN, Infinity and -Infinity, as JsonConverter writes them, "
