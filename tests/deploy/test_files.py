@@ -99,7 +99,8 @@ def test_the_image_is_pinned_by_hashes() -> None:
 
     assert len(entries) > len(names)
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
-    assert {name: version for name, version in pinned.items() if wanted.get(name) != version} == {}
+    # What builds packages and runs in no test is not pinned there.
+    assert {name for name, version in pinned.items() if wanted.get(name) != version} == {"wheel"}
     assert names | {"setuptools", "wheel"} <= set(pinned)
     installs = re.findall(r"\$install (.*?) \\", DOCKERFILE)
     assert [("--require-hashes" in words) != (words == "--no-deps /wheels/*.whl") for words in installs] == [True] * 3
