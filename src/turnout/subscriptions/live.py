@@ -20,6 +20,9 @@ __all__ = ["LiveMatcher"]
 _CATCH_UP_SECONDS = 1.0
 """How long a match waits for a store that is slow, before it goes on with the index as it is."""
 
+_OWN_CHANGE_SECONDS = 10.0
+"""How long a match waits for another thread that takes in what this process has changed."""
+
 _AWAY_SECONDS = 1.0
 """How long a store that was away is not asked again."""
 
@@ -95,7 +98,7 @@ class LiveMatcher:
 
     def _catch_up(self) -> None:
         # What others have changed may be seen a little later; what this process has changed is waited for.
-        if not self._refreshing.acquire(blocking=self._behind, timeout=_CATCH_UP_SECONDS if self._behind else -1):
+        if not self._refreshing.acquire(timeout=_OWN_CHANGE_SECONDS if self._behind else 0):
             return
         try:
             # Before the store is asked: a change that comes meanwhile sets it again.
