@@ -31,7 +31,7 @@ every-test: $(STAMP)  ## the same with the heavy ones: clusters, kills, environm
 	$(BIN)/python -m tests.halves --every
 
 fast: $(STAMP)  ## the tests that need no JVM and no server, side by side and with few examples of each property: a minute
-	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope --ignore tests/spark --ignore tests/integration --ignore tests/jetstream --ignore tests/wire -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy and not soak and not packaging" $(ARGS)
+	TURNOUT_HYPOTHESIS=fast $(BIN)/python -m pytest -n 3 --dist loadscope --ignore tests/spark --ignore tests/integration --ignore tests/nats/jetstream --ignore tests/nats/wire -m "not spark and not jetstream and not subscriptions and not mongo and not kafka and not integration and not heavy and not soak and not packaging" $(ARGS)
 
 check: lint types layers proto-fresh every-test  ## what CI runs, fastest first
 

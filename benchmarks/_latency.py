@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.harness import Options, Result, cpu_seconds
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
-from turnout.wire import Connection, purge_stream
+from turnout.nats.wire import Connection, purge_stream
 
 RATE = 1000
 _WARM_UP = 60

@@ -12,11 +12,11 @@ from turnout.demo.flights import messages
 from turnout.demo.stage import streams, subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
 
 _ONE = "1 worker"
 _WORKERS = {_ONE: 1, "2 workers": 2}

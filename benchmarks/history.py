@@ -21,13 +21,13 @@ from benchmarks.route import fill
 from turnout.demo.stage import streams, subscribe
 from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.spark.history.diff import diff
 from turnout.spark.history.replay import replay
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
-from turnout.wire import Connection, create_stream, delete_stream
 
 RECORDS = 1_010_400
 ROUNDS = 3

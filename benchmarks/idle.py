@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks._serving import serving
 from benchmarks.harness import Options, Result
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, create_stream
+from turnout.nats.wire import Connection, create_stream
 
 ROUTES = 20
 _TRIGGERS = {

@@ -1,4 +1,4 @@
-"""Messages a second through turnout.jetstream, beside nats-py's own JetStream client on the same server."""
+"""Messages a second through turnout.nats.jetstream, beside nats-py's own JetStream client on the same server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from nats.js.api import ConsumerConfig as TheirConsumerConfig
 import nats
 from benchmarks.harness import Options, Result
 from turnout.embedded import NatsServer
-from turnout.jetstream import AckPolicy, ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
-from turnout.jetstream.kv_config import KeyValueConfig
+from turnout.nats.jetstream import AckPolicy, ConsumerConfig, JetStream, PullOptions, StorageType, StreamConfig, connect
+from turnout.nats.jetstream.kv_config import KeyValueConfig
 
 MESSAGES = 200_000
 KEYS = 5_000

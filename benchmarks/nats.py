@@ -21,10 +21,7 @@ from benchmarks._latency import latencies
 from benchmarks.harness import Options, Result, clock, cpu_seconds, texts
 from turnout.embedded import NatsServer
 from turnout.errors import RunError
-from turnout.spark.formats.nats.source import register
-from turnout.spark.session.build import build_session
-from turnout.spark.session.latency import low_latency_session
-from turnout.wire import (
+from turnout.nats.wire import (
     Connection,
     Publisher,
     PullReader,
@@ -34,7 +31,10 @@ from turnout.wire import (
     delete_stream,
     purge_stream,
 )
-from turnout.wire.packing import id_lines
+from turnout.nats.wire.packing import id_lines
+from turnout.spark.formats.nats.source import register
+from turnout.spark.session.build import build_session
+from turnout.spark.session.latency import low_latency_session
 
 SIZES = ((60, 1.0), (1024, 0.2), (65_536, 0.01))
 REPEATS = 3

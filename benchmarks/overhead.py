@@ -39,10 +39,10 @@ from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program, pieces
 from turnout.engine.flow import Flow
+from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher
 
 _SCRAPE_SECONDS = 1.0
 _POLL_SECONDS = 0.05

@@ -21,12 +21,12 @@ from turnout.demo.year import route_file
 from turnout.embedded import NatsServer
 from turnout.engine import Program
 from turnout.engine.reading import batch_of
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream
 from turnout.routes import Route
 from turnout.spark.running import job
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher, PullReader, Range, create_stream
 
 SUBSCRIPTIONS = 10_000
 RECORDS = 1_010_400

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from turnout.embedded import NatsServer
-    from turnout.wire import Connection
+    from turnout.nats.wire import Connection
 
 HERE = Path(__file__).parent
 
@@ -35,8 +35,8 @@ settings.load_profile("ci" if os.environ.get("CI") else os.environ.get("TURNOUT_
 # A test carries the marks of its folder, and of the shared parts it asks for.
 FOLDER_MARKS = {
     "spark": ("spark",),
-    "jetstream": ("jetstream",),
-    "wire": ("jetstream",),
+    "nats/jetstream": ("jetstream",),
+    "nats/wire": ("jetstream",),
     "integration": ("integration", "spark", "jetstream"),
     "rpc": ("subscriptions",),
 }
@@ -46,8 +46,10 @@ FIXTURE_MARKS = {"spark": ("spark", "session"), "nats_server": ("jetstream",)}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         file = item.path.relative_to(HERE)
-        for mark in FOLDER_MARKS.get(file.parts[0], ()):
-            item.add_marker(mark)
+        for folder, marks in FOLDER_MARKS.items():
+            if file.is_relative_to(folder):
+                for mark in marks:
+                    item.add_marker(mark)
         for mark, tests in (("heavy", HEAVY), ("beside", BESIDE)):
             if is_one_of(tests, file, getattr(item, "originalname", None) or item.name):
                 item.add_marker(mark)
@@ -86,7 +88,7 @@ def nats_server() -> Iterator[NatsServer]:
 @pytest.fixture
 def connection(nats_server: NatsServer) -> Iterator[Connection]:
     """A blocking connection to the nats-server of this test process."""
-    from turnout.wire import Connection
+    from turnout.nats.wire import Connection
 
     with Connection.open(nats_server.url) as opened:
         yield opened

@@ -28,7 +28,7 @@ HEAVY = frozenset(
         "integration/test_replay.py::test_killed_in_the_middle",
         "integration/test_upgrade.py::test_back_to_the_version_before_the_engine",
         "integration/test_upgrade.py::test_killed_and_back",
-        "jetstream/test_cluster.py",
+        "nats/jetstream/test_cluster.py",
         "server/test_openapi.py::test_schemathesis_finds_nothing",
         "spark/test_notebook.py::test_what_the_cells_print",
         "spark/test_subjects.py::test_many_forms_fit_into_a_small_driver",

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from turnout.wire import Connection, create_stream, delete_stream
+from turnout.nats.wire import Connection, create_stream, delete_stream
 
 __all__ = ["own_stream"]
 

@@ -22,20 +22,20 @@ from turnout.codecs.ddl import parse_ddl
 from turnout.conditions import parse as parse_condition
 from turnout.conditions.pattern import lexemes, parse_pattern, pattern_matcher
 from turnout.errors import RecordError, RouteError
-from turnout.guesses import nearest
-from turnout.protocol.headers import parse_table
-from turnout.protocol.status import read_status
+from turnout.nats.protocol.headers import parse_table
+from turnout.nats.protocol.status import read_status
 from turnout.routes.properties import properties
 from turnout.routes.values import interval
+from turnout.runtime.java_failures import in_one_line
 from turnout.secrets import masked_url
-from turnout.spark.failures import in_one_line
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.functions import FUNCTIONS, parse_call
 from turnout.subjects.tokens import check_subject
+from turnout.suggestions import nearest
 from turnout.transforms.casting import caster
-from turnout.transforms.java_number import low_bits, parsed_integer
-from turnout.transforms.java_time_parse import time_parser
-from turnout.transforms.literal import parse_literal
+from turnout.transforms.java.literal import parse_literal
+from turnout.transforms.java.number import low_bits, parsed_integer
+from turnout.transforms.java.time_parse import time_parser
 
 SIZES: Final = (10_000, 20_000, 40_000)
 GROWTH: Final = 2.5
@@ -123,10 +123,10 @@ AT_RUN_TIME: Final = {
     "conditions/pattern.py": {"_words", "_part_regex"},
     # The names of functions of a table, and fields of fixed length: tested below.
     "subjects/functions.py": {"opening"},
-    "transforms/java_time_parse.py": {"_quickened"},
+    "transforms/java/time_parse.py": {"_quickened"},
     # Written by the author of a route.
-    "transforms/java_regex.py": {"_compiled"},
-    "transforms/java_regex_classes.py": {"_known"},
+    "transforms/java/regex.py": {"_compiled"},
+    "transforms/java/regex_classes.py": {"_known"},
     "transforms/properties.py": {"sink_mistakes"},
 }
 """Functions that compile what depends on data; all other expressions are read from the sources and tested."""

@@ -21,7 +21,7 @@ PUBLIC = (
     "turnout",
     "turnout.subjects",
     "turnout.conditions",
-    "turnout.protocol",
+    "turnout.nats.protocol",
     "turnout.records",
     "turnout.codecs",
     "turnout.transforms",
@@ -39,7 +39,7 @@ def test_importing_loads_nothing_optional(package: str) -> None:
     assert loaded_by(package, OPTIONAL) == "[]"
 
 
-@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions", "turnout.protocol"])
+@pytest.mark.parametrize("package", ["turnout.subjects", "turnout.conditions", "turnout.nats.protocol"])
 def test_importing_the_smallest_loads_little(package: str) -> None:
     """Subjects, conditions and the protocol are for clients, too: they compute on single texts, and need no arrays."""
     assert loaded_by(package, HEAVY) == "[]"
@@ -52,7 +52,9 @@ def loaded_by(package: str, names: tuple[str, ...]) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.parametrize("package", [*PUBLIC, "turnout.spark", "turnout.jetstream", "turnout.wire", "turnout.embedded"])
+@pytest.mark.parametrize(
+    "package", [*PUBLIC, "turnout.spark", "turnout.nats.jetstream", "turnout.nats.wire", "turnout.embedded"]
+)
 def test_all_is_what_there_is(package: str) -> None:
     """Every name of ``__all__`` exists, and the list is in order."""
     module = importlib.import_module(package)

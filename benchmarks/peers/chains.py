@@ -26,7 +26,7 @@ from benchmarks.harness import Options, Result
 from benchmarks.peers.programs import Program, java_program
 from turnout.engine.reading import AT_ONCE
 from turnout.errors import TurnoutError
-from turnout.spark.workers.garbage import without_collections
+from turnout.gc_tools import paused_gc
 
 KAFKA = "4.3.0"
 """The first that knows ``schema.content`` is 4.2.0."""
@@ -112,7 +112,7 @@ def measure(case: Case, flights: Flights, command: Sequence[str], folder: Path, 
         for _ in range(2 if quick else 7):
             theirs.append(peer.ask("pass")["cpu"])
             # As in a task; the time of the JVM's collector is not counted either.
-            with without_collections():
+            with paused_gc(freeze=True):
                 ours.append(_pass(chain, batches))
             gc.unfreeze()
     their, our, size = statistics.median(theirs), statistics.median(ours), len(flights)

@@ -27,8 +27,7 @@ from benchmarks.harness import Options, Result, clock
 from benchmarks.peers.programs import BENTO, HERE, bento
 from turnout.embedded import NatsServer
 from turnout.errors import StreamError, TurnoutError
-from turnout.routes import Route
-from turnout.wire import (
+from turnout.nats.wire import (
     Connection,
     Publisher,
     PullReader,
@@ -38,6 +37,7 @@ from turnout.wire import (
     delete_stream,
     stream_info,
 )  # fmt: skip
+from turnout.routes import Route
 
 CASE = "route against Bento"
 NAME = f"Bento {BENTO}"

@@ -21,7 +21,7 @@
     └── MissingExtraError(ImportError)   .extra               an optional dependency is not installed
 
 Packages refine these in their own ``errors`` module (``turnout.subjects.errors`` has one class per
-reason of nats-server, ``turnout.protocol.errors`` one per answer of JetStream) but never start a second tree.
+reason of nats-server, ``turnout.nats.protocol.errors`` one per answer of JetStream) but never start a second tree.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ class RunError(TurnoutError):
     """Raised when a running route stops because of a failure; what was delivered stays delivered.
 
     >>> from turnout.engine import Program
-    >>> from turnout.engine.given import Given, record_batch
+    >>> from turnout.engine.sample_records import Given, record_batch
     >>> from turnout.routes import Route
     >>> text = '{name: r, value: {format: json}, source: {format: nats, servers: "nats://a", stream: S}, sink: %s}'
     >>> route = Route.parse(text % '{format: nats, servers: "nats://a"}')

@@ -21,8 +21,8 @@ from benchmarks.workloads import WORKLOADS, Message, Rule
 from benchmarks import workloads
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
+from turnout.nats.wire import Connection
 from turnout.subscriptions import Matcher
-from turnout.wire import Connection
 
 FLIGHTS = 2_000
 CASES = {case.name: case for case in chains.cases()}

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from turnout.conditions import parse
+from turnout.nats.wire import Connection, create_stream
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, create_stream
 
 ROUTE = """
 name: analysed

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.jetstream.support import fresh
+from tests.nats.jetstream.support import fresh
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
+from turnout.nats.wire import Connection, ConnectionOptions, create_stream, stream_info
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, ConnectionOptions, create_stream, stream_info
 
 ROUTE = """name: checked
 source: {{format: nats, servers: "{url}", stream: {stream}}}

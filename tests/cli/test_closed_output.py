@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, Publisher, create_stream
+from turnout.nats.wire import Connection, Publisher, create_stream
 
 Cut = Callable[..., tuple[int, str]]
 

@@ -11,10 +11,10 @@ import pytest
 from tests.documentation import blocks
 from turnout.conditions import parse
 from turnout.engine import Program
+from turnout.nats.wire import Connection, create_stream, delete_stream, stored_message
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, create_stream, delete_stream, stored_message
 
 SECONDS = re.compile(r"in \d+\.\d\d s")
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tests.jetstream.support import fresh
+from tests.nats.jetstream.support import fresh
 from turnout.conditions import parse
+from turnout.nats.wire import Connection, create_stream
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, create_stream
 
 ROUTE = """
 name: explained

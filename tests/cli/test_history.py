@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 
 ROUTE = """
 name: told

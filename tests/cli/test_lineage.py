@@ -11,10 +11,10 @@ from tests.engine.batches import sent
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.engine import Program
+from turnout.nats.wire import Connection, create_stream, stored_message
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, create_stream, stored_message
 
 ROUTE = """
 name: traced

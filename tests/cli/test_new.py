@@ -12,14 +12,14 @@ import yaml
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from tests.jetstream.support import fresh
+from tests.nats.jetstream.support import fresh
 from turnout.cli.app import build_app
 from turnout.codecs.ddl import parse_ddl
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, ConnectionOptions, create_stream
 from turnout.routes import Route
 from turnout.routes.drafts.fields import columns_of
 from turnout.routes.json_schema import route_schema
-from turnout.wire import Connection, ConnectionOptions, create_stream
 
 AWAY = "nats://127.0.0.1:9"
 ORDERS = [{"city": "Oulu", "total": 20, "lines": [{"sku": "a", "n": 1}]}, {"city": None, "total": 2.5, "paid at": True}]

@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.certificates import make_certificates
-from tests.jetstream.support import fresh
+from tests.nats.jetstream.support import fresh
 from turnout.cli.app import build_app
 from turnout.cli.tail import start
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
-from turnout.jetstream import DeliverPolicy, StorageType, StreamConfig, connect
-from turnout.jetstream.errors import NoMatchingStreamError, WrongLastSequenceError
-from turnout.jetstream.kv import KeyExistsError, KeyNotFoundError
+from turnout.nats.jetstream import DeliverPolicy, StorageType, StreamConfig, connect
+from turnout.nats.jetstream.errors import NoMatchingStreamError, WrongLastSequenceError
+from turnout.nats.jetstream.kv import KeyExistsError, KeyNotFoundError
 
 APP = build_app()
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -21,6 +21,7 @@ from turnout.console import add_console
 from turnout.engine import Program
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
+from turnout.nats.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.rpc.caller import Caller
 from turnout.server.config import ServerConfig
@@ -29,7 +30,6 @@ from turnout.server.sources import last_records
 from turnout.server.state import MinutePace
 from turnout.server.supervisor import Phase
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, ConnectionOptions, Publisher, create_stream, delete_stream
 
 __all__ = ["ORDERS", "orders_text", "scene"]
 

@@ -11,8 +11,8 @@ from tests.server.conftest import Bench, route_text
 from turnout.console.differences import difference
 from turnout.console.figures import plot
 from turnout.console.flow_counts import RecentTraffic
-from turnout.console.picture import steps_of
-from turnout.console.words import number, span
+from turnout.console.flow_diagram import steps_of
+from turnout.console.formatting import number, span
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.routes import Route
@@ -132,7 +132,7 @@ def test_pace_is_kept_minute_by_minute(bench: Bench) -> None:
 
 def test_a_lag_that_a_look_finds_is_kept(bench: Bench) -> None:
     """With the time of the micro-batches of the same minute."""
-    from turnout.server.survey import Lag
+    from turnout.server.lag_monitor import Lag
 
     bench.start("a")
     bench.recorder.lagged("a", Lag({"IN": 7, "ON": 3}, 4.0))

@@ -20,7 +20,7 @@ import yaml
 
 from tests.server.conftest import Bench, wait_for
 from turnout.server.app import build_app, guarded
-from turnout.server.survey import Lag
+from turnout.server.lag_monitor import Lag
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yaml"

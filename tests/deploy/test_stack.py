@@ -27,7 +27,7 @@ import yaml
 from tests.integration.routes import wait_for
 from turnout.embedded import NatsServer
 from turnout.embedded.nats_server import free_port
-from turnout.wire import Connection, Publisher, create_stream, stream_info
+from turnout.nats.wire import Connection, Publisher, create_stream, stream_info
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.jetstream]
 

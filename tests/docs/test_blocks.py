@@ -26,7 +26,7 @@ RUN_BY = {
     "from-redpanda-connect.md": "tests/cli/test_documentation.py",
     "history.md": "tests/cli/test_history_page.py",
     "index.md": "tests/docs/test_pages.py",
-    "jetstream.md": "tests/jetstream/test_documentation.py",
+    "jetstream.md": "tests/nats/jetstream/test_documentation.py",
     "lineage.md": "tests/cli/test_documentation.py",
     "subjects.md": "tests/subjects/test_documentation.py",
     "subscriptions.md": "tests/subscriptions/test_documentation.py",

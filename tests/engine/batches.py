@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from turnout.engine import Messages, Program
+from turnout.nats.wire.records import SCHEMA
 from turnout.records.headers import ARROW
 from turnout.routes import Route
-from turnout.wire.records import SCHEMA
 
 ROUTE = """
 name: test

@@ -17,7 +17,7 @@ from turnout.demo.flights import messages
 from turnout.demo.interests import generated, hand_written
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
-from turnout.engine.given import Given, record_batch
+from turnout.engine.sample_records import Given, record_batch
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Subscription

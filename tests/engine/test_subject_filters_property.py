@@ -12,17 +12,17 @@ from tests.engine.batches import batch
 from turnout.conditions import Condition, Group, Kiwi, Logic
 from turnout.conditions.pattern import parse_pattern, pattern_matcher
 from turnout.engine import Program
-from turnout.engine.cover.fewest import fewest
-from turnout.engine.cover.form import SubjectForm
-from turnout.engine.cover.narrowing import glob_of, narrowed
-from turnout.engine.cover.regex_globs import regex_globs
+from turnout.engine.subject_bounds.minimal_filters import fewest
+from turnout.engine.subject_bounds.narrow import glob_of, narrowed
+from turnout.engine.subject_bounds.normal_form import SubjectForm
+from turnout.engine.subject_bounds.regex_globs import regex_globs
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.routes import Route
 from turnout.subjects import matches
 from turnout.subjects.pattern import collide, is_subset
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
-from turnout.transforms.java_regex import JavaRegex
+from turnout.transforms.java.regex import JavaRegex
 
 ROUTE: dict[str, Any] = {
     "name": "r",

@@ -9,8 +9,8 @@ import pytest
 
 from tests.history.scene import Scene
 from turnout.conditions import parse
+from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.subscriptions import Subscription
-from turnout.wire import Connection, create_stream, delete_stream
 
 
 @pytest.fixture

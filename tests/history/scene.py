@@ -15,10 +15,10 @@ from turnout.history import dead_letters
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.redrive import RedriveReport, redrive
 from turnout.history.sending import Sinks
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import open_store
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher, PullReader, Range, stream_info
 
 __all__ = ["Scene"]
 

@@ -17,11 +17,11 @@ from tests.engine.batches import batch
 from tests.history.routes import TEXT
 from turnout.conditions import parse
 from turnout.engine import Program, pieces
+from turnout.history.case_outcome import Ending, ending_of
 from turnout.history.diff import Diff
 from turnout.history.differences import Cost, Differences
-from turnout.history.ended import Ended
-from turnout.history.ending import Ending, ending_of
 from turnout.history.examples import Place
+from turnout.history.outcome_watch import Ended
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index

@@ -14,9 +14,9 @@ from turnout.engine.seal import SEAL
 from turnout.history import dead_letters
 from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
 from turnout.history.redrive import redrive
+from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
-from turnout.wire import Connection, Publisher
 
 SECRET = "of the route, and of nobody else"
 EVERYTHING = {"delivered": list(range(1, 100)), "failed": {str(n): 9 for n in range(1, 100)}}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.engine import Program
-from turnout.engine.given import Given, record_batch
+from turnout.engine.sample_records import Given, record_batch
 from turnout.history.dead_letters import DeadLetter, LetterBox, of_messages
 from turnout.history.redrive import redrive
 from turnout.routes import Route

@@ -11,7 +11,7 @@ import pytest
 
 from turnout.engine import Program
 from turnout.engine.explain import explain
-from turnout.engine.given import Given, record_batch
+from turnout.engine.sample_records import Given, record_batch
 from turnout.history.masked_views import masked_explanation, masked_sentence
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_places
 from turnout.records import Record, Shape

@@ -7,12 +7,12 @@ import uuid
 import pytest
 
 from turnout.embedded import NatsServer
-from turnout.engine.given import Given
+from turnout.engine.sample_records import Given
 from turnout.history import originals as module
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.originals import originals
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.routes import Route
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
 
 
 def _letter(stream: str, offset: int, topic: str) -> DeadLetter:

@@ -14,9 +14,9 @@ from turnout.history import dead_letters
 from turnout.history.dead_letters import LetterBox
 from turnout.history.letter_block import REDRIVEN, TRIES
 from turnout.history.redrive import redrive
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
 
 LENIENT = ("n:int32", "n:string")
 """What is changed in the route so that a text is no failure."""

@@ -18,9 +18,9 @@ from turnout.errors import ConditionError, ConfigError
 from turnout.history import tap
 from turnout.history.masking import HIDDEN, hidden_at
 from turnout.history.tap import Tapped, stages_of, taps
+from turnout.nats.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, Publisher, create_consumer, create_stream, delete_stream, stream_info
 
 ROUTE = """
 name: tapped

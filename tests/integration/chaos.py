@@ -16,7 +16,7 @@ import psutil
 from tests.integration.stepped_clock import SteppedClock
 from tests.integration.switch import Switch
 from tests.integration.traffic import POISON, store_poison, stored
-from tests.wire.proxy import CuttingProxy
+from tests.nats.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, stream_info
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream, stream_info
 
 
 @dataclass

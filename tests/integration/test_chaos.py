@@ -19,11 +19,11 @@ from tests.integration.routes import write_route
 from tests.integration.stepped_clock import SteppedClock, stepped_clock
 from tests.integration.switch import Switch
 from tests.integration.traffic import Feed, create_streams, delivered, expected, subscriptions
-from tests.wire.proxy import CuttingProxy
+from tests.nats.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, stream_info
 from turnout.subscriptions import open_store
-from turnout.wire import Connection, stream_info
 
 _SUBSCRIPTIONS = 1000
 _PER_SECOND = 300

@@ -17,8 +17,8 @@ from tests.integration.spark_cluster import SOURCE, submission, without_turnout
 
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
 ROUTE = """
 name: cluster
@@ -34,8 +34,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.addPyFile(sys.argv[3])
 from turnout import Route
-from turnout.spark.index.place import IndexPlace
-from turnout.spark.index.server import IndexServer
+from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.server import IndexServer
 from turnout.spark.running.job import run
 
 # The workers are on this machine as well: they are to take it for another one.

@@ -13,7 +13,7 @@ from benchmarks._cluster import StandaloneCluster
 from tests.integration.spark_cluster import SOURCE, submission, without_turnout
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
+from turnout.nats.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
 JOB = """
 import sys

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.spark_connect import ConnectServer
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, Publisher, create_stream, subject_counts
+from turnout.nats.wire import Connection, Publisher, create_stream, subject_counts
 
 pytest.importorskip("grpc_status", reason='Spark Connect needs "pyspark[connect]"')
 

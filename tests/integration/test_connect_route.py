@@ -19,8 +19,8 @@ from tests.integration.spark_connect import ConnectServer
 import turnout
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, Publisher, create_stream, stream_info, subject_counts
 
 pytest.importorskip("grpc_status", reason='Spark Connect needs "pyspark[connect]"')
 

@@ -12,7 +12,7 @@ from tests.console.browser import MISSING, chromium, driver_of, fill, press, qui
 from tests.integration.routes import Streams, wait_for
 from tests.integration.served import SECONDS, Served
 
-from turnout.wire import Connection, create_stream
+from turnout.nats.wire import Connection, create_stream
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason=MISSING)
 

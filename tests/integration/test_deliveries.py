@@ -14,9 +14,9 @@ from tests.integration.routes import Streams
 from turnout.conditions import exists
 from turnout.engine import Counts
 from turnout.errors import RunError
+from turnout.nats.wire import Connection
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from tests.integration.traffic import create_streams, subscriptions
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
 from turnout.errors import SubscriptionNotFoundError
+from turnout.nats.wire import Connection, Publisher
 from turnout.subscriptions import Store, Subscription, open_store
-from turnout.wire import Connection, Publisher
 
 _EVERY = 50
 _RECORDS = 100

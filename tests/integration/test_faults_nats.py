@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from tests import settings
 from tests.integration.copy_stream import copy_stream
 from tests.integration.routes import wait_for
-from tests.wire.proxy import CuttingProxy
+from tests.nats.wire.proxy import CuttingProxy
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, Publisher, create_stream, stream_info
+from turnout.nats.wire import Connection, Publisher, create_stream, stream_info
 
 
 class Pipeline:

@@ -13,8 +13,8 @@ from tests.integration.kafka_broker import KafkaBroker, connector_properties
 
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
+from turnout.nats.wire import Connection, PullReader, Range, create_stream
 from turnout.spark.formats.kafka import CONNECTOR, kafka_properties, resolve_jars
-from turnout.wire import Connection, PullReader, Range, create_stream
 
 pytestmark = pytest.mark.kafka
 

@@ -20,10 +20,10 @@ from tests.integration.switch import running
 
 from turnout.conditions import kiwi
 from turnout.errors import RunError, StreamError
+from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, create_stream, stream_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ from tests.integration.routes import Streams, command, turnout, wait_for, write_
 from turnout.conditions import all_of, compare, exists, kiwi, not_
 from turnout.embedded import NatsServer
 from turnout.errors import ConnectionLostError, RunError, StreamError
+from turnout.nats.wire import Connection, create_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Matcher, Subscription, open_store
-from turnout.wire import Connection, create_stream, stream_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

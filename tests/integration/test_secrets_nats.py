@@ -14,7 +14,7 @@ import pytest
 from tests.integration.routes import command, write_route
 
 from turnout.embedded import NatsServer
-from turnout.wire import Connection, create_stream, stream_info
+from turnout.nats.wire import Connection, create_stream, stream_info
 
 MARK = b"s3cr3t"
 GUARDED = 'authorization { users: [ {user: ann, password: "s3cr3t-right"} ] }'
@@ -50,7 +50,7 @@ def guarded() -> Iterator[NatsServer]:
 
 
 def ann() -> object:
-    from turnout.protocol import Credentials
+    from turnout.nats.protocol import Credentials
 
     return Credentials(user="ann", password="s3cr3t-right")
 

@@ -30,11 +30,11 @@ from tests.integration.routes import Streams, turnout, wait_for, write_route
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
 from turnout.engine.counts import Counts
+from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.server.state import MinutePace, State
 from turnout.spark.running import job
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ from tests.integration.nats_socket import NatsSocket
 from turnout.conditions import Condition, all_of, any_of, kiwi, not_
 from turnout.embedded import NatsServer
 from turnout.errors import TurnoutError
+from turnout.nats.wire import Connection, PullReader, Range, create_stream, stream_info
 from turnout.subscriptions import Matcher, Subscription, open_store
 from turnout.subscriptions.stores import sqlite
-from turnout.wire import Connection, PullReader, Range, create_stream, stream_info
 
 DEAD = "dead"
 HUGE = 150_000

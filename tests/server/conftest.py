@@ -17,13 +17,13 @@ from turnout.server.app import build_app, guarded
 from turnout.server.config import RestartsPart
 from turnout.server.events import Events
 from turnout.server.health import Health
+from turnout.server.lag_monitor import Survey
 from turnout.server.metrics import Metrics
 from turnout.server.recorder import Recorder
-from turnout.server.rest.parts import Parts
+from turnout.server.rest.dependencies import Parts
 from turnout.server.routes import Routes
 from turnout.server.state import State
 from turnout.server.supervisor import Phase
-from turnout.server.survey import Survey
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 

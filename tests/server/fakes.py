@@ -11,7 +11,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.flow import Flow
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
-from turnout.spark.running.progress import Progress, RunResult
+from turnout.runtime.progress import Progress, RunResult
 
 
 @dataclass

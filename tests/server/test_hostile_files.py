@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Bench, route_text
-from turnout.server import texts
+from turnout.server import route_files as texts
 from turnout.server.supervisor import Phase
 
 WRONG = {

@@ -19,6 +19,7 @@ from turnout.console import add_console
 from turnout.embedded import NatsServer
 from turnout.engine import Program
 from turnout.errors import RunError
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream
 from turnout.rpc.caller import USUAL_RIGHTS, Caller, Right
 from turnout.rpc.tokens import entry_of, new_token
 from turnout.server.app import build_app
@@ -27,7 +28,6 @@ from turnout.server.security import TokenFile
 from turnout.server.serving import RouteServer
 from turnout.server.sources import last_records
 from turnout.server.supervisor import Phase
-from turnout.wire import Connection, Publisher, create_stream, delete_stream
 
 __all__ = ["bench"]
 

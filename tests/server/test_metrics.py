@@ -20,8 +20,8 @@ from tests.server.fakes import FakeRunner
 from turnout.engine.flow import Flow
 from turnout.histogram import Histogram
 from turnout.server.config import ServerConfig
+from turnout.server.lag_monitor import Lag
 from turnout.server.serving import RouteServer
-from turnout.server.survey import Lag
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

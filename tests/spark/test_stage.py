@@ -25,17 +25,17 @@ from turnout.engine.counts import NUMBERS
 from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import RunError, StreamError
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, stream_info
+from turnout.nats.wire.records import SCHEMA
 from turnout.routes import Route
+from turnout.runtime.source_options import SourceOptions
 from turnout.spark import stage as module
-from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows
 from turnout.spark.formats.nats.sink import SinkOptions
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher, PullReader, Range, stream_info
-from turnout.wire.records import SCHEMA
 
 pytestmark = pytest.mark.jetstream
 
@@ -325,7 +325,7 @@ def test_refused_messages_without_a_dead_letter_topic(nats_server: NatsServer, o
 
 def test_dead_letters_are_not_all_kept_in_memory(nats_server: NatsServer, out: str, monkeypatch: Any) -> None:
     """After some batches with refused messages their dead letters are published."""
-    monkeypatch.setattr("turnout.spark.publishing._KEPT_BACK", 2)
+    monkeypatch.setattr("turnout.runtime.publishing._KEPT_BACK", 2)
     stage = real_stage(nats_server.url, out, f"nowhere-{secrets.token_hex(4)}.x")
 
     numbers = counted(stage.publish([batch_of(n, 1) for n in range(1, 8)]))

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.transforms.drawn import CONFIGS, batches, stages
+from tests.transforms.java.test_literal import LITERALS
 from tests.transforms.kafka_host import KafkaHost, KafkaMissingError, Thrown
-from tests.transforms.test_literal import LITERALS
 from tests.transforms.test_options import VALUES
 from tests.vectors.connect import same, same_outcome, same_schema, schema_of, value_of
 
 from turnout.errors import ConfigError
 from turnout.records import Failure, Record, Schema
 from turnout.transforms import Chain
-from turnout.transforms.java_regex import JavaRegex, JavaRegexError
-from turnout.transforms.java_text import trim
-from turnout.transforms.literal import Literal, parse_literal
+from turnout.transforms.java.literal import Literal, parse_literal
+from turnout.transforms.java.regex import JavaRegex, JavaRegexError
+from turnout.transforms.java.text import trim
 from turnout.transforms.options import Kind, Option, OptionError
 
 pytestmark = pytest.mark.kafka

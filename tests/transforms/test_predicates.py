@@ -13,7 +13,7 @@ from turnout.records import Batch, Header, Record
 from turnout.transforms import Chain, Predicate
 from turnout.transforms import predicates as all_predicates
 from turnout.transforms.base import Errors
-from turnout.transforms.java_regex import LONGEST
+from turnout.transforms.java.regex import LONGEST
 from turnout.transforms.predicates import HasHeaderKey, RecordIsTombstone, SubjectMatches, TopicNameMatches
 
 RECORDS = [

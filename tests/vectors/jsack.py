@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.vectors.outcome import Outcome
-from turnout.jetstream.errors import NotJetStreamMessageError
-from turnout.protocol.positions import JSAck
+from turnout.nats.jetstream.errors import NotJetStreamMessageError
+from turnout.nats.protocol.positions import JSAck
 
 _FIELDS = (
     "version",

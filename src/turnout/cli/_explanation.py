@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
-    from turnout.engine.mapped import Mapped
+    from turnout.engine.mapping_report import Mapped
     from turnout.engine.stages import StageReport
 
 __all__ = ["change_lines", "explanation_lines"]

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from turnout.errors import ConfigError, Mistake
-from turnout.protocol.options import ConnectionOptions
-from turnout.protocol.settings import option_of
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.settings import option_of
 
 if TYPE_CHECKING:
-    from turnout.jetstream import JetStream
+    from turnout.nats.jetstream import JetStream
 
 __all__ = ["SECRETS", "JetStreamAccess", "run", "show", "with_access"]
 
@@ -83,7 +83,7 @@ class JetStreamAccess:
         Raises:
             ConfigError: an option cannot be, or names a file that cannot be read.
         """
-        from turnout.jetstream import connect
+        from turnout.nats.jetstream import connect
 
         _warn_of_user_info(self.servers)
         return connect(self.options(os.environ), error_callback=lambda failure: show(str(failure)))

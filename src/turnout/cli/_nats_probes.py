@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.subjects import matches
-from turnout.wire import (
+from turnout.nats.wire import (
     Connection,
     ConnectionOptions,
     DirectReader,
@@ -20,7 +18,9 @@ from turnout.wire import (
     delete_consumer,
     stream_info,
 )
-from turnout.wire.rows import with_stream
+from turnout.nats.wire.rows import with_stream
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.subjects import matches
 
 __all__ = ["NatsProbe"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from turnout.wire import Connection, ConnectionOptions, Range
-from turnout.wire.apart import reader_of
-from turnout.wire.places import place_of, resolve, state_of
-from turnout.wire.rows import with_stream
-from turnout.wire.ways import way_to_look
+from turnout.nats.wire import Connection, ConnectionOptions, Range
+from turnout.nats.wire.per_filter_reader import reader_of
+from turnout.nats.wire.positions import place_of, resolve, state_of
+from turnout.nats.wire.read_strategy import way_to_look
+from turnout.nats.wire.rows import with_stream
 
 if TYPE_CHECKING:
     from turnout.routes import Route

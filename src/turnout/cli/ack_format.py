@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Explain JSAck reply subjects of version 1 and 2 (ADR-15); 2 is the exit code for what is none."""
         from turnout.errors import ConfigError, Mistake
-        from turnout.jetstream.errors import NotJetStreamMessageError
-        from turnout.protocol.positions import JSAck
+        from turnout.nats.jetstream.errors import NotJetStreamMessageError
+        from turnout.nats.protocol.positions import JSAck
 
         mistakes = []
         for text in tokens:

@@ -107,9 +107,9 @@ def _in_tasks(
 ) -> Traffic:
     """The same, counted in Spark's tasks."""
     with needs_spark():
-        from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.traffic import traffic_in_tasks
         from turnout.spark.session.build import route_session
+        from turnout.startup import spare_pandas
 
     spare_pandas()
     with route_session(route, master=master, log=log_beside(route, None)) as session:
@@ -118,7 +118,7 @@ def _in_tasks(
 
 def _unread(snapshot: Snapshot, route: Route | None, server: str | None) -> Mapping[str, Sequence[str]] | None:
     """The destinations that no stream takes; None where there is nobody to ask."""
-    from turnout.cli._unread import unread_at, unread_of
+    from turnout.cli._unreachable_destinations import unread_at, unread_of
 
     if server is not None:
         return unread_at(server, snapshot)

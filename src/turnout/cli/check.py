@@ -13,7 +13,7 @@ from turnout.cli.options import AsJson, RouteFile
 from turnout.errors import RouteError
 
 if TYPE_CHECKING:
-    from turnout.cli._probes import Probed
+    from turnout.cli._connect_checks import Probed
     from turnout.routes import Route
 
 __all__ = ["register"]
@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _check(file: Path, records: int | None, *, as_json: bool) -> int:
-    from turnout.records.without_pandas import spare_pandas
     from turnout.routes import Route
+    from turnout.startup import spare_pandas
 
     spare_pandas()
     try:
@@ -67,7 +67,7 @@ def _check(file: Path, records: int | None, *, as_json: bool) -> int:
 
 def _probe(route: Route, records: int, *, as_json: bool) -> list[Probed]:
     """Every check of the servers, each printed as soon as it is made."""
-    from turnout.cli._probes import probe
+    from turnout.cli._connect_checks import probe
 
     checks = []
     for check in probe(route, records):

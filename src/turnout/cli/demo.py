@@ -16,7 +16,7 @@ from turnout.cli.progress import console, loading, run_display, run_summary
 from turnout.cli.run import result_json
 from turnout.cli.signals import stop_on_signals
 from turnout.errors import MissingExtraError
-from turnout.scratch import lasting_folder
+from turnout.private_files import lasting_folder
 
 if TYPE_CHECKING:
     from turnout.demo.year import Demo, DemoResult
@@ -52,8 +52,8 @@ def register(app: typer.Typer) -> None:
 def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_json: bool, shown: bool) -> DemoResult:
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
-    from turnout.records.without_pandas import spare_pandas
     from turnout.spark.session.java import find_java
+    from turnout.startup import spare_pandas
 
     spare_pandas()
     screen = console(quiet=as_json)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from turnout.cli._past import moments_of
 from turnout.cli._spark import needs_spark
+from turnout.cli._subscriptions_as_of import moments_of
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, SparkLog
 from turnout.errors import ConfigError, Mistake
@@ -136,10 +136,10 @@ def _compared(
 ) -> DiffReport:
     with needs_spark():
         from turnout.cli.run import log_beside
-        from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.diff import diff
         from turnout.spark.history.recorded import RecordSpan, ask, same_source
         from turnout.spark.session.build import route_session
+        from turnout.startup import spare_pandas
 
     spare_pandas()
     # Before Spark is started, which takes seconds.
@@ -161,7 +161,7 @@ def _compared(
 
 
 def _tell(report: DiffReport, html: Path | None, *, as_json: bool) -> None:
-    from turnout.history.page import page
+    from turnout.history.html_report import page
     from turnout.history.report import report_json, report_lines
 
     if html is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._past import AsOf
+from turnout.cli._subscriptions_as_of import AsOf
 from turnout.cli.options import AsJson, RouteFile
 from turnout.errors import ConfigError, Mistake
 
@@ -39,11 +39,11 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
-        from turnout.records.without_pandas import spare_pandas
+        from turnout.startup import spare_pandas
 
         spare_pandas()
         from turnout.cli._explanation import explanation_lines
-        from turnout.cli._past import subscriptions_of
+        from turnout.cli._subscriptions_as_of import subscriptions_of
         from turnout.engine import Program
         from turnout.engine.explain import explain as explanation_of
         from turnout.routes import Route
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
 def _written_record(route: Route, file: Path | None) -> Any:
     """The record that a file describes, or standard input."""
-    from turnout.engine.given import Given, record_batch
+    from turnout.engine.sample_records import Given, record_batch
     from turnout.routes.endpoints import NatsSource
 
     text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
@@ -81,9 +81,9 @@ def _written_record(route: Route, file: Path | None) -> Any:
 
 def _stored(route: Route, place: str) -> Any:
     """A message of the route's source, as a run reads it."""
+    from turnout.nats.wire import Connection, ConnectionOptions, stored_message
+    from turnout.nats.wire.rows import with_stream
     from turnout.routes.endpoints import NatsSource
-    from turnout.wire import Connection, ConnectionOptions, stored_message
-    from turnout.wire.rows import with_stream
 
     if not isinstance(route.source, NatsSource):
         raise ConfigError([Mistake("--record", f"the route's source is {route.source.format}: give --file")])

@@ -13,9 +13,9 @@ import typer
 from turnout.cli._jetstream import JetStreamAccess, run, with_access
 
 if TYPE_CHECKING:
-    from turnout.jetstream import JetStream
-    from turnout.jetstream.kv import KeyValue
-    from turnout.jetstream.kv_watch import Entry
+    from turnout.nats.jetstream import JetStream
+    from turnout.nats.jetstream.kv import KeyValue
+    from turnout.nats.jetstream.kv_watch import Entry
 
 __all__ = ["register"]
 
@@ -92,8 +92,8 @@ def create_bucket(
     memory: Annotated[bool, typer.Option("--memory", help="Keep it in memory, not in files.")] = False,
 ) -> None:
     """Make a bucket; the same one again is no error."""
-    from turnout.jetstream import StorageType
-    from turnout.jetstream.kv_config import KeyValueConfig
+    from turnout.nats.jetstream import StorageType
+    from turnout.nats.jetstream.kv_config import KeyValueConfig
 
     storage = StorageType.MEMORY if memory else StorageType.FILE
     config = KeyValueConfig(bucket=bucket, history=history, ttl=ttl, storage=storage)
@@ -224,8 +224,8 @@ def watch(
     wait: Annotated[float | None, typer.Option(help="End after this many seconds without a change.")] = None,
 ) -> None:
     """Print entries as they change."""
-    from turnout.jetstream.errors import RequestTimeoutError
-    from turnout.jetstream.kv_watch import WatchOptions
+    from turnout.nats.jetstream.errors import RequestTimeoutError
+    from turnout.nats.jetstream.kv_watch import WatchOptions
 
     async def work(kv: KeyValue) -> None:
         async with await kv.watch(patterns or ">", WatchOptions(updates_only=updates_only)) as watcher:

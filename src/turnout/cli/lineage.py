@@ -13,7 +13,7 @@ from turnout.cli.options import AsJson
 from turnout.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from turnout.history.lineage import Lineage
+    from turnout.history.lineage_model import Lineage
 
 __all__ = ["register"]
 
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
         """Say which record, subscription and route a delivered message was made from."""
         if route is None and server is None:
             raise ConfigError([Mistake("lineage", "give --route, --server or both: where to look for the message")])
-        from turnout.history.walk import walk
+        from turnout.history.lineage_lookup import walk
         from turnout.routes import Route
 
         walked = walk(message, None if route is None else Route.load(route), server=server, git=git)

@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Deliver dead letters that the route can take by now."""
-        from turnout.records.without_pandas import spare_pandas
+        from turnout.startup import spare_pandas
 
         spare_pandas()
         from turnout.history import dead_letters

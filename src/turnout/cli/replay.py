@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnout.cli._past import AsOf, moment_of
 from turnout.cli._spark import needs_spark
+from turnout.cli._subscriptions_as_of import AsOf, moment_of
 from turnout.cli.exits import FAILED
 from turnout.cli.options import AsJson, Master, RouteFile
 from turnout.cli.progress import console, counts_table, run_display
@@ -18,8 +18,8 @@ from turnout.cli.run import log_beside
 from turnout.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
+    from turnout.history.replay_plan import ReplayPlan
     from turnout.spark.history.replay import ReplayResult
-    from turnout.spark.history.replay_plan import ReplayPlan
 
 __all__ = ["register"]
 
@@ -74,14 +74,14 @@ def replay(
 
 
 def _planned(route: Any, **selection: Any) -> ReplayPlan:
-    from turnout.spark.history.replay_plan import plan_replay
+    from turnout.history.replay_plan import plan_replay
 
     return plan_replay(route, **selection)
 
 
 def _begun(plan: ReplayPlan) -> Iterator[str]:
     """What is going to be done, which is the rest where the same replay was interrupted."""
-    from turnout.spark.history.replay_state import ReplayState
+    from turnout.history.replay_state import ReplayState
 
     state = ReplayState.of(plan)
     yield from replace(plan, ranges=state.ranges).lines()
@@ -92,9 +92,9 @@ def _begun(plan: ReplayPlan) -> Iterator[str]:
 
 def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, quiet: bool) -> ReplayResult:
     with needs_spark():
-        from turnout.records.without_pandas import spare_pandas
         from turnout.spark.history.replay import carry_out, rehearse
         from turnout.spark.session.build import route_session
+        from turnout.startup import spare_pandas
 
     spare_pandas()
     screen = console(quiet=quiet)

@@ -17,7 +17,7 @@ from turnout.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from turnout.routes import Route
-    from turnout.spark.running.progress import Progress, RunResult
+    from turnout.runtime.progress import Progress, RunResult
 
 __all__ = ["log_beside", "register", "result_json"]
 
@@ -47,11 +47,11 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
 
     loaded = Route.load(file)
     with needs_spark():
-        from turnout.records.without_pandas import spare_pandas
-        from turnout.spark.ends import look_ahead
+        from turnout.spark.endpoints import look_ahead
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.connect import is_connect
+        from turnout.startup import spare_pandas
 
     if not is_connect(master):
         spare_pandas()
@@ -87,7 +87,7 @@ def _log_to_standard_error() -> None:
 
 def log_beside(route: Route, checkpoint: str | None) -> Path | None:
     """Where Spark's own messages go: beside the checkpoint, if that lies on this machine."""
-    from turnout.spark.running.checkpoint import checkpoint_of, local_folder
+    from turnout.runtime.checkpoint import checkpoint_of, local_folder
 
     folder = local_folder(str(checkpoint or checkpoint_of(route)))
     return folder.parent / "spark.log" if folder else None

@@ -57,10 +57,10 @@ def _serve(paths: list[Path], config_file: Path | None, **flags: object) -> None
         raise ConfigError([Mistake(str(path), "there is no such folder or file") for path in missing])
     try:
         from turnout.console import add_console
-        from turnout.records.without_pandas import spare_pandas
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
+        from turnout.startup import spare_pandas
     except ModuleNotFoundError as absent:
         if (absent.name or "").split(".")[0] == "turnout":
             raise

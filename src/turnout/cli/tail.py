@@ -16,7 +16,7 @@ from turnout.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from turnout.jetstream import ConsumerConfig, Message, OrderedSubscription
+    from turnout.nats.jetstream import ConsumerConfig, Message, OrderedSubscription
 
 __all__ = ["register"]
 
@@ -31,7 +31,7 @@ def start(text: str, now: datetime) -> ConsumerConfig:
     Raises:
         ConfigError: it says nothing that can be understood.
     """
-    from turnout.jetstream import ConsumerConfig, DeliverPolicy
+    from turnout.nats.jetstream import ConsumerConfig, DeliverPolicy
 
     words = {
         "all": DeliverPolicy.ALL,
@@ -100,7 +100,7 @@ def tail(
 
 async def _some(messages: OrderedSubscription, count: int | None, wait: float | None) -> AsyncIterator[Message]:
     """The next messages: up to *count*, until none comes for *wait* seconds."""
-    from turnout.jetstream.errors import RequestTimeoutError
+    from turnout.nats.jetstream.errors import RequestTimeoutError
 
     count_shown = 0
     while count is None or count_shown < count:

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
     ) -> None:
         """Watch records before and after a stage; nothing is delivered, and a run is not disturbed."""
-        from turnout.records.without_pandas import spare_pandas
+        from turnout.startup import spare_pandas
 
         spare_pandas()
         from turnout.history.tap import taps

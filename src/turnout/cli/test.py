@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run the tests of routes, and say what they do not reach."""
         from turnout.history.suite import route_file_of
-        from turnout.records.without_pandas import spare_pandas
+        from turnout.startup import spare_pandas
 
         spare_pandas()
         # Of *.yaml the shell makes both: the route and its tests.
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 
             junit.write_text(junit_xml(reports), encoding="utf-8")
         if as_json:
-            from turnout.history.shown import report_json
+            from turnout.history.text_report import report_json
 
             typer.echo(json.dumps({"routes": [report_json(report) for report in reports]}, indent=1))
         else:
@@ -92,7 +92,7 @@ def _tested(route: Route, suites: list[Suite], matching: str | None) -> Report:
 
 
 def _lines(report: Report, *, whole: bool) -> Iterator[str]:
-    from turnout.history.shown import coverage_lines, difference_lines
+    from turnout.history.text_report import coverage_lines, difference_lines
 
     for result in report.failed:
         yield f"FAILED {result.case.file}:{result.case.line} {result.case.name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, Format
 from turnout.errors import Mistake
-from turnout.guesses import nearest
+from turnout.suggestions import nearest
 
 __all__ = ["Converters", "converters_of"]
 

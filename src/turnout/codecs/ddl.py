@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from turnout.guesses import nearest
 from turnout.records.schema import ANY, DATE, DECIMAL, DIGITS, TIMESTAMP, Field, Schema
+from turnout.suggestions import nearest
 
 __all__ = ["DdlError", "Declared", "parse_ddl"]
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 from turnout.codecs.ddl import DdlError, parse_ddl
 from turnout.codecs.reading import Reader
 from turnout.errors import ConfigError, Mistake
-from turnout.guesses import did_you_mean
 from turnout.records.schema import Schema
+from turnout.suggestions import did_you_mean
 
 __all__ = ["DECIMAL_FORMAT", "DECIMAL_FORMATS", "ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
 

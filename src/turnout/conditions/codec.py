@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from turnout.conditions.fields import FLAG, KINDS, TEXT, kind_of
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
-from turnout.guesses import nearest
+from turnout.suggestions import nearest
 
 __all__ = ["Json", "decode", "encode"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.console.words import span
+from turnout.console.formatting import span
 from turnout.server.entry import RouteEntry
-from turnout.server.rest.parts import Parts
+from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase
 
 __all__ = ["needs"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from turnout.history.dead_letters import DeadLetter
-from turnout.server.letters import text_of_bytes
+from turnout.server.dead_letters import text_of_bytes
 
 __all__ = ["LetterGroup", "grouped", "hex_lines", "reason_of", "shown"]
 

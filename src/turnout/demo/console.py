@@ -12,11 +12,11 @@ from turnout.console import add_console
 from turnout.demo.stage import check_stop
 from turnout.errors import Mistake
 from turnout.routes import Route
+from turnout.runtime.progress import Progress, RunResult
 from turnout.server.config import ServerConfig
 from turnout.server.runner import Runner
 from turnout.server.serving import RouteServer, RunnerOf, spark_runner
 from turnout.server.supervisor import Phase
-from turnout.spark.running.progress import Progress, RunResult
 
 __all__ = ["Showing", "showing", "with_values"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from turnout.engine.counts import Counts
-from turnout.wire import Connection, PullReader, Range, stream_info
+from turnout.nats.wire import Connection, PullReader, Range, stream_info
 
 __all__ = ["Ledger", "read_ledger"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from turnout.demo.flights import messages
 from turnout.demo.interests import generated, hand_written
 from turnout.errors import TurnoutError
+from turnout.nats.wire import Connection, Publisher
 from turnout.subscriptions import Store
-from turnout.wire import Connection, Publisher
 
 __all__ = ["check_stop", "publish_flights", "streams", "subscribe"]
 

@@ -16,12 +16,12 @@ from turnout.demo.flights import CUT_OFF, FLIGHTS
 from turnout.demo.ledger import Ledger, read_ledger
 from turnout.demo.stage import check_stop, publish_flights, streams, subscribe
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, create_stream
+from turnout.private_files import private_folder
 from turnout.routes import Route
-from turnout.scratch import private_folder
 from turnout.spark.running.job import Progress, RunResult, run
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
-from turnout.wire import Connection, create_stream
 
 __all__ = ["GENERATED", "Demo", "DemoResult", "route_file"]
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from turnout.errors import ConnectionLostError, TurnoutError
-from turnout.scratch import append_privately, lasting_folder, private_file, private_folder, remove
+from turnout.private_files import append_privately, lasting_folder, private_file, private_folder, remove
 
 __all__ = ["NatsServer", "find_nats_server", "free_port"]
 

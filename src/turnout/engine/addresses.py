@@ -12,8 +12,8 @@ from turnout.routes.route import DEFAULT_SINK
 from turnout.routes.values import listed
 from turnout.subjects import matches
 from turnout.subscriptions.destinations import Rights, problem_of
-from turnout.transforms.java_regex import JavaRegex
-from turnout.transforms.java_regex_reader import JavaRegexError
+from turnout.transforms.java.regex import JavaRegex
+from turnout.transforms.java.regex_reader import JavaRegexError
 
 __all__ = ["Address", "Addresses"]
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from turnout.conditions import Condition, SeenLeaf, blame, format_condition, leaves, true_leaves
-from turnout.engine.mapped import Mapped, mapped_by
+from turnout.engine.mapping_report import Mapped, mapped_by
 from turnout.engine.metadata import texts_of
 from turnout.engine.program import Program
 from turnout.engine.reading import Consumed

@@ -54,7 +54,7 @@ class Program:
         route: the route.
         replay: what is different where this is history that is delivered once more.
 
-    >>> from turnout.engine.given import Given, record_batch
+    >>> from turnout.engine.sample_records import Given, record_batch
     >>> text = '''
     ... name: orders
     ... source: {format: nats, servers: "nats://127.0.0.1:4222", stream: ORDERS}

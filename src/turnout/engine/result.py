@@ -105,7 +105,7 @@ class Result:
         sent: answers for messages that are refused; None where all of them are dead letters.
 
     >>> from turnout.engine import Program
-    >>> from turnout.engine.given import Given, record_batch
+    >>> from turnout.engine.sample_records import Given, record_batch
     >>> from turnout.routes import Route
     >>> route = Route.parse(
     ...     '{name: r, source: {format: nats, servers: "nats://a", stream: S}, '

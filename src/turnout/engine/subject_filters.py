@@ -1,6 +1,6 @@
 """Which subjects of a stream some subscriptions can want at all: what need not be read is left to the server.
 
-The filters of a route's source go through its chain and mappings as forms (`turnout.engine.cover`); what conditions ask
+The filters of a route's source go through its chain and mappings as forms (`turnout.engine.subject_bounds`); what conditions ask
 of the topics that come out narrows them again. Where something cannot be said, more is read, never less.
 """
 
@@ -13,8 +13,16 @@ from typing import Final
 
 from turnout.conditions import Condition
 from turnout.conditions.pattern import parse_pattern
-from turnout.engine.cover import Asked, SubjectForm, asked_of, fewest, narrowed, through_chain, through_mappings
-from turnout.engine.cover.narrowing import glob_of
+from turnout.engine.subject_bounds import (
+    Asked,
+    SubjectForm,
+    asked_of,
+    fewest,
+    narrowed,
+    through_chain,
+    through_mappings,
+)
+from turnout.engine.subject_bounds.narrow import glob_of
 from turnout.records.paths import parse_path
 from turnout.routes import Route
 from turnout.subjects.pattern import common

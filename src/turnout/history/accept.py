@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from turnout.errors import TurnoutError
+from turnout.history.case_outcome import Ending, read_back
 from turnout.history.cases import CaseResult, run_cases
 from turnout.history.comparison import ABSENT, Difference
-from turnout.history.ending import Ending, read_back
 from turnout.history.suite import Case, Suite
 from turnout.routes import Route
 from turnout.routes.places import Path, dotted

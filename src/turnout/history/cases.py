@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.explain import explain
-from turnout.engine.given import record_batch
+from turnout.engine.sample_records import record_batch
+from turnout.history.case_outcome import Ending, ending_of
 from turnout.history.comparison import ABSENT, Difference, differences
 from turnout.history.coverage import Coverage, CoverageWatch
-from turnout.history.ending import Ending, ending_of
 from turnout.history.suite import Case
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from turnout.engine.lineage import REVISION
 from turnout.engine.trace import Trace
+from turnout.history.case_outcome import read_back
 from turnout.history.comparison import ABSENT, Difference, compared
-from turnout.history.ending import read_back
 from turnout.history.moves import SentDeliveries
 from turnout.records.text import text_of
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from turnout.engine.given import bytes_of
+from turnout.engine.sample_records import bytes_of
+from turnout.history.case_outcome import Delivery, Ending, read_back
 from turnout.history.document import DeliveryPart, ExpectPart
-from turnout.history.ending import Delivery, Ending, read_back
 
 __all__ = ["ABSENT", "Difference", "compared", "differences", "expected_outcome"]
 

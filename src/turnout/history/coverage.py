@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from turnout.engine.mapped import chosen_by
+from turnout.engine.mapping_report import chosen_by
 from turnout.engine.reading import Consumed
 from turnout.engine.stages import predicate_text
 from turnout.engine.trace import Watch

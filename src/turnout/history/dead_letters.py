@@ -10,17 +10,17 @@ from typing import Any, Final, Self
 
 from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
-from turnout.engine.given import Given, Header
 from turnout.engine.messages import VALUE_LEFT_OUT
+from turnout.engine.sample_records import Given, Header
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
-from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.nats.wire import Connection, ConnectionOptions, Range, streams_of
+from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
+from turnout.nats.wire.positions import Place, place_of, resolve, state_of
+from turnout.nats.wire.read_strategy import way_to_look
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
-from turnout.wire import Connection, ConnectionOptions, Range, streams_of
-from turnout.wire.apart import RangeReader, reader_of
-from turnout.wire.places import Place, place_of, resolve, state_of
-from turnout.wire.ways import way_to_look
 
 __all__ = ["DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "is_wanted", "of_messages", "read"]
 
@@ -78,7 +78,7 @@ class DeadLetter:
         """Read a letter.
 
         Args:
-            row: the message as `turnout.wire` reads it, its timestamp as a number.
+            row: the message as `turnout.nats.wire` reads it, its timestamp as a number.
             headers: its headers.
             stream: where it lies.
             sources: the streams that the record may be from; none where the route reads something else.
@@ -225,7 +225,7 @@ def of_messages(rows: Iterable[Mapping[str, Any]], route: Route, box: LetterBox)
     """Return a route's letters among the messages on their topic, with what its notes say of them.
 
     Args:
-        rows: the messages as `turnout.wire` reads them, their timestamps as numbers; others may be among them.
+        rows: the messages as `turnout.nats.wire` reads them, their timestamps as numbers; others may be among them.
         route: the route.
         box: where the messages are.
     """

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from turnout.engine import Program
 from turnout.engine.trace import Trace
+from turnout.history.case_outcome import read_back
 from turnout.history.changes import Change, Delivered, header_changes, value_changes
 from turnout.history.comparison import ABSENT
 from turnout.history.differences import Cost, Differences
-from turnout.history.ended import EndNumbers, EndWatch
-from turnout.history.ending import read_back
 from turnout.history.examples import Example, Examples, Places, text_of
 from turnout.history.matrix import Matrix
 from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
+from turnout.history.outcome_watch import EndNumbers, EndWatch
 from turnout.history.tally import Tally
 from turnout.routes import Route
 from turnout.subscriptions.index import Index

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from turnout.history.comparison import ABSENT
-from turnout.history.shown import plain
+from turnout.history.text_report import plain
 
 __all__ = ["Example", "Examples", "Place", "Places", "text_of"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from turnout.history.cases import CaseResult, Report
-from turnout.history.shown import difference_lines
+from turnout.history.text_report import difference_lines
 
 __all__ = ["junit_xml"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
-from turnout.engine.given import Header
 from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
+from turnout.engine.sample_records import Header
 from turnout.engine.seal import SEAL, is_sealed
 
 __all__ = ["CONNECTOR", "REDRIVEN", "TRIES", "LetterHeaders"]

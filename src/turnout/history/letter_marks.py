@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Sequence
 
-from turnout.engine.given import Header
+from turnout.engine.sample_records import Header
 from turnout.engine.seal import SEAL, seal
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter, LetterBox
 from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
+from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
-from turnout.wire import Connection, Publisher
 
 __all__ = ["mark"]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from turnout.conditions import Condition, leaves
 from turnout.engine.explain import Asked, LeafReport, RecordExplanation, SentMessage, Subscriber
-from turnout.engine.given import Header
+from turnout.engine.sample_records import Header
 from turnout.engine.stages import PredicateAnswer, StageReport
 from turnout.errors import ConfigError, Mistake
 from turnout.history.dead_letters import DeadLetter

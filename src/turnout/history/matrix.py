@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.history.ended import Ended, EndNumbers
+from turnout.history.outcome_watch import Ended, EndNumbers
 
 __all__ = ["Matrix"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.engine.given import Given
+from turnout.engine.sample_records import Given
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
+from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, stored_message
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.wire import Connection, ConnectionOptions, PullReader, Range, stored_message
 
 __all__ = ["originals"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from turnout.engine import Messages, Program
-from turnout.engine.given import Given, record_batch
+from turnout.engine.sample_records import Given, record_batch
 from turnout.engine.trace import Outcome, Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter, LetterBox
@@ -20,7 +20,7 @@ from turnout.history.originals import originals
 from turnout.history.sending import Sinks
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.spark.reads import look_ahead
+from turnout.runtime.preflight import look_ahead
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnout.engine.given import PARTS
+from turnout.engine.sample_records import PARTS
 from turnout.history.document import SuiteDocument
 from turnout.history.suite import STORE
 from turnout.routes.json_schema import DIALECT, model_schema

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from turnout.engine import Messages
 from turnout.errors import ConfigError, Mistake, StreamError
+from turnout.nats.wire import Connection, Published, Publisher
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
-from turnout.spark.formats.nats.sink_options import SinkOptions
-from turnout.spark.publishing import lines_of
-from turnout.wire import Connection, Published, Publisher
+from turnout.runtime.publishing import lines_of
+from turnout.runtime.sink_options import SinkOptions
 
 __all__ = ["SendResult", "Sinks"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from turnout.conditions import parse
-from turnout.engine.given import Given
+from turnout.engine.sample_records import Given
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
 from turnout.history.document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
 from turnout.routes import Route

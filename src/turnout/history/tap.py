@@ -15,18 +15,18 @@ from turnout.engine import Program, pieces
 from turnout.engine.replay import Where
 from turnout.engine.trace import Outcome, Trace
 from turnout.errors import ConfigError, Mistake
-from turnout.guesses import did_you_mean
 from turnout.history.masked_views import check_condition
 from turnout.history.masking import Hidden, hidden_anywhere, hidden_places
 from turnout.history.tap_reading import StreamPart, parts
 from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
+from turnout.nats.wire.positions import Place
 from turnout.records import ALIVE, Batch
 from turnout.routes import Route
-from turnout.spark.reads import look_ahead
+from turnout.runtime.preflight import look_ahead
 from turnout.subscriptions import open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
-from turnout.wire.places import Place
+from turnout.suggestions import did_you_mean
 
 __all__ = ["DELIVERED", "MAPPED", "SOURCE", "TapMessage", "Tapped", "stages_of", "taps"]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.nats.wire import Connection, ConnectionOptions, Range
+from turnout.nats.wire.per_filter_reader import reader_of
+from turnout.nats.wire.positions import Place, place_of, resolve, state_of
+from turnout.nats.wire.read_strategy import BESIDE, way_to_look
+from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
-from turnout.spark.formats.nats.waiting import wait_for_more
-from turnout.wire import Connection, ConnectionOptions, Range
-from turnout.wire.apart import reader_of
-from turnout.wire.places import Place, place_of, resolve, state_of
-from turnout.wire.rows import with_stream
-from turnout.wire.ways import BESIDE, way_to_look
+from turnout.runtime.waiting import wait_for_more
 
 __all__ = ["StreamPart", "parts"]
 

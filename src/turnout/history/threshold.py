@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from turnout.errors import ConfigError, Mistake
-from turnout.guesses import did_you_mean
+from turnout.suggestions import did_you_mean
 
 __all__ = ["Threshold"]
 

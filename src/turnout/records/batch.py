@@ -83,7 +83,7 @@ class Failure:
 class Batch:
     """Records as columns; stages change it in place, and a record keeps its row to the end.
 
-    `turnout.jetstream.Batch` is another thing, the messages of one fetch.
+    `turnout.nats.jetstream.Batch` is another thing, the messages of one fetch.
 
     Attributes:
         topics: by row, as all lists here.

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake, shortened
-from turnout.guesses import did_you_mean, nearest
 from turnout.routes.properties import properties
-from turnout.transforms.java_text import split_list
+from turnout.suggestions import did_you_mean, nearest
+from turnout.transforms.java.text import split_list
 from turnout.transforms.options import option_text
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import check_file
-from turnout.guesses import did_you_mean
 from turnout.routes.connector import Connector
 from turnout.subjects import mappings_from_file
+from turnout.suggestions import did_you_mean
 
 __all__ = ["mappings_of", "transforms_of"]
 

@@ -9,11 +9,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from turnout.errors import MOST_MISTAKES, Mistake
-from turnout.guesses import did_you_mean, nearest
 from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import FORMATS, SECRETS, TAGS
 from turnout.routes.places import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
+from turnout.suggestions import did_you_mean, nearest
 
 __all__ = ["from_validation", "shown"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.guesses import nearest
+from turnout.suggestions import nearest
 
 __all__ = ["meant"]
 

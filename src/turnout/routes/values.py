@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator
 
 from turnout.errors import SubjectError
-from turnout.guesses import did_you_mean, nearest
 from turnout.secrets import masked_url
 from turnout.subjects import has_wildcard
 from turnout.subjects.tokens import check_subject
 from turnout.subscriptions.address import url_problem
-from turnout.transforms.java_regex import JavaRegexError, check_java_regex
+from turnout.suggestions import did_you_mean, nearest
+from turnout.transforms.java.regex import JavaRegexError, check_java_regex
 
 __all__ = [
     "Brokers",

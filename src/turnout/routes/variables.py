@@ -8,10 +8,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from turnout.file_reading import read_file
-from turnout.guesses import did_you_mean
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.places import Path
 from turnout.routes.properties import properties
+from turnout.suggestions import did_you_mean
 
 __all__ = ["PLACES", "Variables"]
 

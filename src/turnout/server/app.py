@@ -22,8 +22,8 @@ from turnout.server.rest import (
     subscriptions,
     tap,
 )
+from turnout.server.rest.dependencies import Parts
 from turnout.server.rest.description import Described
-from turnout.server.rest.parts import Parts
 from turnout.server.rest.problems import add_handlers
 from turnout.server.security import Authenticator, Entrance, Gate
 

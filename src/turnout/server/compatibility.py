@@ -14,8 +14,8 @@ from typing import Any, Literal
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.routes.values import listed
+from turnout.runtime.checkpoint import checkpoint_of
 from turnout.secrets import is_secret
-from turnout.spark.running.checkpoint import checkpoint_of
 
 __all__ = ["Change", "Verdict", "compatibility", "is_safe"]
 

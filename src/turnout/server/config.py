@@ -13,11 +13,11 @@ from pydantic.alias_generators import to_camel
 
 from turnout.errors import ConfigError, Mistake
 from turnout.file_reading import read_file
-from turnout.guesses import did_you_mean
-from turnout.protocol.numbers import decimal
+from turnout.nats.protocol.numbers import decimal
 from turnout.routes.endpoints import Part
 from turnout.server.durations import Seconds
 from turnout.subscriptions.address import store_url
+from turnout.suggestions import did_you_mean
 from turnout.yaml_values import load, position_of
 
 __all__ = [

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.errors import Mistake
+from turnout.runtime.checkpoint import checkpoint_of, local_folder
 from turnout.server.compatibility import Change
 from turnout.server.supervisor import Phase, RouteStatus, RouteVersion, Supervisor
 from turnout.server.watch import RouteFile
-from turnout.spark.running.checkpoint import checkpoint_of, local_folder
 
 __all__ = ["Pending", "RouteEntry"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from turnout.errors import TurnoutError
-from turnout.guesses import did_you_mean
+from turnout.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from turnout.server.compatibility import Change

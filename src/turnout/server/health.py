@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnout.errors import TurnoutError
+from turnout.server.lag_monitor import Survey
 from turnout.server.runner import Runner
-from turnout.server.survey import Survey
 from turnout.subscriptions.deadline import within
 
 __all__ = ["Check", "Health", "Readiness"]

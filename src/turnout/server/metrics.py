@@ -18,11 +18,11 @@ from prometheus_client.core import Metric
 from turnout._version import __version__
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Stages
+from turnout.runtime.progress import Progress
 from turnout.server.entry import RouteEntry
+from turnout.server.lag_monitor import Lag
 from turnout.server.measures import MEASURES
 from turnout.server.supervisor import Phase
-from turnout.server.survey import Lag
-from turnout.spark.running.progress import Progress
 
 __all__ = ["OUTCOMES", "Metrics"]
 

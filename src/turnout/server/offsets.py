@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake
-from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.routes import Route
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
 from turnout.server.errors import ConflictError

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from turnout.engine.counts import Counts
+from turnout.runtime.progress import Progress
 from turnout.server.events import Events
+from turnout.server.lag_monitor import Lag
 from turnout.server.state import MinutePace, State
 from turnout.server.supervisor import Phase, RouteStatus
-from turnout.server.survey import Lag
-from turnout.spark.running.progress import Progress
 
 __all__ = ["Recorder"]
 

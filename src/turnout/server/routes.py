@@ -18,11 +18,11 @@ from turnout.server.errors import ConflictError, RouteNotFoundError, StaleError,
 from turnout.server.offsets import Offsets, Start, begun_at, checked_start, committed, set_aside
 from turnout.server.recorder import Recorder
 from turnout.server.restarts import Restarts
+from turnout.server.route_files import Author, RouteTexts, name_in
 from turnout.server.runner import Runner
 from turnout.server.sources import resolved
 from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteVersion, Supervisor
-from turnout.server.texts import Author, RouteTexts, name_in
 from turnout.server.watch import Files, RouteFile, digest_of, is_route, write
 
 __all__ = ["Routes"]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from turnout.errors import Mistake
 from turnout.routes import Route
-from turnout.spark.running.progress import Progress, RunResult
+from turnout.runtime.progress import Progress, RunResult
 
 __all__ = ["Runner"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
-from turnout.engine.given import Given, record_batch
+from turnout.engine.sample_records import Given, record_batch
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import masked_explanation
 from turnout.routes import Route

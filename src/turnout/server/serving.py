@@ -29,18 +29,18 @@ from turnout.server.connections import LimitedProtocol
 from turnout.server.events import Events
 from turnout.server.grpc import grpc_settings, tenants_of
 from turnout.server.health import Health
+from turnout.server.lag_monitor import Survey
 from turnout.server.listener import HttpServer
 from turnout.server.matchers import Matchers
 from turnout.server.metrics import Metrics
 from turnout.server.otlp import Push, endpoint_of
 from turnout.server.recorder import Recorder
-from turnout.server.rest.parts import Parts
+from turnout.server.rest.dependencies import Parts
+from turnout.server.route_files import RouteTexts
 from turnout.server.routes import Routes
 from turnout.server.runner import Runner
 from turnout.server.security import EVERYBODY, Authenticator, Entrance, TokenFile, allowed_hosts
 from turnout.server.state import State
-from turnout.server.survey import Survey
-from turnout.server.texts import RouteTexts
 from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 from turnout.subscriptions.store_threads import StoreThreads

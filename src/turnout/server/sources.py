@@ -9,15 +9,15 @@ from datetime import datetime
 from typing import Any
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.wire import Connection, ConnectionOptions, Range, stored_message, stream_info
+from turnout.nats.wire.per_filter_reader import reader_of
+from turnout.nats.wire.positions import state_of
+from turnout.nats.wire.read_strategy import way_to_look
+from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
 from turnout.routes.values import listed
 from turnout.server.offsets import Start
-from turnout.wire import Connection, ConnectionOptions, Range, stored_message, stream_info
-from turnout.wire.apart import reader_of
-from turnout.wire.places import state_of
-from turnout.wire.rows import with_stream
-from turnout.wire.ways import way_to_look
 
 __all__ = [
     "StreamEnd",

@@ -15,10 +15,10 @@ from turnout.engine.counts import Counts
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.history.masked_views import masked_sentence
 from turnout.routes import Route
+from turnout.runtime.progress import Progress
 from turnout.secrets import masked_url
 from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
-from turnout.spark.running.progress import Progress
 
 __all__ = ["Phase", "RouteObserver", "RouteStatus", "RouteVersion", "Supervisor"]
 

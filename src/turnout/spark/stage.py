@@ -19,14 +19,14 @@ from turnout.engine.failures import IN_FULL
 from turnout.engine.flow import Flow
 from turnout.engine.messages import RECORDS
 from turnout.errors import StreamError
+from turnout.gc_tools import paused_gc
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, NatsSink
+from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.publishing import Publishers
+from turnout.runtime.sink_options import SinkOptions
 from turnout.spark.formats.kafka_limits import KafkaLimits, fitting
 from turnout.spark.formats.nats.rows import readers_of
-from turnout.spark.formats.nats.sink_options import SinkOptions
-from turnout.spark.index.place import IndexPlace
-from turnout.spark.publishing import Publishers
-from turnout.spark.workers.garbage import without_collections
 
 if TYPE_CHECKING:
     from turnout.engine import Messages, Program, Result
@@ -158,7 +158,7 @@ class SparkStage:
             StreamError: a server takes no messages at all; what was stored stays, and a retry with ids does no harm.
         """
         tally = TaskTally()
-        with without_collections(), Publishers(self.sinks, self.with_ids) as publishers:
+        with paused_gc(freeze=True), Publishers(self.sinks, self.with_ids) as publishers:
             for result in self.results(batches):
                 tally.add(result, *publishers.publish(result))
             tally.add(*publishers.flush())
@@ -172,7 +172,7 @@ class SparkStage:
             RunError: a record failed, or is too large for its Kafka sink, and the route tolerates no failures.
         """
         tally = TaskTally()
-        with without_collections():
+        with paused_gc(freeze=True):
             for result in self.results(batches):
                 for part in fitting(result, self.limits):
                     tally.add(part)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake, SubjectError
-from turnout.guesses import did_you_mean
 from turnout.subjects.errors import BadDestinationError, BadSourceError, MappingEntryError, MappingTableError
 from turnout.subjects.server_config import load_config
 from turnout.subjects.tokens import FULL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
+from turnout.suggestions import did_you_mean
 
 __all__ = ["StreamTransforms", "mappings_from_claim", "mappings_from_file", "mappings_in", "stream_transforms"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from turnout.errors import ConfigError
-from turnout.guesses import did_you_mean
 from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
+from turnout.suggestions import did_you_mean
 
 __all__ = ["beside", "existing", "files_of", "resolved", "store_url", "url_problem", "with_retention", "with_timeout"]
 

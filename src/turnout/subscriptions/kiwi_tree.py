@@ -16,7 +16,7 @@ from typing import Protocol
 
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
-from turnout.scratch import private_file
+from turnout.private_files import private_file
 
 __all__ = ["KiwiTree", "PairNotFoundError", "PatternRegistry"]
 

@@ -22,7 +22,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.subscriptions._collection import no_collection
+from turnout.gc_tools import no_collection
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.store import Store

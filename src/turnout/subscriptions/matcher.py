@@ -7,13 +7,13 @@ from threading import RLock
 from typing import NamedTuple
 
 from turnout.conditions import evaluate
-from turnout.subscriptions.index.answers import Answer, Answers, Match, answer_of
-from turnout.subscriptions.index.books import Column
-from turnout.subscriptions.index.costs import Costs
+from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.index import Index, Layer, Shelf
-from turnout.subscriptions.index.layers import Stratum, UseCounts
+from turnout.subscriptions.index.match_one import Single
+from turnout.subscriptions.index.match_result import Answer, Answers, Match, answer_of
 from turnout.subscriptions.index.merging import BackgroundTask
-from turnout.subscriptions.index.single import Single
+from turnout.subscriptions.index.segment_view import Stratum, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.matches import MatchBatch
 from turnout.subscriptions.model import Changes, Subscription

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.answers import Answer, Answers, Match, objects
 from turnout.subscriptions.index.index import Matches
+from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
 __all__ = ["MatchBatch", "MatchList"]
 

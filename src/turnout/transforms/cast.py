@@ -11,7 +11,7 @@ from turnout.records import Batch, Block, Field, Schema, Shape
 from turnout.records.schema import LOGICAL
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.casting import caster, keeps
-from turnout.transforms.java_text import trim
+from turnout.transforms.java.text import trim
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, default_value, read, store

@@ -15,10 +15,10 @@ from turnout.errors import RecordError
 from turnout.records import Float32, Int8, Int16, Int32, Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
 from turnout.records.text import java_decimal, java_double, java_float
-from turnout.transforms.java_calendar import DAY, wrapped
-from turnout.transforms.java_number import double, low_bits, parsed_integer, single
-from turnout.transforms.java_text import trim
-from turnout.transforms.java_time_print import time_printer
+from turnout.transforms.java.calendar import DAY, wrapped
+from turnout.transforms.java.number import double, low_bits, parsed_integer, single
+from turnout.transforms.java.text import trim
+from turnout.transforms.java.time_print import time_printer
 from turnout.transforms.storing import Memo
 
 __all__ = ["caster", "keeps"]

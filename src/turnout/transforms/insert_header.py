@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.checks import non_null
-from turnout.transforms.literal import Literal, parse_literal
+from turnout.transforms.java.literal import Literal, parse_literal
 from turnout.transforms.options import Option, Options
 
 __all__ = ["InsertHeader"]

@@ -11,7 +11,7 @@ from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Schema
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.transforms.base import Errors
-from turnout.transforms.java_number import double, low_bits, parsed_decimal, parsed_integer, single
+from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
 from turnout.transforms.storing import convert
 
 __all__ = ["FieldMask"]

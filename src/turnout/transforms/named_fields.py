@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from turnout.errors import Mistake
-from turnout.guesses import did_you_mean
 from turnout.records import Schema
 from turnout.records.paths import parse_path
 from turnout.records.schema import ANY
+from turnout.suggestions import did_you_mean
 from turnout.transforms.base import NamedField, Side
 from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.schemas import RecordShapes, states_through

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from turnout.guesses import guesses
-from turnout.transforms.java_number import parsed_integer
-from turnout.transforms.java_text import is_word, split_list, trim
+from turnout.suggestions import guesses
+from turnout.transforms.java.number import parsed_integer
+from turnout.transforms.java.text import is_word, split_list, trim
 
 __all__ = [
     "RANGES",

@@ -20,7 +20,7 @@ from turnout.records.paths import PathError, parse_path, texts_at
 from turnout.subjects import is_valid, matches
 from turnout.transforms.base import Errors, Mask, NamedField, Predicate, Side
 from turnout.transforms.checks import java_regex, non_empty
-from turnout.transforms.java_regex import JavaRegex
+from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.topics import ByTopic
 from turnout.yaml_values import load, position_of

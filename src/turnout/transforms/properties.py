@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.transforms.checks import java_regex, names_or_none
-from turnout.transforms.draft import condition_spec, if_specs, inline_spec, parsed_switch, without_predicates
-from turnout.transforms.java_text import is_word, split_list, trim
+from turnout.transforms.java.text import is_word, split_list, trim
+from turnout.transforms.kip585_drafts import condition_spec, if_specs, inline_spec, parsed_switch, without_predicates
 from turnout.transforms.options import OptionError, RawOptions, option_text
 from turnout.transforms.specs import PredicateSpec, StageSpec
 

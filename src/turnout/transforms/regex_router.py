@@ -10,7 +10,7 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import java_regex, non_null
-from turnout.transforms.java_regex import JavaRegex
+from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.topics import ByTopic, route
 

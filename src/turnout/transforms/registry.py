@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
 
-from turnout.guesses import did_you_mean, nearest
+from turnout.suggestions import did_you_mean, nearest
 from turnout.transforms.base import Predicate, Side, Transform
 from turnout.transforms.cast import Cast
 from turnout.transforms.drop_headers import DropHeaders

@@ -11,7 +11,7 @@ from turnout.records import Block, Field, Schema, Shape
 from turnout.transforms.base import REPLACE_NULL, Errors, NamedField, Side, Step, Transform, flat_fields, unchanged
 from turnout.transforms.checks import names_or_none
 from turnout.transforms.flow import Move
-from turnout.transforms.java_map import in_hash_order
+from turnout.transforms.java.map import in_hash_order
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import read, store

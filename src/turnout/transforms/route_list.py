@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.errors import Mistake
-from turnout.transforms.java_text import is_word, trim
+from turnout.transforms.java.text import is_word, trim
 from turnout.transforms.options import option_text
 from turnout.transforms.properties import Specs
 from turnout.transforms.specs import PredicateSpec, StageSpec

@@ -19,8 +19,8 @@ from turnout.transforms.base import (
     unchanged,
 )
 from turnout.transforms.checks import one_of
-from turnout.transforms.java_text import trim
-from turnout.transforms.java_time import JavaTimeError, parse_java_time
+from turnout.transforms.java.text import trim
+from turnout.transforms.java.time import JavaTimeError, parse_java_time
 from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import Memo, convert, copied, default_value, read, store

@@ -11,8 +11,8 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import non_null
-from turnout.transforms.java_time import JavaTimeError, parse_java_time
-from turnout.transforms.java_time_print import time_printer, time_unit
+from turnout.transforms.java.time import JavaTimeError, parse_java_time
+from turnout.transforms.java.time_print import time_printer, time_unit
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.storing import NULL_POINTER
 

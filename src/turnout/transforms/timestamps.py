@@ -9,10 +9,10 @@ from typing import Any
 from turnout.errors import RecordError
 from turnout.records import Moment, Schema
 from turnout.records.schema import DATE, TIME, TIMESTAMP
-from turnout.transforms.java_calendar import DAY, wrapped
-from turnout.transforms.java_text import trim
-from turnout.transforms.java_time_parse import time_parser
-from turnout.transforms.java_time_print import time_printer
+from turnout.transforms.java.calendar import DAY, wrapped
+from turnout.transforms.java.text import trim
+from turnout.transforms.java.time_parse import time_parser
+from turnout.transforms.java.time_print import time_printer
 from turnout.transforms.storing import NULL_POINTER
 
 __all__ = ["TARGETS", "Conversion", "source_of"]

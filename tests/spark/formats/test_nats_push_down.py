@@ -19,18 +19,18 @@ from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
+from turnout.nats.wire import Connection, Publisher, purge_stream
+from turnout.nats.wire.range_count import count_exactly
+from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, Way
 from turnout.routes import Route
-from turnout.spark.formats.nats.options import SourceOptions
+from turnout.runtime.index.revisions import Revisions
+from turnout.runtime.index.server import IndexServer
+from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import readers_of
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
-from turnout.spark.index.revisions import Revisions
-from turnout.spark.index.server import IndexServer
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.store import Store
-from turnout.wire import Connection, Publisher, purge_stream
-from turnout.wire.range_count import count_exactly
-from turnout.wire.ways import TOGETHER, WHOLE, Way
 
 pytestmark = pytest.mark.jetstream
 

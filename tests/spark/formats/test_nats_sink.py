@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.embedded import NatsServer
-from turnout.protocol import headers as wire_headers
+from turnout.nats.protocol import headers as wire_headers
+from turnout.nats.wire import Connection, stream_info, subject_counts
 from turnout.spark.formats.nats.source import register
-from turnout.wire import Connection, stream_info, subject_counts
 
 pytestmark = pytest.mark.jetstream
 

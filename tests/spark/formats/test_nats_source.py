@@ -18,9 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.settings import low_latency
 
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
 from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source
-from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
 
 pytestmark = pytest.mark.jetstream
 

@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError
+from turnout.nats.wire import Connection, Publisher
+from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats import stream as stream_module
-from turnout.spark.formats.nats.options import SourceOptions
 from turnout.spark.formats.nats.reading import Split
 from turnout.spark.formats.nats.rows import Rows, readers_of
 from turnout.spark.formats.nats.source import NatsDataSource, NatsReader
 from turnout.spark.formats.nats.stream import REVISION, NatsStreamReader
-from turnout.wire import Connection, Publisher
 
 pytestmark = pytest.mark.jetstream
 

@@ -15,10 +15,10 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
-from turnout.spark.formats.nats.options import SourceOptions
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
+from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.source import NatsReader
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.wire import Connection, Publisher, create_stream, delete_stream, purge_stream, stream_info
 
 pytestmark = pytest.mark.jetstream
 

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from turnout.embedded import NatsServer
 from turnout.errors import ConfigError, StreamError
+from turnout.nats.wire import Connection, subject_counts
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
-from turnout.wire import Connection, subject_counts
 
 pytestmark = pytest.mark.jetstream
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from turnout.embedded import NatsServer
-from turnout.spark.formats.nats.waiting import wait_for_more
-from turnout.wire import Connection, create_consumer, create_stream, delete_stream, stream_info
+from turnout.nats.wire import Connection, create_consumer, create_stream, delete_stream, stream_info
+from turnout.runtime.waiting import wait_for_more
 
 pytestmark = pytest.mark.jetstream
 

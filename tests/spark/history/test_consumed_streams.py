@@ -17,13 +17,7 @@ from tests.integration.routes import wait_for
 from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
-from turnout.routes import Route
-from turnout.spark.formats.nats.options import SourceOptions
-from turnout.spark.formats.nats.source import NatsReader
-from turnout.spark.history.traffic import traffic_in_tasks
-from turnout.subscriptions import Subscription, open_store
-from turnout.subscriptions.analysis import AnchorTraffic
-from turnout.wire import (
+from turnout.nats.wire import (
     Acknowledger,
     Connection,
     Publisher,
@@ -33,6 +27,12 @@ from turnout.wire import (
     delete_stream,
     stream_info,
 )
+from turnout.routes import Route
+from turnout.runtime.source_options import SourceOptions
+from turnout.spark.formats.nats.source import NatsReader
+from turnout.spark.history.traffic import traffic_in_tasks
+from turnout.subscriptions import Subscription, open_store
+from turnout.subscriptions.analysis import AnchorTraffic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,11 +17,11 @@ from turnout import spark as ts
 from turnout.conditions import parse
 from turnout.embedded import NatsServer
 from turnout.errors import RunError, StreamError
-from turnout.history.ended import Ended
 from turnout.history.examples import Place
+from turnout.history.outcome_watch import Ended
+from turnout.nats.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, Publisher, create_stream, delete_stream, stream_info
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,10 +17,10 @@ from turnout.embedded import NatsServer
 from turnout.engine import Program
 from turnout.errors import ConfigError
 from turnout.history.sending import Sinks
+from turnout.nats.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream
 from turnout.routes import Route
 from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher, PullReader, Range, create_stream, delete_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,12 +16,12 @@ from turnout.embedded import NatsServer
 from turnout.engine import Program
 from turnout.errors import ConfigError
 from turnout.history.traffic import traffic_of
+from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 from turnout.spark.history.traffic import traffic_in_tasks
 from turnout.subscriptions import Snapshot, Subscription, open_store
 from turnout.subscriptions.analysis import AnchorTraffic, Catalogue, Traffic, analysis_of
 from turnout.subscriptions.index import Index
-from turnout.wire import Connection, Publisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import pytest
 
 from turnout.engine.counts import Counts
 from turnout.routes import Route
+from turnout.runtime.progress import Progress
 from turnout.spark.running.application import Application
-from turnout.spark.running.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ import pytest
 
 from turnout.conditions import kiwi
 from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, create_stream
 from turnout.routes import Route
 from turnout.spark.running.matching import RunMatching
 from turnout.subscriptions import Subscription, open_store
-from turnout.wire import Connection, create_stream
 
 pytestmark = pytest.mark.jetstream
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from turnout.spark.workers.daemon import IMPORTS
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 
 LOOK = """
 import os, sys, turnout.spark.workers.daemon as daemon

@@ -16,8 +16,10 @@ from tests.subscriptions.index.asking import columns_of, expected, pairs, subscr
 from turnout.conditions import Kiwi, all_of, any_of, evaluate, kiwi, leaves, not_, one_of
 from turnout.conditions.model import with_ids
 from turnout.subscriptions import Matcher, Snapshot, Subscription
-from turnout.subscriptions.index import Column, Index, books, build, facts, kernel
+from turnout.subscriptions.index import Column, Index, build, facts
+from turnout.subscriptions.index import dictionary as books
 from turnout.subscriptions.index import index as index_module
+from turnout.subscriptions.index import match_batch as kernel
 from turnout.subscriptions.stores.memory import MemoryStore
 
 _conditions = st.lists(conditions, min_size=1, max_size=12)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from turnout.console.words import number, rate
+from turnout.console.formatting import number, rate
 
 __all__ = ["Branch", "FlowStep", "flow"]
 

@@ -14,16 +14,16 @@ from markupsafe import Markup
 from turnout.console.dead_letters import LetterGroup, grouped, reason_of, shown
 from turnout.console.figures import bars, counted
 from turnout.console.flow_counts import HOUR
+from turnout.console.formatting import moment
 from turnout.console.render import page, page_router
-from turnout.console.words import moment
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.routes import Route
-from turnout.server.letters import REACH, letter_at, newest, visible
+from turnout.server.dead_letters import REACH, letter_at, newest, visible
+from turnout.server.rest.dependencies import Reads, TheParts, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.parts import Reads, TheParts, Writes, is_masked
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]

@@ -10,24 +10,24 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from turnout.console.attention import needs
-from turnout.console.beginning import meaning_of
 from turnout.console.controls import controls_of
 from turnout.console.differences import difference
 from turnout.console.figures import Point, plot
+from turnout.console.first_offset import meaning_of
 from turnout.console.flow_counts import HOUR, traffic_of
-from turnout.console.picture import picture_of
+from turnout.console.flow_diagram import picture_of
+from turnout.console.formatting import number, span
 from turnout.console.render import page, page_router
 from turnout.console.replay import replay_of
-from turnout.console.words import number, span
 from turnout.errors import Mistake, RouteError
 from turnout.routes import Route
 from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
 from turnout.server.entry import RouteEntry
+from turnout.server.rest.dependencies import Parts, Reads, TheParts, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
 from turnout.server.security import Principal
 
 __all__ = ["router"]

@@ -13,13 +13,13 @@ from markupsafe import Markup
 from turnout.console.attention import needs
 from turnout.console.figures import sparkline
 from turnout.console.flow_counts import traffic_of
+from turnout.console.formatting import rate
 from turnout.console.render import page, page_router
-from turnout.console.words import rate
 from turnout.secrets import masked_url
 from turnout.server.entry import RouteEntry
-from turnout.server.rest.parts import Parts, Reads, TheParts
+from turnout.server.lag_monitor import Lag
+from turnout.server.rest.dependencies import Parts, Reads, TheParts
 from turnout.server.state import StoredEvent
-from turnout.server.survey import Lag
 
 __all__ = ["router"]
 

@@ -10,15 +10,15 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 
 from turnout.console.differences import Pair, side_by_side
+from turnout.console.formatting import pretty
 from turnout.console.render import page, page_router, text_of_error
-from turnout.console.words import pretty
 from turnout.engine.explain import RecordExplanation
 from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.routes import Route
-from turnout.server.letters import as_given, letter_at, visible
+from turnout.server.dead_letters import as_given, letter_at, visible
+from turnout.server.rest.dependencies import Parts, Reads, TheParts, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.parts import Parts, Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 

@@ -10,12 +10,12 @@ from fastapi.responses import HTMLResponse
 
 from turnout.conditions import Condition, encode, format_condition, parse
 from turnout.conditions.anchor import Anchor
+from turnout.console.condition_trial import trial_of
+from turnout.console.formatting import pretty
 from turnout.console.render import page, page_router
-from turnout.console.trial import trial_of
-from turnout.console.words import pretty
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
+from turnout.server.rest.dependencies import Parts, Reads, Subscriptions, TheParts, TheSubscriptions, is_masked
 from turnout.server.rest.models import RequestForm
-from turnout.server.rest.parts import Parts, Reads, Subscriptions, TheParts, TheSubscriptions, is_masked
 from turnout.server.rest.store_calls import reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from turnout.console.render import page, page_router
 from turnout.history.tap import stages_of
 from turnout.routes.endpoints import NatsSource
-from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.rest.dependencies import Reads, TheParts
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]

@@ -1,10 +1,10 @@
 """Route files written for their author: from a connector, from a nats-server's configuration, or from a stream."""
 
+from turnout.routes.drafts.addresses import sink_of, source_of
 from turnout.routes.drafts.connector import draft_of_connector
-from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
-from turnout.routes.drafts.ends import sink_of, source_of
 from turnout.routes.drafts.nats_server import draft_of_server
-from turnout.routes.drafts.seen import SampledMessage, SampledStream
+from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
+from turnout.routes.drafts.samples import SampledMessage, SampledStream
 from turnout.routes.drafts.starter import Starter
 
 __all__ = [

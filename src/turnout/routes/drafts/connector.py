@@ -9,11 +9,11 @@ from typing import Any
 from turnout.codecs import Format, converters_of
 from turnout.codecs.format import DECIMAL_FORMATS
 from turnout.routes.connector import Connector
-from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
-from turnout.routes.drafts.ends import SINK, named_after
+from turnout.routes.drafts.addresses import SINK, named_after
+from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.routes.drafts.stages import stage_of
 from turnout.secrets import is_secret
-from turnout.transforms.java_text import split_list
+from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY
 from turnout.transforms.properties import read_properties
 

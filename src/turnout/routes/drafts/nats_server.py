@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from turnout.errors import ConfigError, Mistake
-from turnout.routes.drafts.draft import Draft, Left, Taken, route_name
-from turnout.routes.drafts.ends import named_after
+from turnout.routes.drafts.addresses import named_after
+from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.subjects import load_config, mappings_in
 from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from turnout.routes.drafts.ends import from_environment
-from turnout.routes.drafts.seen import SampledMessage, SampledStream
+from turnout.routes.drafts.addresses import from_environment
+from turnout.routes.drafts.samples import SampledMessage, SampledStream
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
 
 __all__ = ["Starter"]

@@ -16,8 +16,8 @@ from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
 from turnout.server.entry import RouteEntry
 from turnout.server.errors import UnknownPluginError
+from turnout.server.rest.dependencies import Reads, TheParts, Writes
 from turnout.server.rest.models import SequenceNumber
-from turnout.server.rest.parts import Reads, TheParts, Writes
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
 from turnout.yaml_values import load

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
+from turnout.server.rest.dependencies import Reads, TheParts, Writes
 from turnout.server.rest.models import RequestForm, RouteModel, route_model
-from turnout.server.rest.parts import Reads, TheParts, Writes
 
 __all__ = ["router"]
 

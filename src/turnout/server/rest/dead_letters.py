@@ -11,9 +11,9 @@ from turnout.history.dead_letters import DeadLetter, grouped
 from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
-from turnout.server.letters import as_given, letter_at, newest, visible
+from turnout.server.dead_letters import as_given, letter_at, newest, visible
+from turnout.server.rest.dependencies import Reads, TheParts, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
-from turnout.server.rest.parts import Reads, TheParts, Writes, is_masked
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from turnout.server.rest.parts import Reads
+from turnout.server.rest.dependencies import Reads
 
 __all__ = ["router"]
 

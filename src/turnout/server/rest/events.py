@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 
-from turnout.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.server.events import Event, Events
+from turnout.server.rest.dependencies import Reads, TheParts
 from turnout.server.rest.models import SequenceNumber
-from turnout.server.rest.parts import Reads, TheParts
 
 __all__ = ["router"]
 

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from turnout.server.rest.dependencies import Reads, TheParts, is_masked
 from turnout.server.rest.models import RequestForm, exactly_one
-from turnout.server.rest.parts import Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 

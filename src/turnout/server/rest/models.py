@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.errors import Mistake
-from turnout.protocol.numbers import LARGEST_SEQUENCE
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
 from turnout.secrets import masked_url
 from turnout.server.compatibility import Change
 from turnout.server.entry import RouteEntry
-from turnout.server.rest.parts import Parts
+from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase
 
 __all__ = [

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, Field
 
-from turnout.server.rest.parts import Reads, TheParts
+from turnout.server.rest.dependencies import Reads, TheParts
 from turnout.server.rest.store_calls import in_pool
 
 __all__ = ["router"]

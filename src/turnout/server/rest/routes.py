@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
 from turnout.server.entry import RouteEntry
+from turnout.server.rest.dependencies import Parts, Reads, TheParts, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
     ChangeModel,
@@ -23,10 +24,9 @@ from turnout.server.rest.models import (
     route_fields,
     route_model,
 )
-from turnout.server.rest.parts import Parts, Reads, TheParts, Writes
+from turnout.server.route_files import Author
 from turnout.server.security import Principal
 from turnout.server.supervisor import Phase
-from turnout.server.texts import Author
 
 __all__ = ["router"]
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any, TypeVar
 
-from turnout.server.rest.parts import Parts, Subscriptions
+from turnout.server.rest.dependencies import Parts, Subscriptions
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
 __all__ = ["in_pool", "matches_store", "reads_store", "writes_store"]

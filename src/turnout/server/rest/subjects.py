@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.errors import SubjectError
 from turnout.server.errors import ConflictError
+from turnout.server.rest.dependencies import Parts, Reads, TheParts
 from turnout.server.rest.models import RequestForm, exactly_one
-from turnout.server.rest.parts import Parts, Reads, TheParts
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.explain import explain
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
+from turnout.server.rest.dependencies import Matches, Reads, TheSubscriptions, Writes
 from turnout.server.rest.models import RequestForm, exactly_one
-from turnout.server.rest.parts import Matches, Reads, TheSubscriptions, Writes
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
 

@@ -16,8 +16,8 @@ from turnout.conditions import parse
 from turnout.errors import TurnoutError
 from turnout.history.tap import DELIVERED, Tapped, taps
 from turnout.secrets import masked_url
+from turnout.server.rest.dependencies import Reads, TheParts, is_masked
 from turnout.server.rest.models import SequenceNumber
-from turnout.server.rest.parts import Reads, TheParts, is_masked
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
 

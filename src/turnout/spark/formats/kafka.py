@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 
 from turnout.errors import TurnoutError
-from turnout.scratch import scratch_folder
+from turnout.private_files import scratch_folder
 
 __all__ = ["CONNECTOR", "brings_connector", "kafka_properties", "resolve_jars"]
 

@@ -28,7 +28,7 @@ from turnout.spark.frames.columns import (
 )
 from turnout.spark.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.frames.writing import UTC_MICROS, Written
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 from turnout.transforms.apply import ChainRunner
 from turnout.transforms.chain import Chain
 from turnout.transforms.schemas import schemas_after

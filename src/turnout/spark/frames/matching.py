@@ -15,12 +15,12 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from turnout.scratch import lasting_folder
+from turnout.private_files import lasting_folder
 from turnout.spark.frames.metadata import FrameMetadata
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 from turnout.subscriptions import Snapshot, Store
+from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.costs import Costs
 from turnout.subscriptions.index.index import Index, Layer
 from turnout.subscriptions.index.segment import Segment
 

@@ -20,18 +20,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.errors import ConnectionLostError, StreamError
+from turnout.gc_tools import paused_gc
 from turnout.history.differences import Differences
 from turnout.history.report import DiffReport
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.spark.ends import look_ahead
-from turnout.spark.failures import run_error
+from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.java_failures import run_error
+from turnout.spark.endpoints import look_ahead
 from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
-from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.workers.garbage import without_collections
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
 
@@ -225,7 +225,7 @@ class _Stage:
         from turnout.engine import pieces
 
         differences = Differences()
-        with without_collections():
+        with paused_gc(freeze=True):
             versions = self._diff()
             old, new = (None if served is None else served.place.open(served.revision) for served in self.indexes)
             for batch in self._records(batches):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.errors import ConfigError, Mistake
-from turnout.history.walk import walk
+from turnout.history.lineage_lookup import walk
 from turnout.routes import Route
 
 if TYPE_CHECKING:
-    from turnout.history.lineage import Lineage
+    from turnout.history.lineage_model import Lineage
 
 __all__ = ["lineage"]
 
@@ -54,7 +54,7 @@ def lineage(
 
     Raises:
         ConfigError: the frame has no such columns.
-        TurnoutError: as `turnout.history.walk.walk`.
+        TurnoutError: as `turnout.history.lineage_lookup.walk`.
     """
     places = _places(messages)
     return spark.createDataFrame([_row(walk(place, route, server=server, git=git)) for place in places], _COLUMNS)

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from turnout.errors import ConfigError, Mistake
-from turnout.protocol.settings import ConnectionSettings
+from turnout.nats.protocol.settings import ConnectionSettings
+from turnout.nats.wire.positions import Place, parse_place
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.routes.values import listed
 from turnout.secrets import masked_url
-from turnout.spark.ends import RECORD_COLUMNS, look_ahead, read
+from turnout.spark.endpoints import RECORD_COLUMNS, look_ahead, read
 from turnout.spark.formats.nats.source import register
-from turnout.wire.places import Place, parse_place
 
 __all__ = ["RecordSpan", "ask", "recorded", "same_source"]
 

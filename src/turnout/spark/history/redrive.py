@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from turnout.history import dead_letters
 from turnout.history.redrive import Redriven, RedriveReport
 from turnout.history.redrive import redrive as redriven
+from turnout.nats.wire.positions import Place
 from turnout.routes import Route
-from turnout.wire.places import Place
 
 __all__ = ["RedriveResult", "redrive"]
 

@@ -15,21 +15,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.engine.counts import Counts
+from turnout.history.replay_plan import ReplayPlan, plan_replay
+from turnout.history.replay_state import ReplayState, claimed
+from turnout.private_files import scratch_folder
 from turnout.routes import Route
-from turnout.scratch import scratch_folder
-from turnout.spark.ends import activate
-from turnout.spark.failures import run_error
+from turnout.runtime.failure_log import log_failures
+from turnout.runtime.java_failures import run_error
+from turnout.runtime.progress import Progress
+from turnout.spark.endpoints import activate
 from turnout.spark.formats.nats.source import register
 from turnout.spark.history.rehearsal import DELIVERIES, Rehearsal, counted, deliveries_of
-from turnout.spark.history.replay_plan import ReplayPlan, plan_replay
-from turnout.spark.history.replay_state import ReplayState, claimed
-from turnout.spark.running.failure_log import log_failures
 from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
-from turnout.spark.running.progress import Progress
 from turnout.spark.running.reports import counts_of
 from turnout.spark.stage import SparkStage
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 
 __all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
 
@@ -76,7 +76,7 @@ def replay(route: Route, spark: SparkSession, *, dry_run: bool = False, **option
         route: whose history, and through what it goes; its source is NATS.
         spark: where.
         dry_run: deliver nothing, and say what would be delivered.
-        **options: what `turnout.spark.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
+        **options: what `turnout.history.replay_plan.plan_replay` takes: ``start``, ``end``, ``subscriptions``,
             ``subscriptions_as_of``, ``where``, ``sink``, ``id``, ``folder``.
 
     Raises:

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from turnout.conditions import Condition
 from turnout.history.tap import DELIVERED, Tapped, taps
+from turnout.nats.wire.positions import Place
 from turnout.routes import Route
-from turnout.wire.places import Place
 
 __all__ = ["tap"]
 

@@ -17,16 +17,16 @@ from pyspark.sql import functions as F
 
 from turnout.engine import Program, pieces
 from turnout.errors import ConfigError, Mistake
+from turnout.gc_tools import paused_gc
 from turnout.history.traffic import TrafficWatch, traffic_from
+from turnout.private_files import scratch_folder
 from turnout.routes import Route
-from turnout.scratch import scratch_folder
-from turnout.spark.failures import run_error
+from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.java_failures import run_error
 from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded
-from turnout.spark.index.place import IndexPlace
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.workers.garbage import without_collections
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Traffic
 
@@ -154,7 +154,7 @@ class _Counting:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Count a task's records."""
-        with without_collections():
+        with paused_gc(freeze=True):
             known = self._kept()
             known.counter.begin()
             index = self.index.open(self.revision)

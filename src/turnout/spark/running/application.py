@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from turnout.errors import Mistake, RunError
 from turnout.routes import Route
-from turnout.spark.failures import run_error
+from turnout.runtime.java_failures import run_error
+from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running.job import run
-from turnout.spark.running.progress import Progress, RunResult
 from turnout.spark.session.build import missing_properties, server_session, session_for
 
 __all__ = ["Application"]

@@ -18,20 +18,20 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from turnout.engine.counts import Counts
 from turnout.errors import RunError, TurnoutError
+from turnout.private_files import scratch_folder
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, NatsSource
-from turnout.scratch import scratch_folder
-from turnout.spark.ends import activate, is_batch, look_ahead, read
-from turnout.spark.failures import run_error
+from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
+from turnout.runtime.checkpoint_lock import claimed
+from turnout.runtime.checkpoint_repair import mend
+from turnout.runtime.failure_log import log_failures
+from turnout.runtime.java_failures import run_error
+from turnout.runtime.progress import Progress, RunResult
+from turnout.spark.endpoints import activate, is_batch, look_ahead, read
 from turnout.spark.formats.kafka_broker_limits import with_broker_limits
-from turnout.spark.running.checkpoint import BatchRevisions, checkpoint_of, keep_private, local_folder
-from turnout.spark.running.claim import claimed
-from turnout.spark.running.endings import ending_in_words
-from turnout.spark.running.failure_log import log_failures
+from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.running.mending import mend
 from turnout.spark.running.plan import OBSERVED, published, publishes, write_all
-from turnout.spark.running.progress import Progress, RunResult
 from turnout.spark.running.reports import Reports, counts_of, ended_at, metrics_of, revision_of, within
 from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect

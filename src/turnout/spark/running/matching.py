@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 from turnout.engine import Program
 from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import StreamError
+from turnout.nats.wire import Connection, ConnectionOptions, sample
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.spark.index.place import IndexPlace
-from turnout.spark.index.revisions import Revisions
-from turnout.spark.index.server import IndexServer
+from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.revisions import Revisions
+from turnout.runtime.index.server import IndexServer
 from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
-from turnout.wire import Connection, ConnectionOptions, sample
 
 __all__ = ["RunMatching"]
 

@@ -14,11 +14,11 @@ from turnout.engine.failures import IN_FULL
 from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, NatsSink
-from turnout.spark.ends import write
-from turnout.spark.failures import in_one_line
-from turnout.spark.running.failure_log import FAILURES, FAILURES_COUNT
+from turnout.runtime.failure_log import FAILURES, FAILURES_COUNT
+from turnout.runtime.java_failures import in_one_line
+from turnout.spark.endpoints import write
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 
 __all__ = ["OBSERVED", "published", "publishes", "write_all"]
 

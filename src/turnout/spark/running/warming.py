@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from turnout.spark.stage import COUNTS, SparkStage
-from turnout.spark.workers.through import through
+from turnout.spark.workers.map_in_arrow import through
 
 __all__ = ["warm_up"]
 

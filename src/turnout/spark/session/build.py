@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from turnout.private_files import append_privately, lasting_folder, private_folder
 from turnout.routes import Route
 from turnout.routes.endpoints import KafkaSink, KafkaSource, NatsSource
-from turnout.scratch import append_privately, lasting_folder, private_folder
 from turnout.spark.formats.kafka import CONNECTOR, brings_connector, kafka_properties
 from turnout.spark.session.cds import archive_options, jars_of_spark
 from turnout.spark.session.connect import connect, is_connect

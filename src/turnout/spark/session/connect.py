@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from turnout.errors import MissingExtraError, RunError
-from turnout.spark.failures import in_one_line
+from turnout.runtime.java_failures import in_one_line
 
 __all__ = ["connect", "is_connect", "own_address"]
 

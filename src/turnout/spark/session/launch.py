@@ -12,8 +12,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from turnout.errors import RunError
-from turnout.scratch import scratch_folder
-from turnout.spark.failures import in_one_line
+from turnout.private_files import scratch_folder
+from turnout.runtime.java_failures import in_one_line
 
 __all__ = ["as_properties", "launch_jvm"]
 

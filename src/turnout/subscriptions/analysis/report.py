@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from turnout.conditions import evaluate, format_condition
 from turnout.conditions.terms import Term
-from turnout.subscriptions._collection import no_collection
+from turnout.gc_tools import no_collection
 from turnout.subscriptions.analysis.candidates import Candidates
 from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash

@@ -1,6 +1,6 @@
 """One index of all subscriptions, for everything: flat arrays that many processes map, and exact."""
 
-from turnout.subscriptions.index.books import Column
+from turnout.subscriptions.index.dictionary import Column
 from turnout.subscriptions.index.folder import IndexFolder
 from turnout.subscriptions.index.index import Deliveries, Index, Matches
 from turnout.subscriptions.index.layout import IndexFileError

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.conditions import Condition
+from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.arrays import EQUAL, HOLDS, LIMITS, MANY, ONE_OF, TREE, Arrays, Head
 from turnout.subscriptions.index.buckets import Ints, Longs, Places, arranged, expanded, mixed
 from turnout.subscriptions.index.clauses import Clauses
-from turnout.subscriptions.index.costs import Costs
-from turnout.subscriptions.index.entries import Entries, drawn, entries_of, joined
+from turnout.subscriptions.index.cost_model import NOTHING, Prices, cheapest
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of
-from turnout.subscriptions.index.prices import NOTHING, Prices, cheapest
+from turnout.subscriptions.index.postings import Entries, drawn, entries_of, joined
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.texts import Texts
 from turnout.subscriptions.model import Subscription

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.costs import Costs
-from turnout.subscriptions.index.layers import Stratum, UseCounts
 from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.index.segment_view import Stratum, UseCounts
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from turnout.subscriptions.index.books import Books, Column
+from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places, expanded
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.costs import Costs
-from turnout.subscriptions.index.kernel import joined, matched
+from turnout.subscriptions.index.dictionary import Books, Column
+from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.texts import integers
 from turnout.subscriptions.model import Subscription

@@ -18,7 +18,7 @@ from turnout.subscriptions.index.facts import hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.index.books import Books
+    from turnout.subscriptions.index.dictionary import Books
     from turnout.subscriptions.index.tables import Tables
 
 __all__ = ["TESTS", "Segment", "form_of"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.conditions.anchor import Anchor
-from turnout.subscriptions.index.layers import Stratum
+from turnout.subscriptions.index.segment_view import Stratum
 
 __all__ = ["IndexStats", "stats_of"]
 

@@ -15,7 +15,7 @@ from turnout.subscriptions.index.buckets import Ints, Longs, Places
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.index.books import Book
+    from turnout.subscriptions.index.dictionary import Book
     from turnout.subscriptions.index.segment import Segment
 
 __all__ = ["Several", "Singles", "Tables"]

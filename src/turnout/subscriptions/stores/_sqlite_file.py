@@ -21,7 +21,7 @@ from turnout.errors import (
     SubscriptionError,
     SubscriptionInvalidError,
 )
-from turnout.scratch import private_file
+from turnout.private_files import private_file
 from turnout.secrets import masked_url
 from turnout.subscriptions.deadline import remaining, within
 from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of

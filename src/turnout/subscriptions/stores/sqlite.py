@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
-from turnout.subscriptions._collection import no_collection
+from turnout.gc_tools import no_collection
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import Birth, Moment, PastStore

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from turnout.nats.wire import Connection
+from turnout.nats.wire.range_count import count_exactly
 from turnout.spark.formats.nats.reading import Split, planned
-from turnout.wire import Connection
-from turnout.wire.range_count import count_exactly
 
 __all__ = ["only"]
 

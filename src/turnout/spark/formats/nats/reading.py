@@ -13,14 +13,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConfigError, Mistake
-from turnout.spark.formats.nats.holes import LossWatch
-from turnout.spark.formats.nats.options import SourceOptions
-from turnout.wire import Connection, Range
-from turnout.wire.apart import RangeReader, reader_of
-from turnout.wire.places import StoredSequences, resolve, state_of
-from turnout.wire.records import SCHEMA
-from turnout.wire.rows import with_stream
-from turnout.wire.ways import BESIDE, TOGETHER, WHOLE, Way, way_of
+from turnout.nats.wire import Connection, Range
+from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
+from turnout.nats.wire.positions import StoredSequences, resolve, state_of
+from turnout.nats.wire.read_strategy import BESIDE, TOGETHER, WHOLE, Way, way_of
+from turnout.nats.wire.records import SCHEMA
+from turnout.nats.wire.rows import with_stream
+from turnout.runtime.gaps import LossWatch
+from turnout.runtime.source_options import SourceOptions
 
 __all__ = [
     "ArrowColumns",
@@ -135,7 +135,7 @@ class SplitReader:
         self.not_read = 0
 
     def batches(self) -> Iterator[Any]:
-        """The records, of `turnout.wire.records.SCHEMA`, in batches without an empty one.
+        """The records, of `turnout.nats.wire.records.SCHEMA`, in batches without an empty one.
 
         Raises:
             StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.

@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from turnout.spark.formats.nats.options import SourceOptions
+from turnout.gc_tools import spare_collections
+from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import ArrowColumns, Split, SplitReader
-from turnout.spark.workers.garbage import spare_collections
 
 __all__ = ["SPLIT_COLUMNS", "Rows", "readers_of", "records_of"]
 

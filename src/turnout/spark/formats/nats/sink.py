@@ -25,10 +25,10 @@ from pyspark.sql.types import (
 )
 
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.spark.formats.nats.sink_options import NOT_FORWARDED, SinkOptions
-from turnout.spark.workers.garbage import spare_collections
-from turnout.wire import Connection, Published, Publisher
-from turnout.wire.packing import header_lines, id_lines
+from turnout.gc_tools import spare_collections
+from turnout.nats.wire import Connection, Published, Publisher
+from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.runtime.sink_options import NOT_FORWARDED, SinkOptions
 
 __all__ = ["NOT_FORWARDED", "NatsStreamWriter", "NatsWriter", "SinkOptions"]
 

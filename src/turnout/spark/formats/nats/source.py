@@ -16,13 +16,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from turnout.spark.formats.nats.holes import HoleCounter
-from turnout.spark.formats.nats.options import SourceOptions
+from turnout.nats.wire import Connection
+from turnout.runtime.gaps import HoleCounter
+from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import Split, beside, planned, resolve, split, state_of
 from turnout.spark.formats.nats.rows import SPLIT_COLUMNS, Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
-from turnout.wire import Connection
 
 __all__ = ["NatsDataSource", "register"]
 

@@ -18,8 +18,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
-from turnout.spark.formats.nats.holes import HoleCounter, lost
-from turnout.spark.formats.nats.options import SourceOptions
+from turnout.nats.wire import Acknowledger, Connection
+from turnout.runtime.gaps import HoleCounter, lost
+from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.source_options import SourceOptions
+from turnout.runtime.waiting import wait_for_more
 from turnout.spark.formats.nats.push_down import only
 from turnout.spark.formats.nats.reading import (
     Split,
@@ -30,9 +33,6 @@ from turnout.spark.formats.nats.reading import (
     state_of,
 )
 from turnout.spark.formats.nats.rows import Rows
-from turnout.spark.formats.nats.waiting import wait_for_more
-from turnout.spark.index.client import AskedRevisions
-from turnout.wire import Acknowledger, Connection
 
 __all__ = ["REVISION", "NatsStreamReader"]
 

@@ -1,0 +1,254 @@
+"""What ``turnout check --connect`` asks: are servers and store there, may the route work, what becomes of records."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.cli._nats_probes import NatsProbe
+from turnout.errors import TurnoutError
+from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
+from turnout.routes.values import listed
+from turnout.secrets import masked_url
+from turnout.suggestions import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from turnout.engine import Result
+    from turnout.routes import Route
+    from turnout.subscriptions.index import Index
+
+__all__ = ["Probed", "probe"]
+
+_SECONDS = 5.0
+_SHOWN = 5
+_ALWAYS_SEEN = ("topic", "subject", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """One check.
+
+    Attributes:
+        name: what was asked.
+        ok: whether the route can do its work as far as this goes.
+        detail: what was found, or why it cannot.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{'ok    ' if self.ok else 'failed'}  {self.name}: {self.detail}"
+
+
+class _FailedError(TurnoutError):
+    """Raised when a check finds something that is no error of a server."""
+
+
+def probe(route: Route, records: int) -> Iterator[Probed]:
+    """Every check, in the order in which records go through the route; nothing is published.
+
+    Args:
+        route: what to check.
+        records: how many of the latest records of each stream go through the route; nothing is delivered.
+    """
+    yield from _Probing(route, records).checks()
+
+
+class _Probing:
+    """One check of one route, with what its parts have found so far."""
+
+    def __init__(self, route: Route, records: int) -> None:
+        self.route = route
+        self.records = records
+        self.batches: list[Any] = []
+        self.index: Index | None = None
+        self.topics: dict[int, set[str]] = {}
+
+    def checks(self) -> Iterator[Probed]:
+        route = self.route
+        yield from self._of_source(route.source)
+        readable = True
+        if route.subscriptions is not None:
+            store = self._attempt("subscriptions", self._store)
+            readable = store.ok
+            yield store
+            if readable and isinstance(route.source, NatsSource) and route.source.push_down:
+                yield self._attempt("push-down", self._pushed_down)
+        if self.batches and readable:
+            yield self._attempt("sample", self._sample)
+            if self.index is not None:
+                yield self._attempt("conditions", self._conditions)
+        for place, (name, sink) in enumerate(route.sinks.items()):
+            yield from self._of_sink(f"sink {name}".strip(), sink, place)
+
+    def _attempt(self, name: str, work: Callable[[], str]) -> Probed:
+        try:
+            return Probed(name, True, masked_url(work()))
+        except (TurnoutError, OSError) as failure:
+            return Probed(name, False, masked_url(str(failure)).replace("\n", "; "))
+
+    # Ends
+
+    def _of_source(self, source: Endpoint) -> Iterator[Probed]:
+        if isinstance(source, NatsSource):
+            probe = NatsProbe(source, _SECONDS)
+            reached = self._attempt("source", probe.reach)
+            yield reached
+            for name in source.streams if reached.ok else ():
+                yield self._attempt(f"stream {name}", partial(self._read, probe, name))
+            probe.close()
+        elif isinstance(source, KafkaSource):
+            yield self._attempt("source", lambda: _brokers(source.servers))
+        elif isinstance(source, FileSource):
+            yield self._attempt("source", lambda: _folder(source.path, os.R_OK))
+
+    def _read(self, probe: NatsProbe, stream: str) -> str:
+        batches, detail = probe.latest(stream, self.records)
+        self.batches += batches
+        return detail
+
+    def _of_sink(self, name: str, sink: Endpoint, place: int) -> Iterator[Probed]:
+        if isinstance(sink, NatsSink):
+            probe = NatsProbe(sink, _SECONDS)
+            reached = self._attempt(name, probe.reach)
+            yield reached
+            if reached.ok:
+                topics = sorted(self._topics(place))
+                yield self._attempt(f"{name}, streams", lambda: probe.streams_taking(topics, sink.stream))
+                yield self._attempt(f"{name}, permissions", lambda: probe.may_publish(topics))
+            probe.close()
+        elif isinstance(sink, KafkaSink):
+            yield self._attempt(name, lambda: _brokers(sink.servers))
+        elif isinstance(sink, FileSink):
+            yield self._attempt(name, lambda: _folder(sink.path, os.W_OK))
+
+    def _topics(self, place: int) -> set[str]:
+        """Where messages of this sink would go: those of the sample, and the dead letter's."""
+        topics = set(self.topics.get(place, ()))
+        if self.route.dead_letter is not None:
+            sink, colon, topic = self.route.dead_letter.topic.partition(":")
+            named = list(self.route.sinks)
+            at = named.index(sink) if colon and sink in named else 0
+            topics |= {topic if colon and sink in named else self.route.dead_letter.topic} if at == place else set()
+        return topics
+
+    # Records
+
+    def _store(self) -> str:
+        from turnout.subscriptions import open_store
+        from turnout.subscriptions.address import existing
+        from turnout.subscriptions.index import Index
+
+        assert self.route.subscriptions is not None
+        url = self.route.subscriptions.store
+        with closing(open_store(existing(url))) as store:
+            self.index = Index.of(store)
+            return f"{url}: {len(self.index):,} subscriptions at revision {store.revision()}"
+
+    def _pushed_down(self) -> str:
+        """Which subjects a run would read now."""
+        from turnout.engine.subject_filters import SubjectFilters
+        from turnout.subscriptions import open_store
+        from turnout.subscriptions.address import existing
+
+        assert self.route.subscriptions is not None
+        assert isinstance(self.route.source, NatsSource)
+        filters = SubjectFilters(self.route, self.route.source.filters)
+        with closing(open_store(existing(self.route.subscriptions.store))) as store:
+            chosen = filters.of(filters.asked(subscription.condition) for subscription in store.snapshot())
+        if chosen is None:
+            return "all is read: some subscription can want any subject, or they ask for too many"
+        return f"read are {', '.join(chosen)}" if chosen else "nothing is read: no subscription can want any subject"
+
+    def _sample(self) -> str:
+        """What becomes of the latest records."""
+        from turnout.engine import Program
+
+        # What fails is to be seen here, not to stop at the first of it.
+        errors = replace(self.route.errors, tolerance="all", log=True, log_messages=False)
+        program = Program(replace(self.route, chain=replace(self.route.chain, errors=errors)))
+        results = [program.run(batch, self.index) for batch in self.batches]
+        for result in results:
+            for topic, place in zip(result.messages.topics.to_pylist(), result.messages.sinks.tolist(), strict=True):
+                self.topics.setdefault(place, set()).add(topic)
+        counts = Counter[str]()
+        for result in results:
+            counts.update(result.counts.as_dict())
+        summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+        failures = _reasons(results)
+        summary += f"; {failures}" if failures else ""
+        if failures and self.route.errors.tolerance == "none":
+            raise _FailedError(f"{summary}: the first of them would stop the run (errors: tolerance: none)")
+        return summary
+
+    def _conditions(self) -> str:
+        """Whether what subscriptions look at is there: listed, or a header of the sample."""
+        assert self.index is not None
+        assert self.route.subscriptions is not None
+        listed = self.route.subscriptions.metadata
+        known = {*_ALWAYS_SEEN, *listed, *self._headers()}
+        unseen = [key for key in self.index.keys if key and key not in known]
+        wrong = [key for key in unseen if key.startswith(("value.", "key.")) or nearest(key, listed, 0.8)]
+        if wrong:
+            suspects = [f"{key!r}{did_you_mean(key.rpartition('.')[2], listed)}" for key in wrong[:_SHOWN]]
+            names = ", ".join(listed) or "none"
+            raise _FailedError(f"subscriptions look at {', '.join(suspects)}; under metadata are listed: {names}")
+        if unseen:
+            return f"no record of the sample has the headers {', '.join(unseen[:_SHOWN])}, which subscriptions look at"
+        return f"all {len(self.index.keys)} names that subscriptions look at are listed or in the sample"
+
+    def _headers(self) -> set[str]:
+        names: set[str] = set()
+        for batch in self.batches:
+            names.update(batch.column("headers").flatten().field("key").unique().to_pylist())
+        return names
+
+
+def _reasons(results: list[Result]) -> str:
+    """Why records failed, the commonest reasons first."""
+    reasons = Counter(
+        f"{line['stage']}: {line['message']}" for result in results for line in result.failures if "message" in line
+    )
+    return "; ".join(f"{count:,} failed at {reason}" for reason, count in reasons.most_common(_SHOWN))
+
+
+def _brokers(servers: str | list[str]) -> str:
+    """Whether one of Kafka's bootstrap servers can be reached; what it says to clients is not asked."""
+    failures = []
+    for address in listed(servers):
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
+        except OSError as failure:
+            failures.append(f"{address}: {failure.strerror or failure}")
+        else:
+            return f"{address} can be reached; topics and permissions were not asked for"
+    raise _FailedError("; ".join(failures))
+
+
+def _folder(path: str, right: int) -> str:
+    """Whether a folder of this machine may be read, or written; one that is elsewhere is not looked at."""
+    if "://" in path and not path.startswith("file://"):
+        return f"{path} was not looked at: it is not on this machine"
+    place = Path(path.removeprefix("file://")).absolute()
+    if right == os.W_OK:
+        # The writer makes the folder, and those above it.
+        place = next(folder for folder in (place, *place.parents) if folder.exists())
+    elif not place.exists() and not any(sign in path for sign in "*?[{"):
+        raise _FailedError(f"there is nothing at {place}")
+    if place.exists() and not os.access(place, right):
+        raise _FailedError(f"{place} may not be {'written' if right == os.W_OK else 'read'}")
+    return f"{path} may be {'written' if right == os.W_OK else 'read'}"

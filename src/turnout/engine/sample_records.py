@@ -1,0 +1,191 @@
+"""Records that people give as JSON or YAML, made batches as a source gives them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Self
+
+import pyarrow as pa
+
+from turnout.errors import ConfigError, Mistake
+from turnout.records.headers import ARROW
+from turnout.suggestions import guesses
+
+__all__ = ["PARTS", "Given", "record_batch"]
+
+PARTS = (
+    "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",
+)  # fmt: skip
+"""What a record may have."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One record as a source would bring it.
+
+    Attributes:
+        timestamp: microseconds since 1970.
+        stream: the JetStream stream that it is from, if it is from one.
+    """
+
+    topic: str
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    partition: int = 0
+    offset: int | None = 0
+    timestamp: int | None = None
+    stream: str | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], *, stream: str | None = None) -> Self:
+        """Read a record.
+
+        Args:
+            document: the parts of `PARTS`. A key or a value that is text stands for its bytes, anything else for its
+                JSON; ``keyBase64`` and ``valueBase64`` are for bytes that are not text. Headers are a block of
+                name → text, or → a list of texts, or a list of [name, text]. A timestamp is ISO 8601
+                or milliseconds since 1970.
+            stream: where it is from unless it says so itself.
+
+        Raises:
+            ConfigError: lists every mistake, by part.
+        """
+        reader = _RecordReader(document)
+        record = cls(
+            topic=reader.text("topic"),
+            value=reader.content("value"),
+            key=reader.content("key"),
+            headers=reader.headers(),
+            partition=reader.number("partition", 32),
+            offset=reader.number("offset", 64),
+            timestamp=reader.timestamp(),
+            stream=reader.text("stream") if document.get("stream") is not None else stream,
+        )
+        if reader.mistakes:
+            raise ConfigError(reader.mistakes, what="bad record")
+        return record
+
+
+class _RecordReader:
+    """Reads the parts of one record and collects what is wrong with them."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self.mistakes = [
+            Mistake(name, f"is no part of a record{guess} (there are {', '.join(PARTS)})")
+            for name, guess in guesses((str(name) for name in document if name not in PARTS), PARTS)
+        ]
+
+    def _wrong(self, part: str, expected: str) -> None:
+        self.mistakes.append(Mistake(part, f"expected {expected}, found {self._document.get(part)!r}"))
+
+    def text(self, part: str) -> str:
+        text = self._document.get(part)
+        if isinstance(text, str):
+            return text
+        self._wrong(part, "a text")
+        return ""
+
+    def number(self, part: str, bits: int) -> int:
+        number = self._document.get(part, 0)
+        if isinstance(number, int) and not isinstance(number, bool) and -(1 << bits - 1) <= number < 1 << bits - 1:
+            return number
+        self._wrong(part, f"a whole number of {bits} bits")
+        return 0
+
+    def content(self, part: str) -> bytes | None:
+        encoded = self._document.get(f"{part}Base64")
+        if encoded is None:
+            return bytes_of(self._document.get(part))
+        if part in self._document:
+            self._wrong(part, f"either {part} or {part}Base64")
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            self._wrong(f"{part}Base64", "base64")
+            return None
+
+    def headers(self) -> tuple[Header, ...]:
+        headers = self._document.get("headers") or ()
+        if isinstance(headers, Mapping):
+            return tuple(_pairs(headers))
+        if isinstance(headers, Sequence) and all(isinstance(pair, Sequence) and len(pair) == 2 for pair in headers):
+            return tuple((str(name), _header_bytes(text)) for name, text in headers)
+        self._wrong("headers", "a block of names and texts")
+        return ()
+
+    def timestamp(self) -> int | None:
+        moment = self._document.get("timestamp")
+        if moment is None:
+            return None
+        if isinstance(moment, int) and not isinstance(moment, bool) and abs(moment) < _MAX_MILLISECONDS:
+            return moment * 1000
+        try:
+            return _microseconds(moment if isinstance(moment, date) else datetime.fromisoformat(moment))
+        except (TypeError, ValueError):
+            self._wrong("timestamp", "ISO 8601 or milliseconds since 1970")
+            return None
+
+
+_MAX_MILLISECONDS = 1 << 53
+"""Far beyond the year 9999; a timestamp is kept in microseconds, in 64 bits."""
+
+
+def bytes_of(content: Any) -> bytes | None:
+    """The bytes that a key or a value given as text or JSON stands for."""
+    if content is None:
+        return None
+    return (content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=_plain)).encode()
+
+
+def _plain(value: Any) -> str:
+    """What YAML reads as a time was written as one, and is text to JSON."""
+    if isinstance(value, date):
+        return value.isoformat().replace("+00:00", "Z")
+    raise TypeError(f"no JSON for {value!r}")
+
+
+def _pairs(headers: Mapping[str, Any]) -> Iterator[Header]:
+    for name, texts in headers.items():
+        for text in texts if isinstance(texts, list) else [texts]:
+            yield str(name), _header_bytes(text)
+
+
+def _header_bytes(text: Any) -> bytes | None:
+    return None if text is None else bytes_of(text)
+
+
+def _microseconds(moment: date) -> int:
+    whole = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+    # What has no zone is UTC, as everywhere in turnout.
+    aware = whole if whole.tzinfo else whole.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def record_batch(records: Sequence[Given]) -> Any:
+    """The records as a record batch, with the column ``stream`` where the first is from one."""
+    columns = {
+        "topic": pa.array([record.topic for record in records], pa.string()),
+        "partition": pa.array([record.partition for record in records], pa.int32()),
+        "offset": pa.array([record.offset for record in records], pa.int64()),
+        "key": pa.array([record.key for record in records], pa.binary()),
+        "value": pa.array([record.value for record in records], pa.binary()),
+        "headers": pa.array([_arrow_headers(record) for record in records], ARROW),
+        "timestamp": pa.array([record.timestamp for record in records], pa.timestamp("us", tz="UTC")),
+    }
+    if records and records[0].stream is not None:
+        columns["stream"] = pa.array([record.stream for record in records], pa.string())
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _arrow_headers(record: Given) -> list[dict[str, Any]]:
+    return [{"key": name, "value": value} for name, value in record.headers]

@@ -1,0 +1,75 @@
+"""A chain over forms: which topics come out of it, and what its filters drop by topic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from turnout.engine.subject_bounds.mapping import matching, through_transform
+from turnout.engine.subject_bounds.narrow import narrowed
+from turnout.engine.subject_bounds.normal_form import ANY, SubjectForm, joined
+from turnout.engine.subject_bounds.regex_globs import regex_globs, replacement_glob
+from turnout.transforms.chain import Chain, Stage
+from turnout.transforms.drop_headers import DropHeaders
+from turnout.transforms.filter import Filter
+from turnout.transforms.insert_header import InsertHeader
+from turnout.transforms.predicates import SubjectMatches, TopicNameMatches
+from turnout.transforms.regex_router import RegexRouter
+from turnout.transforms.subject_transform import SubjectTransform
+from turnout.transforms.value_to_key import ValueToKey
+
+__all__ = ["through_chain"]
+
+_LEAVE_TOPICS: Final = (DropHeaders, InsertHeader, ValueToKey)
+"""Transforms of whole records that change no topic; those of a key or a value cannot."""
+
+
+def through_chain(forms: Iterable[SubjectForm], chain: Chain) -> list[SubjectForm]:
+    """What the stages make of the topics; what one drops whatever else a record holds is left out."""
+    known = list(forms)
+    for stage in chain.stages:
+        known = list(dict.fromkeys(after for form in known for after in _after(form, stage)))
+    return known
+
+
+def _after(form: SubjectForm, stage: Stage) -> list[SubjectForm]:
+    transform = stage.transform
+    # A plug-in may do more than it says.
+    ours = type(transform).__module__.startswith("turnout.transforms.")
+    if ours and (transform.sided or isinstance(transform, _LEAVE_TOPICS)):
+        return [form]
+    applied, passed_by = _split(form, stage)
+    if isinstance(transform, Filter):
+        return passed_by
+    if isinstance(transform, RegexRouter):
+        changed = [after for before in applied for after in _routed(before, transform)]
+    elif isinstance(transform, SubjectTransform) and transform.mapping is not None:
+        changed = [after for before in applied for after in through_transform(before, transform.mapping)]
+    else:
+        changed = [SubjectForm(before.source, (ANY,)) for before in applied]
+    return [*changed, *passed_by]
+
+
+def _split(form: SubjectForm, stage: Stage) -> tuple[list[SubjectForm], list[SubjectForm]]:
+    """What a stage may be applied to, and what may pass it by."""
+    if not stage.guards:
+        return ([], [form]) if stage.negate else ([form], [])
+    if len(stage.guards) > 1:
+        return [form], [form]
+    (guard,) = stage.guards
+    predicate = guard.predicate
+    if isinstance(predicate, TopicNameMatches):
+        holds = [narrower for glob in regex_globs(predicate.pattern) for narrower in narrowed(form, glob)]
+    elif isinstance(predicate, SubjectMatches):
+        holds = matching(form, predicate.subject)
+    else:
+        return [form], [form]
+    fails = [] if isinstance(predicate, SubjectMatches) and form in holds and form.tokens() else [form]
+    return (holds, fails) if guard.negate == stage.negate else (fails, holds)
+
+
+def _routed(form: SubjectForm, router: RegexRouter) -> list[SubjectForm]:
+    """The subjects that the expression may match under their new topics, and all of them under their old ones."""
+    matched = [narrower for glob in regex_globs(router.regex) for narrower in narrowed(form, glob)]
+    topic = joined(replacement_glob(router.replacement))
+    return [form, *(SubjectForm(narrower.source, topic) for narrower in matched)]

@@ -1,0 +1,117 @@
+"""Subject transforms and mapping tables over forms: what a source matches of them, and what a destination makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from turnout.engine.subject_bounds.normal_form import ANY, REST, Element, SubjectForm, Token, joined
+from turnout.subjects.mapping import MappingTable
+from turnout.subjects.plan import TokenStep
+from turnout.subjects.tokens import FULL, PARTIAL
+from turnout.subjects.transform import SubjectTransform
+
+__all__ = ["matching", "through_mappings", "through_transform"]
+
+_NEVER_EMPTY = frozenset({"partition", "random"})
+
+
+def matching(form: SubjectForm, source: str) -> list[SubjectForm]:
+    """Forms of the subjects whose topic a filter matches; *form* itself where it matches all of them."""
+    return [matched for matched, _ in _matching(form, source)]
+
+
+def through_transform(form: SubjectForm, transform: SubjectTransform) -> list[SubjectForm]:
+    """What a transform makes of the topics; those that its source does not match stay as they are."""
+    if transform.is_identity:
+        return [form]
+    matched = _matching(form, transform.source)
+    mapped = [SubjectForm(matching.source, _rendered(transform, tokens)) for matching, tokens in matched]
+    return mapped if _all_of(form, matched) else [*mapped, form]
+
+
+def through_mappings(forms: Iterable[SubjectForm], table: MappingTable, cluster: str | None) -> list[SubjectForm]:
+    """What a table makes of the topics: every destination that a draw may choose."""
+    if not len(table):
+        return list(forms)
+    return list(dict.fromkeys(mapped for form in forms for mapped in _mapped(form, table, cluster)))
+
+
+def _mapped(form: SubjectForm, table: MappingTable, cluster: str | None) -> Iterator[SubjectForm]:
+    for mapping in table.mappings:
+        matched = _matching(form, mapping.source)
+        for share in mapping.group(cluster):
+            yield from (
+                SubjectForm(matching.source, _rendered(share.transform, tokens)) for matching, tokens in matched
+            )
+        if _all_of(form, matched):
+            # The first source that matches decides: nothing is left for the others.
+            return
+    # Where the topic is known, what is left of it after a condition's look may be mapped, all of it.
+    yield SubjectForm(form.source, form.topic, tuple(mapping.source for mapping in table.mappings))
+
+
+_Matched = tuple[SubjectForm, list[Element] | None]
+
+
+def _all_of(form: SubjectForm, matched: Sequence[_Matched]) -> bool:
+    """Whether the source is known to match every topic of the form."""
+    return any(matching == form and tokens is not None for matching, tokens in matched)
+
+
+def _matching(form: SubjectForm, source: str) -> list[_Matched]:
+    """The forms that a source matches, with their topics' tokens; None instead where these are not known."""
+    if form.tokens() is None:
+        return [(form, None)]
+    return list(_unified(form, source.split(".")))
+
+
+def _unified(form: SubjectForm, filter_tokens: Sequence[str]) -> Iterator[tuple[SubjectForm, list[Element]]]:
+    tokens = form.tokens() or []
+    for place, want in enumerate(filter_tokens):
+        if place >= len(tokens):
+            return
+        token = tokens[place]
+        if want == FULL:
+            yield form, tokens
+            return
+        if token is REST:
+            # One token more, or several.
+            for rest in ([PARTIAL], [PARTIAL, FULL]):
+                yield from _unified(form.bound({}, rest), filter_tokens)
+            return
+        # As the server does: a token that only begins with a star matches any.
+        if want.startswith(PARTIAL):
+            continue
+        if isinstance(token, Token) and token.place is not None:
+            bound = form.bound({token.place: want})
+            if bound != form:
+                yield from _unified(bound, filter_tokens)
+                return
+        elif isinstance(token, str) and token != want:
+            return
+    if len(tokens) == len(filter_tokens):
+        yield form, tokens
+
+
+def _rendered(transform: SubjectTransform, tokens: list[Element] | None) -> tuple[Element, ...]:
+    """What the destination makes of a topic."""
+    elements: list[Element] = []
+    for number, step in enumerate(transform.steps):
+        elements += [*(["."] if number else []), _part(step, tokens)]
+    if transform.tail is not None:
+        elements += ["."] if transform.steps else []
+        for number, token in enumerate([ANY] if tokens is None else tokens[transform.tail :]):
+            elements += [*(["."] if number else []), token]
+    return joined(elements)
+
+
+def _part(step: TokenStep, tokens: list[Element] | None) -> Element:
+    if step.call is None:
+        return step.literal or ""
+    if step.call.function in _NEVER_EMPTY:
+        return Token(None)
+    if step.call.function != "wildcard" or tokens is None:
+        # A part of a token may be empty, and several where it is split.
+        return ANY
+    token = tokens[step.tokens[0]]
+    return ANY if token is REST else token

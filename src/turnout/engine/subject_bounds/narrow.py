@@ -1,0 +1,162 @@
+"""What of a form a pattern can match: the pattern run as an automaton over the topic, and tokens bound that it fixes.
+
+A pattern's state is the place that is compared next; several are possible at once behind a wildcard. Nothing that can
+match is left out; some that cannot may stay in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from turnout.conditions.pattern import Piece, Wildcard
+from turnout.engine.subject_bounds.normal_form import ANY, ONE, REST, Element, SubjectForm, Token, is_plain
+
+__all__ = ["Glob", "glob_of", "narrowed"]
+
+Glob: TypeAlias = tuple[str | Wildcard, ...]
+"""A pattern by its characters and wildcards."""
+
+_States: TypeAlias = frozenset[int]
+
+
+def glob_of(pieces: Sequence[Piece]) -> Glob:
+    """A pattern's pieces, character by character."""
+    return tuple(character for piece in pieces for character in (piece if isinstance(piece, str) else (piece,)))
+
+
+def narrowed(form: SubjectForm, glob: Glob) -> list[SubjectForm]:
+    """Forms of those subjects of *form* whose topic the pattern can match; none where it matches none."""
+    return [form for form in dict.fromkeys(_Narrowing(form, glob).forms()) if not form.is_empty]
+
+
+class _Narrowing:
+    """One pattern over one form."""
+
+    def __init__(self, form: SubjectForm, glob: Glob) -> None:
+        self._form = form
+        self._glob = glob
+
+    def forms(self) -> Iterator[SubjectForm]:
+        """Every way through."""
+        yield from self._from(0, self._closed({0}), {})
+
+    def _from(self, place: int, states: _States, bound: dict[int, str]) -> Iterator[SubjectForm]:
+        topic = self._form.topic
+        while place < len(topic) and states:
+            element = topic[place]
+            following = topic[place + 1] if place + 1 < len(topic) else None
+            if element is REST and following is None:
+                for rest in self._rests(states, []):
+                    yield self._form.bound(bound, rest)
+                return
+            if isinstance(element, Token) and element.place is not None:
+                known = bound.get(element.place)
+                if known is None:
+                    for text, behind in self._choices(states, _ends(following)):
+                        more = bound if text is None else {**bound, element.place: text}
+                        yield from self._from(place + 1, behind, more)
+                    return
+                element = known
+            states = self._behind(element, states)
+            place += 1
+        if place == len(topic) and len(self._glob) in states:
+            yield self._form.bound(bound)
+
+    def _behind(self, element: Element, states: _States) -> _States:
+        """The states behind an element that binds nothing."""
+        if isinstance(element, str):
+            for character in element:
+                states = self._step(states, character)
+            return states
+        if element is ONE:
+            return self._step(states, None)
+        if isinstance(element, Token):
+            return self._behind_token(states)
+        # Any run of characters, whatever the pattern asks for.
+        return frozenset(range(min(states), len(self._glob) + 1)) if states else states
+
+    def _choices(self, states: _States, whole: bool) -> list[tuple[str | None, _States]]:
+        """What a token may be: a text that the pattern asks for, or (None) any; and the states behind it.
+
+        Args:
+            states: before the token.
+            whole: whether the topic's token ends with this one.
+        """
+        texts = {self._token_from(state) if whole else None: state for state in states}
+        free = frozenset(state for state in states if not whole or self._token_from(state) is None)
+        choices: list[tuple[str | None, _States]] = [(text, self._behind(text, states)) for text in texts if text]
+        if free:
+            choices.append((None, self._behind_token(free)))
+        return choices
+
+    def _token_from(self, state: int) -> str | None:
+        """The token that the pattern asks for from a state on, "" for none that can be; None where several can be."""
+        text = ""
+        for element in self._glob[state:]:
+            if element == ".":
+                break
+            if not isinstance(element, str):
+                return None
+            text += element
+        return text if is_plain(text) or not text else None
+
+    def _rests(self, states: _States, before: list[str]) -> Iterator[list[str]]:
+        """What the last tokens may be, as the end of a filter."""
+        if any(self._spans(state) for state in states):
+            yield [*before, ">"]
+            return
+        for text, behind in self._choices(states, whole=True):
+            tokens = [*before, text or "*"]
+            if len(self._glob) in behind:
+                yield tokens
+            further = self._step(behind, ".")
+            if further:
+                yield from self._rests(further, tokens)
+
+    def _spans(self, state: int) -> bool:
+        """Whether the pattern may take any number of tokens from this one on."""
+        for element in self._glob[state:]:
+            if element == ".":
+                return False
+            if element is ANY:
+                return True
+        return False
+
+    def _behind_token(self, states: _States) -> _States:
+        """The states behind one character or more, none of them a dot."""
+        reached: set[int] = set()
+        waiting = set(states)
+        while waiting:
+            behind = self._step(frozenset(waiting), "", but_dots=True)
+            waiting = set(behind) - reached
+            reached |= behind
+        return frozenset(reached)
+
+    def _step(self, states: _States, character: str | None, *, but_dots: bool = False) -> _States:
+        """The states behind one character: this one; None for any; any but a dot."""
+        behind: set[int] = set()
+        for state in states:
+            if state == len(self._glob):
+                continue
+            element = self._glob[state]
+            if element is ANY:
+                behind.add(state)
+            elif element is ONE or character is None or (element != "." if but_dots else element == character):
+                behind.add(state + 1)
+        return self._closed(behind)
+
+    def _closed(self, states: set[int]) -> _States:
+        """The states, and those behind a run of no character."""
+        closed = set(states)
+        for state in sorted(states):
+            at = state
+            while at < len(self._glob) and self._glob[at] is ANY:
+                at += 1
+                closed.add(at)
+        return frozenset(closed)
+
+
+def _ends(following: Element | None) -> bool:
+    """Whether a token ends where this element begins."""
+    return following is None or (isinstance(following, str) and following.startswith("."))

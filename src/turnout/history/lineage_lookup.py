@@ -1,0 +1,140 @@
+"""The walk from a delivered message back: what is read of servers, of the store and of git to tell its lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from turnout.engine import Program
+from turnout.errors import ConfigError, Mistake, StreamError, TurnoutError
+from turnout.history.lineage_model import Lineage, Made, MatchedSubscription, RouteThen, SourceRecord, cause_of
+from turnout.history.versions_in_git import versions_of
+from turnout.nats.protocol.positions import stream_and_sequence
+from turnout.nats.wire import Connection, ConnectionOptions, stored_message
+from turnout.nats.wire.rows import with_stream
+from turnout.routes import Route, digest_of
+from turnout.routes.endpoints import NatsSink, NatsSource
+from turnout.routes.yaml_text import decoded
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.as_of import snapshot_of
+
+__all__ = ["walk"]
+
+
+def walk(message: str, route: Route | None = None, *, server: str | None = None, git: bool = False) -> Lineage:
+    """Go back from a delivered message: to its record, the subscription as it was, and the route as it was.
+
+    What cannot be found out is a gap of the lineage, and no error.
+
+    Args:
+        message: ``STREAM:SEQUENCE``.
+        route: that delivered it, as it is now.
+        server: where the message is; if not given, the servers of the route's NATS sinks.
+        git: look for the commit that had the route's file as it was.
+
+    Raises:
+        ConfigError: neither route nor server is given, or the route has no NATS sink; the text is no place, or the
+            message says nothing of how it was made; git is asked for and does not know the file.
+        StreamError: the message is not there.
+        ConnectionLostError: a server cannot be reached.
+    """
+    place = stream_and_sequence(message)
+    if place is None:
+        raise ConfigError([Mistake("message", f"expected STREAM:SEQ, as in DELIVERED:17, found {message!r}")])
+    delivered = SourceRecord.of(place[0], _read(_sinks(route, server), *place))
+    walked = Lineage(delivered, Made.of(delivered))
+    then = route
+    if route is not None:
+        then, known = _route_then(route, walked.made, git)
+        walked = replace(walked, route=known)
+        if then is None:
+            walked = walked.but("the route's file has changed since: what it made then is not known")
+    try:
+        record, batch = _record(walked.made, route, server)
+    except TurnoutError as failure:
+        return walked.but(f"the record {walked.made.source}: {failure}")
+    walked = replace(walked, record=record)
+    return walked if then is None else _with_subscription(walked, then, batch)
+
+
+def _route_then(present: Route, origin: Made, git: bool) -> tuple[Route | None, RouteThen]:
+    """The route as it was, if that is known, and what is known of it."""
+    same = present.digest == origin.digest
+    then = present if same else None
+    name = None if present.file is None else str(present.file)
+    if not git:
+        return then, RouteThen(name, same)
+    if present.file is None:
+        raise ConfigError([Mistake("git", "the route was not read from a file")])
+    for commit, content in versions_of(present.file.absolute()):
+        text = decoded(content, what=f"{name} of the commit {commit}")
+        if digest_of(text) == origin.digest:
+            return Route.parse(text, file=present.file), RouteThen(name, same, commit)
+    return then, RouteThen(name, same)
+
+
+def _sinks(route: Route | None, server: str | None) -> list[dict[str, str]]:
+    """How to reach the servers that may have the message."""
+    if server is not None:
+        return [{"servers": server}]
+    if route is None:
+        raise ConfigError([Mistake("lineage", "give a route, a server or both: where to look for the message")])
+    sinks = [sink for sink in route.sinks.values() if isinstance(sink, NatsSink)]
+    if not sinks:
+        raise ConfigError([Mistake("route", f"{route.name} has no sink of the format nats: give the server")])
+    return [sink.options() for sink in sinks]
+
+
+def _read(servers: Sequence[Mapping[str, str]], stream: str, sequence: int) -> Any:
+    """A message from the first of some servers that has it."""
+    for number, options in enumerate(servers, start=1):
+        try:
+            with Connection.open(ConnectionOptions.from_mapping(options)) as connection:
+                return stored_message(connection, stream, sequence)
+        except StreamError:
+            if number == len(servers):
+                raise
+    raise AssertionError("there is a server to ask")
+
+
+def _record(origin: Made, route: Route | None, server: str | None) -> tuple[SourceRecord, Any]:
+    """The record that the message says it was made from.
+
+    Raises:
+        TurnoutError: it is not in a stream, or not there any more, or cannot be read.
+    """
+    place = origin.stream_place()
+    if place is None:
+        raise ConfigError([Mistake("source", "it is not from a stream of NATS")], what="cannot be read")
+    stream, sequence = place
+    options = {"servers": server or ""}
+    if route is not None and isinstance(route.source, NatsSource):
+        if stream not in route.source.streams:
+            # The header may be of another publisher, and name any stream that the route's user may read.
+            raise ConfigError([Mistake("source", "the route does not read this stream")], what="is not read")
+        options = route.source.options()
+    batch = _read([options], stream, sequence)
+    return SourceRecord.of(stream, batch), with_stream(batch, stream)
+
+
+def _with_subscription(walked: Lineage, route: Route, batch: Any) -> Lineage:
+    """The same with whom the message was made for."""
+    then: tuple[Subscription, ...] = ()
+    if walked.made.revision is not None:
+        try:
+            then = _subscriptions(route, walked.made.revision)
+        except TurnoutError as failure:
+            return walked.but(f"the subscriptions at revision {walked.made.revision}: {failure}")
+    makes, subscription = cause_of(Program.of(route), batch, then, walked.message)
+    if not makes:
+        return walked.but("the route does not make this message of the record any more")
+    if subscription is None:
+        return walked
+    now = {subscription.id: subscription for subscription in _subscriptions(route)}
+    return replace(walked, subscription=MatchedSubscription.of(subscription, now.get(subscription.id)))
+
+
+def _subscriptions(route: Route, revision: int | None = None) -> tuple[Subscription, ...]:
+    """What the route's store holds, or held at a revision."""
+    return () if route.subscriptions is None else snapshot_of(route.subscriptions.store, revision).subscriptions

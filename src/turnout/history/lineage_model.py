@@ -1,0 +1,185 @@
+"""From a delivered message back: the record that it was made from, the subscription as it was, the route as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from turnout.conditions import format_condition
+from turnout.engine import Program
+from turnout.engine.lineage import REVISION, ROUTE, SOURCE
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.nats.protocol.positions import stream_and_sequence
+from turnout.records.text import text_of
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+
+__all__ = ["Lineage", "Made", "MatchedSubscription", "RouteThen", "SourceRecord", "cause_of"]
+
+_ID = "Nats-Msg-Id"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """A message as it lies in a stream.
+
+    Attributes:
+        place: ``stream:sequence``.
+        value: as text; what is none, with a mark in its place.
+    """
+
+    place: str
+    topic: str
+    timestamp: str
+    headers: tuple[tuple[str, str | None], ...]
+    value: str | None
+
+    @classmethod
+    def of(cls, stream: str, batch: Any) -> Self:
+        """The only record of a batch."""
+        (row,) = batch.to_pylist()
+        headers = tuple((header["key"], _readable(header["value"])) for header in row["headers"] or ())
+        return cls(
+            f"{stream}:{row['offset']}", row["topic"], row["timestamp"].isoformat(), headers, _readable(row["value"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the headers of a delivered message say.
+
+    Attributes:
+        route: the route's name.
+        digest: of the route's file.
+        revision: of the subscriptions; None for a route without any.
+        source: the place of the record.
+    """
+
+    route: str
+    digest: str
+    revision: int | None
+    source: str
+
+    @classmethod
+    def of(cls, message: SourceRecord) -> Self:
+        """Read them.
+
+        Raises:
+            ConfigError: the message has none.
+        """
+        headers = {name: value or "" for name, value in message.headers}
+        if ROUTE not in headers or SOURCE not in headers:
+            problem = f"has no header {ROUTE} and {SOURCE}: it was not delivered by a sink with lineage: true"
+            raise ConfigError([Mistake(message.place, problem)], what="no lineage")
+        name, _, digest = headers[ROUTE].rpartition("@")
+        revision = headers.get(REVISION, "")
+        return cls(name, digest, decimal(revision, LARGEST_SEQUENCE), headers[SOURCE])
+
+    def stream_place(self) -> tuple[str, int] | None:
+        """Stream and sequence of the record; None if it is from elsewhere."""
+        # A record of Kafka is TOPIC:PARTITION:OFFSET.
+        return stream_and_sequence(self.source) if self.source.count(":") == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedSubscription:
+    """The subscription that a message was made for, as it was.
+
+    Attributes:
+        still: whether it is there now, the same as it was.
+    """
+
+    id: str
+    condition: str
+    destinations: tuple[str, ...]
+    metadata: Mapping[str, str]
+    still: bool
+
+    @classmethod
+    def of(cls, subscription: Subscription, now: Subscription | None) -> Self:
+        """What is reported of a subscription.
+
+        Args:
+            subscription: as it was.
+            now: the one of the same id; None if there is none.
+        """
+        return cls(
+            subscription.id,
+            format_condition(subscription.condition),
+            tuple(subscription.destinations),
+            dict(subscription.metadata),
+            still=now == subscription,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RouteThen:
+    """The route as it was.
+
+    Attributes:
+        file: where it is now; None without a file.
+        same: whether the file still says what it said; None without a file.
+        commit: that had the file as it was, where git was asked and knows one.
+    """
+
+    file: str | None = None
+    same: bool | None = None
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Everything on the way from a message to its record.
+
+    Attributes:
+        message: as it was delivered.
+        made: what it says of itself.
+        route: the route as it was.
+        record: what it was made from; None where that is gone or cannot be read.
+        subscription: whom it was made for; None for nobody, or where that is not known.
+        gaps: what could not be found out, and why.
+    """
+
+    message: SourceRecord
+    made: Made
+    route: RouteThen = RouteThen()
+    record: SourceRecord | None = None
+    subscription: MatchedSubscription | None = None
+    gaps: tuple[str, ...] = ()
+
+    def but(self, gap: str) -> Self:
+        """The same with one gap more."""
+        return replace(self, gaps=(*self.gaps, gap))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values, for JSON."""
+        return asdict(self)
+
+
+def cause_of(
+    program: Program, record: Any, subscriptions: Sequence[Subscription], message: SourceRecord
+) -> tuple[bool, Subscription | None]:
+    """Whether the route makes the message of the record, and for which subscription.
+
+    The message is known by its id, which is made of route, subscription and destination; one without, by its topic.
+
+    Args:
+        program: of the route as it was.
+        record: a record batch of one record.
+        subscriptions: as they were.
+        message: that was delivered.
+    """
+    trace = program.trace(record, Index.of(subscriptions) if program.route.subscriptions is not None else None)
+    id_ = dict(message.headers).get(_ID)
+    columns = (trace.messages.ids, trace.messages.topics, trace.subscriptions)
+    for own_id, topic, subscription in zip(*(column.to_pylist() for column in columns), strict=True):
+        if own_id == id_ if id_ is not None else topic == message.topic:
+            return True, next((candidate for candidate in subscriptions if candidate.id == subscription), None)
+    return False, None
+
+
+def _readable(raw: bytes | None) -> str | None:
+    text = text_of(raw)
+    return raw.decode("utf-8", "replace") if text is None and raw is not None else text

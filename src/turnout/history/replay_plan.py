@@ -1,0 +1,186 @@
+"""What a replay will read and deliver, found out before Spark is started. Without pyspark."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from turnout.conditions import Condition, all_of, format_condition, parse
+from turnout.engine.replay import Replay
+from turnout.engine.subject_filters import subject_filters
+from turnout.errors import ConfigError, Mistake
+from turnout.history.ranges import StreamRange, ranges_of
+from turnout.history.replay_state import ReplayState
+from turnout.nats.wire.positions import Place
+from turnout.routes import Route
+from turnout.routes.endpoints import Endpoint
+from turnout.routes.other_sinks import with_sink
+from turnout.runtime.checkpoint import checkpoint_of, local_folder
+from turnout.runtime.preflight import look_ahead
+from turnout.subscriptions import Snapshot
+from turnout.subscriptions.as_of import snapshot_of
+from turnout.subscriptions.past import Moment
+
+__all__ = ["ReplayPlan", "plan_replay"]
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """One replay, ready to be carried out.
+
+    Attributes:
+        route: the route as the replay runs it: what fails is counted and not set aside once more, and what none of the
+            chosen subscriptions wants is dropped.
+        replay: its id, and the condition that its records meet.
+        ranges: what is read, stream by stream.
+        filters: the subjects that are read; all where there are none.
+        subscriptions: those that are delivered to, and the revision of the store that they are of; None for a route
+            without.
+        asked: what was asked for, by which a replay that was interrupted is known again.
+        folder: where its progress is kept.
+    """
+
+    route: Route = field(repr=False)
+    replay: Replay
+    ranges: tuple[StreamRange, ...]
+    filters: tuple[str, ...]
+    subscriptions: Snapshot | None = field(repr=False)
+    asked: dict[str, Any]
+    folder: Path
+
+    @property
+    def records(self) -> int:
+        """How many records are read, at most: as many as there are now."""
+        return sum(range_.records for range_ in self.ranges)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as ``--json`` prints it."""
+        return {
+            "id": self.replay.id,
+            "ranges": [
+                {"stream": range_.stream, "start": range_.start, "end": range_.end, "records": range_.records}
+                for range_ in self.ranges
+            ],
+            "records": self.records,
+            "subjects": list(self.filters),
+            "subscriptions": None if self.subscriptions is None else len(self.subscriptions),
+            "revision": None if self.subscriptions is None else self.subscriptions.revision,
+            "where": self.asked["where"],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The plan for people."""
+        yield f"replay {self.replay.id} of {self.route.name}"
+        for range_ in self.ranges:
+            yield f"reads {range_.stream} from {range_.start:,} up to {range_.end:,}: {range_.records:,} records"
+        if self.filters:
+            yield f"reads only {', '.join(self.filters)}"
+        if self.subscriptions is not None:
+            shown = ", ".join(subscription.id for subscription in self.subscriptions.subscriptions[:5])
+            more = ", …" if len(self.subscriptions) > 5 else ""
+            yield f"delivers to {len(self.subscriptions):,} subscriptions: {shown}{more}"
+            yield f"as they were at revision {self.subscriptions.revision} of their store"
+        if self.asked["where"] is not None:
+            yield f"delivers only {self.asked['where']}"
+
+
+def plan_replay(
+    route: Route,
+    *,
+    start: Place = "earliest",
+    end: Place = "latest",
+    subscriptions: Sequence[str] | None = None,
+    subscriptions_as_of: Moment | None = None,
+    where: str | Condition | None = None,
+    sink: str | Endpoint | None = None,
+    id: str | None = None,  # noqa: A002 - what it is called everywhere
+    folder: str | Path | None = None,
+) -> ReplayPlan:
+    """Look at the servers and the store, and say what a replay would do.
+
+    Args:
+        route: whose history, and through what it goes.
+        start: the first place: a sequence, a time (a `datetime` or ISO text) or ``earliest``.
+        end: the place after the last one.
+        subscriptions: the ids of those to deliver to; all if not given.
+        subscriptions_as_of: deliver to those that there were at this revision or time of their store; as they are now
+            if not given. A replay that was interrupted goes on with those that it was begun with.
+        where: a condition that records have to meet as well, over the metadata that subscriptions see.
+        sink: where to deliver instead of the route's sinks, see `turnout.routes.other_sinks.with_sink`.
+        id: the replay's name; made from what is asked for if not given, so that the same again has the same one.
+        folder: where progress is kept; ``replays`` in the route's checkpoint if not given.
+
+    Raises:
+        ConfigError: what is asked for cannot be; one of this id is not finished, and was asked for something else or
+            begun with another version of the route.
+        ConditionError: *where* cannot be read.
+        SubscriptionNotFoundError: there is none of an id.
+        HistoryForgottenError: the store does not remember so far back.
+        StreamError: a stream does not exist.
+        ConnectionLostError: a server cannot be reached.
+    """
+    source = route.nats_source()
+    condition = parse(where) if isinstance(where, str) else where
+    request = {
+        "route": route.name,
+        "start": str(start),
+        "end": str(end),
+        "subscriptions": None if subscriptions is None else sorted(set(subscriptions)),
+        "where": None if condition is None else format_condition(condition),
+        "sink": None if sink is None else _unread(str(sink)),
+    }
+    if subscriptions_as_of is not None:
+        request["subscriptionsAsOf"] = str(subscriptions_as_of)
+    name = _name(request, id)
+    place = (Path(folder) if folder is not None else _beside(route)) / name
+    begun = ReplayState.unfinished(place, request, route.digest)
+    chosen = _chosen(route, subscriptions, subscriptions_as_of if begun is None else begun.revision)
+    conditions = [] if chosen is None else [subscription.condition for subscription in chosen]
+    if condition is not None:
+        conditions = [condition] if chosen is None else [all_of(condition, own) for own in conditions]
+    own = source.filters
+    filters = subject_filters(route, conditions, own) if conditions else own
+    quiet = replace(route, dead_letter=None, unmatched="drop")
+    return ReplayPlan(
+        look_ahead(quiet if sink is None else with_sink(quiet, sink)),
+        Replay(name, condition),
+        ranges_of(route, start, end, filters),
+        filters,
+        chosen,
+        request,
+        place,
+    )
+
+
+def _unread(text: str) -> str:
+    """A text that may hold a password, as one that is known again and not read."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _name(request: dict[str, Any], name: str | None) -> str:
+    if name is None:
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:12]
+    if not _ID.fullmatch(name):
+        raise ConfigError([Mistake("id", f"expected up to 64 letters, digits, '_' and '-', found {name!r}")])
+    return name
+
+
+def _chosen(route: Route, ids: Sequence[str] | None, moment: Moment | None) -> Snapshot | None:
+    if route.subscriptions is None:
+        if ids is not None:
+            raise ConfigError([Mistake("subscriptions", f"the route {route.name} has none to choose from")])
+        return None
+    return snapshot_of(route.subscriptions.store, moment, ids)
+
+
+def _beside(route: Route) -> Path:
+    """The folder of a route's replays: in its checkpoint, or beside its file where that is on another machine."""
+    checkpoint = local_folder(str(checkpoint_of(route)))
+    return (checkpoint or local_folder(str(checkpoint_of(replace(route, checkpoint=None)))) or Path()) / "replays"

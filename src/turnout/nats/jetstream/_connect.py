@@ -1,0 +1,107 @@
+"""The way in: a connection and the JetStream behind it, for as long as a block lasts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream.connection import ErrorCallback, NatsConnection
+from turnout.nats.jetstream.context import JetStream
+from turnout.nats.protocol.credentials import Credentials
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.prefix import Prefix
+
+__all__ = ["connect"]
+
+
+@asynccontextmanager
+async def connect(
+    servers: str | Sequence[str] | ConnectionOptions = "nats://127.0.0.1:4222",
+    *,
+    prefix: str | None = None,
+    domain: str | None = None,
+    inbox_prefix: str = "_INBOX",
+    prefix_objects: bool | None = None,
+    error_callback: ErrorCallback | None = None,
+    timeout: float = 5.0,
+    connect_timeout: float = 5.0,
+    max_pending: int = 4000,
+    **options: Any,
+) -> AsyncIterator[JetStream]:
+    """Connect to a JetStream, for as long as the block lasts.
+
+    Args:
+        servers: one address, or several, or the options that both clients share; those say what *prefix*, *domain*,
+            *inbox_prefix*, *timeout* and *connect_timeout* say otherwise.
+        prefix: the API prefix under which another account's JetStream is imported: ``fromA`` (ADR-19).
+        domain: the domain of the JetStream, behind a leaf node: ``hub``.
+        inbox_prefix: where answers and pushed messages are received; an account import needs one that it exports.
+        prefix_objects: whether object writes carry the prefix; see `Prefix`.
+        error_callback: called with every error that belongs to no call, plain or asynchronous; logged if not given.
+        timeout: seconds that a request may take, where its call does not say otherwise.
+        connect_timeout: seconds that connecting may take, over all servers and attempts.
+        max_pending: how many asynchronous publishes may be unconfirmed.
+        options: further options of nats-py's ``connect``: user, password, tls, name, ...
+
+    Raises:
+        ConnectionLostError: no server was reached in time, or it refused the credentials.
+        StreamError: TLS is asked for, and a server offers none; nothing was sent to it.
+        ConfigError: a prefix and a domain, or one that cannot be; an address that is none.
+    """
+    shared: dict[str, Any] = {}
+    if isinstance(servers, ConnectionOptions):
+        prefix, domain, inbox_prefix = servers.api_prefix, None, servers.inbox_prefix
+        timeout, connect_timeout = servers.timeout, servers.connect_timeout
+        addresses, shared = [server.secret_url for server in servers.servers], _client_settings(servers)
+    else:
+        addresses = servers.split(",") if isinstance(servers, str) else list(servers)
+    if not addresses:
+        raise ConfigError([Mistake("servers", "no address is given: expected one at least")])
+    where = Prefix.of(prefix=prefix, domain=domain, prefix_objects=prefix_objects)
+    settings: dict[str, Any] = {
+        "connect_timeout": connect_timeout,
+        "flush_timeout": timeout,
+        "max_reconnect_attempts": -1,
+        "ping_interval": 20,
+        "reconnect_time_wait": 0.25,
+        **shared,
+        **options,
+    }
+    connection = NatsConnection(error_callback)
+    await connection.open(addresses, timeout=connect_timeout, inbox_prefix=inbox_prefix, **settings)
+    js = JetStream(connection, where, timeout=timeout, max_pending=max_pending)
+    try:
+        yield js
+    finally:
+        await js.close()
+
+
+def _client_settings(options: ConnectionOptions) -> dict[str, Any]:
+    """The options that both clients share, as nats-py takes them."""
+    settings = {"name": options.name, **_login(options.credentials)}
+    if options.tls is not None:
+        settings["tls"] = options.tls.context()
+        settings["tls_handshake_first"] = options.tls.first
+        if options.tls.hostname is not None:
+            settings["tls_hostname"] = options.tls.hostname
+    return settings
+
+
+def _login(credentials: Credentials) -> dict[str, Any]:
+    """How nats-py says who is connecting.
+
+    Raises:
+        ConfigError: when a seed is none; nats-py would raise an error of its own, or of its libraries.
+    """
+    if not credentials.signs:
+        login = {"user": credentials.user, "password": credentials.password, "token": credentials.token}
+        return {name: value for name, value in login.items() if value is not None}
+    credentials.connect_fields("nonce")
+    if credentials.jwt is None:
+        return {"nkeys_seed_str": credentials.seed}
+    return {
+        "user_jwt_cb": lambda: credentials.connect_fields("")["jwt"].encode(),
+        "signature_cb": lambda nonce: credentials.connect_fields(nonce)["sig"].encode(),
+    }

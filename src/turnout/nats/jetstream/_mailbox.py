@@ -1,0 +1,234 @@
+"""What has been received and not been handed over yet: in order, with flow control requests in their places."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from turnout.errors import TurnoutError
+from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, SubscriptionClosedError
+from turnout.nats.jetstream.message import Message
+from turnout.nats.protocol.status import Status
+
+__all__ = ["Callback", "Mailbox"]
+
+Callback = Callable[[Message], "Awaitable[None] | None"]
+
+_TURN = 256
+
+
+class Mailbox:
+    """A buffer between the read loop, which puts, and the user, who takes.
+
+    An item is a message, the subject of a flow control request (bytes), or a status for the user. A request is
+    answered as soon as the message before it has been handed over (ADR-15, "Flow Control").
+
+    Args:
+        max_messages: items it holds; more are refused.
+        max_bytes: payload bytes it holds.
+        answer: what to do with the subject of a flow control request.
+        on_status: what to do with a status whose turn has come, where the user handles statuses.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        answer: Callable[[bytes], None],
+        on_status: Callable[[Status], Awaitable[None] | None] | None = None,
+    ) -> None:
+        self._items: deque[Message | bytes | Status] = deque()
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._answer = answer
+        self._on_status = on_status
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._emptied: list[asyncio.Future[None]] = []
+        self._turns = 0
+        self._busy = False
+        self._ended: TurnoutError | None = None
+        self._closing = False
+
+    # -- the read loop's side
+
+    def put(self, message: Message) -> bool:
+        """Add a message; False if there is no room, and it was not added."""
+        if len(self._items) >= self._max_messages or self._bytes + len(message.data) > self._max_bytes:
+            return False
+        self._items.append(message)
+        self._bytes += len(message.data)
+        if self._waiters:
+            self._wake_one()
+        return True
+
+    def put_request(self, subject: bytes) -> None:
+        """Add a flow control request; answered at once if everything before it has been handed over."""
+        if self._items:
+            self._items.append(subject)
+        else:
+            self._answer(subject)
+
+    def put_status(self, status: Status) -> None:
+        """Add a status for the user."""
+        self._items.append(status)
+        self._wake_one()
+
+    def close(self, reason: TurnoutError | None = None) -> None:
+        """Take no more; what is inside can still be taken. Then *reason* is raised, or the iteration ends."""
+        self._closing = True
+        if self._ended is None:
+            self._ended = reason
+        self._wake_all()
+        if not self._items and not self._busy:
+            self._tell_empty()
+
+    def clear(self) -> None:
+        """Drop what is inside."""
+        self._items.clear()
+        self._bytes = 0
+        self._wake_all()
+        self._tell_empty()
+
+    def rest(self) -> list[Message]:
+        """The messages inside, in order."""
+        return [item for item in self._items if isinstance(item, Message)]
+
+    @property
+    def closing(self) -> bool:
+        """Whether no more is taken."""
+        return self._closing
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    # -- the user's side
+
+    def _take(self) -> Message | Status | None:
+        """The next item for the user; flow control requests that follow it are answered."""
+        items = self._items
+        while items:
+            item = items.popleft()
+            if type(item) is bytes:
+                self._answer(item)
+                continue
+            if type(item) is Message:
+                self._bytes -= len(item.data)
+            while items and type(items[0]) is bytes:
+                self._answer(items.popleft())  # type: ignore[arg-type]
+            if not items and self._emptied:
+                self._tell_empty()
+            return item  # type: ignore[return-value]
+        if self._emptied:
+            self._tell_empty()
+        return None
+
+    async def next(self, timeout: float | None = None) -> Message:
+        """The next message.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+            SubscriptionClosedError: none will come.
+            StreamError: the subscription ended by an error, which is raised each time.
+        """
+        item = self._take()
+        if type(item) is Message:
+            self._turns += 1
+            if self._turns % _TURN == 0:
+                # A full buffer must not keep the loop from everybody else.
+                await asyncio.sleep(0)
+            return item
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    if isinstance(item, Status):
+                        await self._hand_status(item)
+                    elif isinstance(item, Message):
+                        return item
+                    elif self._closing:
+                        raise self._ended or SubscriptionClosedError("the subscription has ended")
+                    else:
+                        await self._wait()
+                    item = self._take()
+        except TimeoutError as late:
+            if isinstance(late, StreamError):
+                raise
+            raise RequestTimeoutError(f"no message in {timeout:g} s", code=408) from None
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+            elif self._items:
+                # Woken for an item that another reader, or a cancellation, leaves behind: pass the call on.
+                self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        while self._waiters:
+            self._wake_one()
+
+    async def _hand_status(self, status: Status) -> None:
+        if self._on_status is not None:
+            waits = self._on_status(status)
+            if inspect.isawaitable(waits):
+                await waits
+
+    async def run(self, callback: Callback, report: Callable[[BaseException], None]) -> None:
+        """Hand every message to *callback*, one at a time, until closed and empty; its errors are reported."""
+        while True:
+            # Busy before it is taken: a drain must not see an empty mailbox while the last message is in hand.
+            self._busy = True
+            item = self._take()
+            if item is None:
+                self._busy = False
+                self._tell_empty()
+                if self._closing:
+                    return
+                await self._wait()
+                continue
+            try:
+                if type(item) is Message:
+                    waits = callback(item)
+                    if waits is not None:
+                        await waits
+                else:
+                    await self._hand_status(item)  # type: ignore[arg-type]
+            except Exception as failure:  # noqa: BLE001 - the user's code: whatever it raises is reported
+                report(failure)
+            finally:
+                self._busy = False
+                if not self._items and self._emptied:
+                    self._tell_empty()
+            self._turns += 1
+            if self._turns % _TURN == 0:
+                await asyncio.sleep(0)
+
+    async def emptied(self) -> None:
+        """Wait until everything has been handed over, and no callback runs."""
+        if self._items or self._busy:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._emptied.append(waiter)
+            await waiter
+
+    def _tell_empty(self) -> None:
+        if self._busy or self._items:
+            return
+        waiters, self._emptied = self._emptied, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

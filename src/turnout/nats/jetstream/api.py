@@ -1,0 +1,119 @@
+"""Requests to JetStream's API: JSON out, JSON in, errors as errors (ADR-19 says under which subjects)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream.connection import NatsConnection, Reply
+from turnout.nats.jetstream.errors import StreamError, api_error
+from turnout.nats.protocol.prefix import Prefix
+
+__all__ = ["Api", "check_name", "name_mistake"]
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")
+
+
+def name_mistake(path: str, name: str | None) -> Mistake | None:
+    """What is wrong with the name of a stream, consumer, durable or queue; None if nothing is."""
+    if name is None or _NAME.fullmatch(name):
+        return None
+    return Mistake(path, f"invalid name {name!r}: no dots, *, >, blanks, slashes or control characters, and not empty")
+
+
+def check_name(path: str, name: str) -> str:
+    """*name* itself, if it can be one.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    mistake = name_mistake(path, name)
+    if mistake:
+        raise ConfigError([mistake])
+    return name
+
+
+class Api:
+    """One JetStream, reached over one connection under one prefix.
+
+    Args:
+        connection: the connection.
+        prefix: which JetStream.
+        timeout: seconds that a request may take, where a call does not say otherwise.
+    """
+
+    def __init__(self, connection: NatsConnection, prefix: Prefix, timeout: float) -> None:
+        self.connection = connection
+        self.prefix = prefix
+        self.timeout = timeout
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start work that must come to its end although its caller may be cancelled; `settle` waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def settle(self, timeout: float) -> None:
+        """Wait for what was spawned, and cancel what is not done in *timeout* seconds."""
+        if self._tasks:
+            _, late = await asyncio.wait(tuple(self._tasks), timeout=timeout)
+            for task in late:
+                task.cancel()
+
+    async def forget_consumer(self, stream: str, consumer: str) -> None:
+        """Delete a consumer as clean-up: that it is gone already, or cannot be reached, is no failure."""
+        with contextlib.suppress(StreamError, ConnectionError):
+            await self.call(f"CONSUMER.DELETE.{stream}.{consumer}")
+
+    async def raw(self, subject: str, payload: bytes = b"", *, timeout: float | None = None) -> Reply:
+        """A request whose answer is not JSON: direct gets."""
+        return await self.connection.ask_and_wait(
+            self.prefix.api(subject), payload, timeout=self.timeout if timeout is None else timeout
+        )
+
+    async def call(
+        self, subject: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """A request and its JSON answer.
+
+        Args:
+            subject: after the prefix: ``STREAM.INFO.S``.
+            body: the request's JSON object, if it has one.
+            timeout: seconds; the context's own if not given.
+
+        Raises:
+            StreamError: the server refused; the subclass tells what.
+            NoRespondersError: there is no JetStream under this prefix.
+            RequestTimeoutError: no answer in time.
+        """
+        payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+        answer = await self.raw(subject, payload, timeout=timeout)
+        try:
+            response: dict[str, Any] = json.loads(answer.data)
+        except ValueError as failure:
+            raise StreamError(f"{subject}: the answer is not JSON: {answer.data[:80]!r}") from failure
+        error = response.get("error")
+        if error:
+            raise api_error(error, request=subject)
+        return response
+
+    async def pages(self, subject: str, key: str, body: Mapping[str, Any] | None = None) -> AsyncIterator[Any]:
+        """Every item of a list that the server gives in pages."""
+        offset = 0
+        while True:
+            page = await self.call(subject, {**(body or {}), "offset": offset})
+            items = page.get(key) or []
+            for item in items:
+                yield item
+            offset += len(items)
+            if not items or offset >= int(page.get("total", 0)):
+                return

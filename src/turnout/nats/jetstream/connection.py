@@ -1,0 +1,386 @@
+"""One connection to NATS: nats-py's, with a quick way in and out for what comes by the hundred thousand.
+
+This module and `turnout.nats.jetstream._client` reach into nats-py's client; the names used there are checked by a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, cast
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+
+from turnout.errors import ConnectionLostError, StreamError, TurnoutError
+from turnout.nats.jetstream._border import translate, translated
+from turnout.nats.jetstream._client import BoundedClient
+from turnout.nats.jetstream._deadline import within
+from turnout.nats.jetstream._frames import FrameParser, Handler
+from turnout.nats.jetstream.errors import NoRespondersError, PermissionDeniedError, RequestTimeoutError
+from turnout.nats.protocol.headers import HeaderInput, encode_table
+from turnout.nats.protocol.status import NO_RESPONDERS, Status
+from turnout.nats.protocol.tls import begins_tls
+from turnout.secrets import masked_url
+
+__all__ = ["ErrorCallback", "Interest", "NatsConnection", "Reply", "Waiter"]
+
+_log = logging.getLogger(__name__)
+
+ErrorCallback = Callable[[TurnoutError], "Awaitable[None] | None"]
+
+_UNFIT = re.compile(r"[\s]")
+
+
+@lru_cache(maxsize=4096)
+def _checked(subject: str) -> bytes:
+    """A subject to publish to, as bytes; what would break the protocol's line is refused."""
+    if not subject or _UNFIT.search(subject):
+        raise StreamError(f"{subject!r} is not a subject to publish to")
+    return subject.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back for a request."""
+
+    raw_headers: bytes
+    data: bytes
+
+
+class Waiter(Protocol):
+    """What an answer goes to, in the read loop: a future, or a publish that counts.
+
+    Attributes:
+        subject: what was asked.
+    """
+
+    subject: str
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        """The answer is here."""
+
+    def fail(self, failure: TurnoutError) -> None:
+        """None will come."""
+
+
+@dataclass(slots=True)
+class _PendingRequest:
+    subject: str
+    future: asyncio.Future[Reply]
+
+    def settle(self, raw_headers: bytes, data: bytes) -> None:
+        if not self.future.done():
+            self.future.set_result(Reply(raw_headers, data))
+
+    def fail(self, failure: TurnoutError) -> None:
+        if not self.future.done():
+            self.future.set_exception(failure)
+
+
+@dataclass(slots=True)
+class Interest:
+    """A subscription on the wire, whose frames go to a handler."""
+
+    sid: int
+    subject: str
+
+
+class _InsecureServerError(StreamError, nats.errors.Error):  # type: ignore[misc, unused-ignore]
+    """Raised while reconnecting: nats-py tries its next server for errors of its own only."""
+
+
+class NatsConnection(BoundedClient):
+    """nats-py's client with frame handlers, immediate publishing and one error callback."""
+
+    def __init__(self, error_callback: ErrorCallback | None = None) -> None:
+        super().__init__()
+        self.handlers: dict[bytes, Handler] = {}
+        self._ps = FrameParser(self, self.handlers)
+        self._report_to = error_callback
+        self._reports: set[asyncio.Future[Any]] = set()
+        self.on_reconnected: list[Callable[[], None]] = []
+        self.on_disconnected: list[Callable[[], None]] = []
+        self.on_closed: list[Callable[[], None]] = []
+        self._waiting: dict[bytes, Waiter] = {}
+        self._answers_to = b""
+        self._counter = 0
+
+    async def open(self, servers: list[str], *, timeout: float, **options: Any) -> None:
+        """Connect, and listen for answers.
+
+        Raises:
+            ConnectionLostError: no server could be reached in time.
+        """
+        last: list[BaseException] = []
+
+        async def failed(failure: Exception) -> None:
+            last.append(failure)
+            if self._answers_to:
+                self.report(failure)
+
+        try:
+            await within(self._first_connect(servers, error_cb=failed, **options), timeout)
+        except BaseException as failure:
+            await self.shut()
+            if isinstance(failure, TimeoutError):
+                why = f": {last[-1]}" if last else ""
+                message = f"no server of {', '.join(servers)} was reached in {timeout} s{why}"
+                raise ConnectionLostError(masked_url(message)) from failure
+            raise
+
+    async def _first_connect(self, servers: list[str], **options: Any) -> None:
+        """Connect and listen for answers; for as long as it is not stopped, nats-py tries again."""
+
+        async def lost() -> None:
+            for call in tuple(self.on_disconnected):
+                call()
+
+        async def gone() -> None:
+            self._ended()
+
+        async def back() -> None:
+            for call in tuple(self.on_reconnected):
+                call()
+
+        with translated():
+            await super().connect(servers, disconnected_cb=lost, closed_cb=gone, reconnected_cb=back, **options)
+        inbox = self.new_inbox()
+        await self.listen(f"{inbox}.*", self._answered)
+        self._answers_to = f"{inbox}.".encode()
+
+    def _ended(self) -> None:
+        """Tell everything that waits for this connection that it is closed."""
+        self.fail_requests(ConnectionLostError("the connection is closed"))
+        while self.on_closed:
+            self.on_closed.pop(0)()
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """As nats-py does it; the greeting of a server, which comes before anything is sent, is first judged."""
+        if initial_connection:
+            self._secure(info)
+        await super()._process_info(info, initial_connection=initial_connection)
+
+    def _secure(self, greeting: dict[str, Any]) -> None:
+        """Hold nats-py to the rule on TLS: left alone it goes on in the clear unless the server requires TLS."""
+        server = cast("Any", self._current_server).uri
+        if self.options["tls_handshake_first"] or server.scheme == "wss":
+            return
+        requested = "tls" in self.options or any(server.uri.scheme == "tls" for server in self._server_pool)
+        offer = {} if server.scheme == "ws" else greeting
+        try:
+            greeting["tls_required"] = begins_tls(offer, requested=requested, server=f"{server.hostname}:{server.port}")
+        except StreamError as refusal:
+            if self._answers_to:
+                raise _InsecureServerError(str(refusal)) from None
+            raise
+
+    async def shut(self) -> None:
+        """Close without waiting for anybody."""
+        try:
+            await super().shut()
+        finally:
+            self._ended()
+
+    def report(self, failure: BaseException) -> None:
+        """Give an error that belongs to no call to the error callback; log it where there is none."""
+        known = translate(failure) or StreamError(str(failure) or type(failure).__name__)
+        if isinstance(known, PermissionDeniedError) and known.operation == "publish":
+            self._deny(known)
+        if self._report_to is None:
+            _log.error("%s: %s", type(known).__name__, known)
+            return
+        try:
+            waits = self._report_to(known)
+        except Exception:  # noqa: BLE001 - the user's code, called from the read loop
+            _log.exception("the error callback failed on %s", known)
+            return
+        if inspect.isawaitable(waits):
+            task = asyncio.ensure_future(waits)
+            self._reports.add(task)
+            task.add_done_callback(self._reported)
+
+    def _reported(self, task: asyncio.Future[Any]) -> None:
+        self._reports.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("the error callback failed", exc_info=task.exception())
+
+    def unique(self) -> str:
+        """A name that nobody else has: for consumers and messages that need one."""
+        return str(self._nuid.next().decode())
+
+    # -- in: frames to handlers
+
+    async def listen(self, subject: str, handler: Handler, queue: str = "") -> Interest:
+        """Subscribe; every frame goes to *handler* in the read loop.
+
+        nats-py subscribes again after a reconnect, as for any of its subscriptions.
+        """
+        sid = self._sid + 1
+        key = b"%d" % sid
+        self.handlers[key] = handler
+        try:
+            with translated():
+                subscription: Subscription = await super().subscribe(subject, queue=queue)
+        except BaseException:
+            del self.handlers[key]
+            if sid in self._subs:
+                self._forget(sid)
+            raise
+        return Interest(subscription._id, subject)  # noqa: SLF001 - the id has no public name
+
+    def ignore(self, interest: Interest) -> None:
+        """Unsubscribe, at once: the server stops sending, and what is under way is dropped. May be called twice."""
+        if self.handlers.pop(b"%d" % interest.sid, None) is not None:
+            self._forget(interest.sid)
+
+    def quiet(self, interest: Interest) -> None:
+        """Unsubscribe on the wire only: frames under way still reach the handler until `ignore`."""
+        self._enqueue(b"UNSUB %d\r\n" % interest.sid)
+
+    def _forget(self, sid: int) -> None:
+        self._remove_sub(sid)
+        if not self.is_closed:
+            self._enqueue(b"UNSUB %d\r\n" % sid)
+
+    async def round_trip(self, timeout: float) -> None:
+        """Wait until the server has seen all that was sent, and we all that it sent before."""
+        if self.is_closed:
+            raise ConnectionLostError("the connection is closed")
+        # Not nats-py's flush, whose PING overtakes what waits to be written.
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pongs.append(pong)
+        self._enqueue(b"PING\r\n")
+        try:
+            async with asyncio.timeout(timeout):
+                await pong
+        except TimeoutError:
+            raise RequestTimeoutError(f"no PONG in {timeout:g} s", code=408) from None
+
+    # -- out: frames without a coroutine per message
+
+    def send(self, subject: str, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None) -> None:
+        """Publish now, without waiting: the frame is on its way when the loop next turns.
+
+        Raises:
+            ConnectionLostError: the connection is closed, or away with its buffer full.
+            StreamError: a subject with blanks, or a payload larger than the server takes.
+        """
+        self.send_to(_checked(subject), payload, reply, headers)
+
+    def send_to(
+        self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: HeaderInput | None = None
+    ) -> None:
+        """`send` to a subject that came off the wire, or was checked before."""
+        block = encode_table(headers) if headers else b""
+        size = len(block) + len(payload)
+        if size > self._max_payload:
+            raise StreamError(f"a message of {size} bytes is larger than the server's {self._max_payload}")
+        if block:
+            frame = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject, reply, len(block), size, block, payload)
+        else:
+            frame = b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, size, payload)
+        if self._status != Client.CONNECTED:
+            self._check_open(len(frame))
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += size
+        self._enqueue(frame)
+
+    def _check_open(self, size: int) -> None:
+        if self.is_closed or self.is_draining_pubs:
+            raise ConnectionLostError("the connection is closed")
+        if not self.is_connected and size + self._pending_data_size > self._max_pending_size:
+            raise ConnectionLostError("the server is away, and the buffer for what should be sent is full")
+
+    def _enqueue(self, frame: bytes) -> None:
+        self._pending.append(frame)
+        self._pending_data_size += len(frame)
+        queue = self._flush_queue
+        if queue is not None and queue.empty() and self.is_connected:
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+
+    @property
+    def congested(self) -> bool:
+        """Whether more is waiting to be written than the connection's limit."""
+        return self._pending_data_size > self._max_pending_size
+
+    async def relieve(self, timeout: float) -> None:
+        """Wait until the socket has taken what is waiting.
+
+        Raises:
+            RequestTimeoutError: it did not in time; nothing is lost, it is still waiting.
+        """
+        begun = asyncio.get_running_loop().time()
+        await asyncio.sleep(0)
+        while self.congested:
+            await asyncio.sleep(0.002)
+            if asyncio.get_running_loop().time() - begun > timeout:
+                raise RequestTimeoutError(f"the server has taken nothing for {timeout} s", code=408)
+
+    # -- requests: one inbox for all answers
+
+    def ask(self, waiter: Waiter, payload: bytes = b"", headers: HeaderInput | None = None) -> bytes:
+        """Send a request to the waiter's subject, its answer to the waiter; its token. The caller sets the limit."""
+        self._counter += 1
+        token = b"%x" % self._counter
+        self.send_to(_checked(waiter.subject), payload, self._answers_to + token, headers)
+        self._waiting[token] = waiter
+        return token
+
+    def give_up(self, token: bytes) -> Waiter | None:
+        """Forget a request: an answer that still comes is dropped."""
+        return self._waiting.pop(token, None)
+
+    def _answered(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:  # noqa: ARG002 - a Handler
+        waiter = self._waiting.pop(subject[len(self._answers_to) :], None)
+        if waiter is None:
+            return
+        if headers and not data:
+            status = Status.of(headers, data)
+            if status is not None and status.code == NO_RESPONDERS:
+                waiter.fail(NoRespondersError(waiter.subject))
+                return
+        waiter.settle(headers, data)
+
+    def fail_requests(self, failure: TurnoutError) -> None:
+        """End every request that waits: its answer cannot come any more."""
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting.values():
+            waiter.fail(failure)
+
+    def _deny(self, failure: PermissionDeniedError) -> None:
+        """The server refused a publish: its request need not wait for the time limit. It tells in lower case."""
+        for token, waiter in tuple(self._waiting.items()):
+            if waiter.subject.lower() == failure.subject.lower():
+                del self._waiting[token]
+                waiter.fail(failure)
+
+    async def ask_and_wait(
+        self, subject: str, payload: bytes = b"", *, timeout: float, headers: HeaderInput | None = None
+    ) -> Reply:
+        """A request and its answer.
+
+        Raises:
+            NoRespondersError: nobody listens there.
+            RequestTimeoutError: no answer in *timeout* seconds.
+            PermissionDeniedError: the server does not let us publish there.
+        """
+        waiter = _PendingRequest(subject, asyncio.get_running_loop().create_future())
+        token = self.ask(waiter, payload, headers)
+        try:
+            async with asyncio.timeout(timeout):
+                return await waiter.future
+        except TimeoutError as late:
+            if isinstance(late, TurnoutError):
+                raise
+            raise RequestTimeoutError(
+                f"no answer on {subject!r} in {timeout:g} s: the server is away, or an import is missing", code=408
+            ) from None
+        finally:
+            self.give_up(token)

@@ -1,0 +1,266 @@
+"""A pull consumer: fetch a batch, or take messages without a pause."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from turnout.errors import TurnoutError
+from turnout.nats.jetstream._codec import decode
+from turnout.nats.jetstream._mailbox import Callback
+from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo
+from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError
+from turnout.nats.jetstream.fetch import Batch, fetch
+from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.pull import PullMessages, PullOptions
+
+__all__ = ["Consumer", "Consuming", "PullSubscription"]
+
+
+class Consuming:
+    """A callback that is being fed; made by `Consumer.consume`."""
+
+    def __init__(self, messages: PullMessages, task: asyncio.Task[None]) -> None:
+        self._messages = messages
+        self._task = task
+
+    async def stop(self) -> None:
+        """End it now; what was not handed over is given back to the server."""
+        self._messages.stop()
+        if self._task is not asyncio.current_task():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def drain(self, timeout: float = 30.0) -> None:
+        """Ask for no more, hand over what has come, then end.
+
+        Raises:
+            RequestTimeoutError: it took longer than *timeout* seconds, and was stopped.
+        """
+        self._messages.drain()
+        _, late = await asyncio.wait([self._task], timeout=timeout)
+        if late:
+            await self.stop()
+            raise RequestTimeoutError(f"the drain took over {timeout:g} s", code=408)
+
+    @property
+    def running(self) -> bool:
+        """Whether messages are still handed over."""
+        return not self._task.done()
+
+
+class Consumer:
+    """A pull consumer of a stream.
+
+    Args:
+        api: the JetStream that has it.
+        stream: its stream.
+        name: its name.
+        info: its configuration and state as last received, where known.
+    """
+
+    def __init__(self, api: Api, stream: str, name: str, info: ConsumerInfo | None = None) -> None:
+        self._api = api
+        self.stream = stream
+        self.name = name
+        self.cached_info = info
+        self._acks_nothing = info is not None and info.config.ack_policy == AckPolicy.NONE
+        self._open: set[PullMessages] = set()
+
+    async def info(self) -> ConsumerInfo:
+        """What the server tells of it now.
+
+        Raises:
+            ConsumerNotFoundError: it is gone.
+        """
+        self.cached_info = decode(ConsumerInfo, await self._api.call(f"CONSUMER.INFO.{self.stream}.{self.name}"))
+        return self.cached_info
+
+    async def fetch(
+        self,
+        batch: int,
+        *,
+        timeout: float = 5.0,
+        no_wait: bool = False,
+        max_bytes: int | None = None,
+        heartbeat: float | None = None,
+    ) -> Batch:
+        """Up to *batch* messages: as many as come in *timeout* seconds, or are there now with *no_wait*.
+
+        An empty batch means that there was nothing; the statuses that say so are not shown (ADR-15). What ended a
+        batch early after some messages is its `Batch.error`.
+
+        Raises:
+            StatusError: the server refused the request, and nothing had come; the status tells why.
+            ConsumerDeletedError: the consumer was deleted meanwhile.
+            NoRespondersError: there is no such consumer.
+        """
+        return await fetch(
+            self._api,
+            self.stream,
+            self.name,
+            batch,
+            timeout=timeout,
+            no_wait=no_wait,
+            max_bytes=max_bytes,
+            heartbeat=heartbeat,
+            acks_nothing=self._acks_nothing,
+        )
+
+    async def next(self, timeout: float = 5.0) -> Message:
+        """One message.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+        """
+        batch = await self.fetch(1, timeout=timeout)
+        if not batch:
+            raise RequestTimeoutError(f"the consumer {self.name!r} had no message in {timeout:g} s", code=408)
+        return batch[0]
+
+    async def messages(self, options: PullOptions | None = None) -> PullMessages:
+        """Messages without a pause: the next request is sent before the last one is used up."""
+        opened = PullMessages(
+            self._api, self.stream, self.name, options or PullOptions(), acks_nothing=self._acks_nothing
+        )
+        self._open.add(opened)
+        opened.on_end(self._open.discard)
+        try:
+            return await opened.start()
+        except BaseException:
+            opened.stop()
+            raise
+
+    async def consume(self, callback: Callback, options: PullOptions | None = None) -> Consuming:
+        """Feed *callback* with every message, one at a time; what ends it goes to the error callback."""
+        messages = await self.messages(options)
+
+        async def feed() -> None:
+            try:
+                await messages.run(callback)
+            except (StreamError, ConnectionError) as failure:
+                self._api.connection.report(failure)
+            finally:
+                messages.stop()
+
+        return Consuming(messages, asyncio.create_task(feed()))
+
+    async def pause(self, until: datetime) -> None:
+        """Deliver nothing until then."""
+        moment = until.astimezone().isoformat()
+        await self._api.call(f"CONSUMER.PAUSE.{self.stream}.{self.name}", {"pause_until": moment})
+
+    async def resume(self) -> None:
+        """Deliver again."""
+        await self._api.call(f"CONSUMER.PAUSE.{self.stream}.{self.name}", {})
+
+    async def unpin(self, group: str) -> None:
+        """Let another client be the one that a priority group's messages go to."""
+        await self._api.call(f"CONSUMER.UNPIN.{self.stream}.{self.name}", {"group": group})
+
+    async def reset(self, sequence: int | None = None) -> None:
+        """Begin again, at a stream sequence where one is given; needs a server that knows CONSUMER.RESET."""
+        body = None if sequence is None else {"seq": sequence}
+        await self._api.call(f"CONSUMER.RESET.{self.stream}.{self.name}", body)
+
+    async def delete(self) -> None:
+        """Delete the consumer.
+
+        Raises:
+            ConsumerNotFoundError: it is gone already.
+        """
+        await self._api.call(f"CONSUMER.DELETE.{self.stream}.{self.name}")
+
+    def stop(self, reason: TurnoutError | None = None) -> None:
+        """Stop all that takes messages of it through this object; they raise *reason*, or just end."""
+        for messages in tuple(self._open):
+            messages.stop(reason)
+
+
+class PullSubscription(Consumer):
+    """A pull consumer that a subscription found or made; made by `JetStream.pull_subscribe`.
+
+    Unsubscribing deletes the consumer if the subscription made it (ADR-15, "Unsubscribe and Drain").
+    """
+
+    def __init__(self, api: Api, stream: str, name: str, info: ConsumerInfo | None, *, owned: bool) -> None:
+        super().__init__(api, stream, name, info)
+        self._owned = owned
+        self._ended = False
+        self._on_end: list[Callable[[PullSubscription], None]] = []
+
+    @property
+    def owns_consumer(self) -> bool:
+        """Whether unsubscribing deletes the consumer."""
+        return self._owned
+
+    @property
+    def consumer_name(self) -> str:
+        """The consumer's name."""
+        return self.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._ended
+
+    def on_end(self, call: Callable[[PullSubscription], None]) -> None:
+        """Call when it has ended."""
+        self._on_end.append(call)
+
+    def end(self, reason: TurnoutError | None = None) -> None:
+        """Take it off the connection, without a word to the consumer."""
+        if not self._ended:
+            self._ended = True
+            self.stop(reason)
+            for call in self._on_end:
+                call(self)
+
+    async def unsubscribe(self) -> None:
+        """Stop at once, and delete the consumer if this subscription made it.
+
+        Raises:
+            StreamError: the consumer could not be deleted.
+        """
+        if self._ended:
+            return
+        self.end()
+        if self._owned:
+            self._owned = False
+            await self.delete()
+
+    async def drain(self, timeout: float = 30.0) -> None:
+        """Ask for no more, wait until what has come is taken, then delete the consumer if made here.
+
+        What goes wrong goes to the error callback (ADR-15, "Drain").
+        """
+        if self._ended:
+            return
+        report = self._api.connection.report
+        try:
+            async with asyncio.timeout(timeout):
+                for messages in tuple(self._open):
+                    await messages.drained()
+        except TimeoutError:
+            report(RequestTimeoutError(f"the drain of {self.name!r} took over {timeout:g} s", code=408))
+        except asyncio.CancelledError:
+            self.end()
+            if self._owned:
+                self._api.spawn(self._api.forget_consumer(self.stream, self.name))
+            raise
+        try:
+            await self.unsubscribe()
+        except (StreamError, ConnectionError) as failure:
+            report(failure)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.unsubscribe()

@@ -1,0 +1,316 @@
+"""One JetStream: its streams, publishing and subscribing; what the views on top of it need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from turnout.errors import ConnectionLostError
+from turnout.nats.jetstream._codec import decode
+from turnout.nats.jetstream._mailbox import Callback
+from turnout.nats.jetstream.api import Api, check_name
+from turnout.nats.jetstream.connection import NatsConnection
+from turnout.nats.jetstream.consumer import PullSubscription
+from turnout.nats.jetstream.consumer_config import ConsumerConfig
+from turnout.nats.jetstream.errors import StreamError, StreamNameInUseError
+from turnout.nats.jetstream.ordered import OrderedSubscription, subscribe_ordered
+from turnout.nats.jetstream.publish import AsyncPublisher
+from turnout.nats.jetstream.stream import Stream, open_stream, stream_body
+from turnout.nats.jetstream.stream_config import AccountInfo, StreamConfig, StreamInfo
+from turnout.nats.jetstream.subscribe import SubscriptionRequest, establish_pull, establish_push, stream_of
+from turnout.nats.jetstream.subscription import Delivery, PushSubscription
+from turnout.nats.protocol.prefix import Prefix
+
+__all__ = ["JetStreamCore"]
+
+Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, OrderedSubscription)
+
+
+class JetStreamCore:
+    """Everything of `turnout.nats.jetstream.JetStream` but the views: key-value buckets and object stores."""
+
+    def __init__(self, connection: NatsConnection, prefix: Prefix, *, timeout: float, max_pending: int = 4000) -> None:
+        self.connection = connection
+        self.api = Api(connection, prefix, timeout)
+        self._publisher = AsyncPublisher(connection, timeout=timeout, max_pending=max_pending)
+        self.publish = self._publisher.publish
+        """Store a message and wait for the server's word; see `AsyncPublisher.publish`."""
+        self.publish_async = self._publisher.publish_async
+        """Store a message and get the server's word later; see `AsyncPublisher.publish_async`."""
+        self._max_pending = max_pending
+        connection.on_closed.append(self._lost)
+        self._open: set[PushSubscription | PullSubscription] = set()
+        self._children: list[JetStreamCore] = []
+
+    @property
+    def prefix(self) -> Prefix:
+        """Which subjects carry which prefix."""
+        return self.api.prefix
+
+    def behind(
+        self, *, prefix: str | None = None, domain: str | None = None, prefix_objects: bool | None = None
+    ) -> Self:
+        """Another JetStream over the same connection."""
+        other = type(self)(
+            self.connection,
+            Prefix.of(prefix=prefix, domain=domain, prefix_objects=prefix_objects),
+            timeout=self.api.timeout,
+            max_pending=self._max_pending,
+        )
+        self._children.append(other)
+        return other
+
+    async def account_info(self) -> AccountInfo:
+        """What the account uses, and may use.
+
+        Raises:
+            JetStreamNotEnabledError: it has no JetStream.
+            NoRespondersError: there is none behind the prefix.
+        """
+        return decode(AccountInfo, await self.api.call("INFO"))
+
+    # -- streams
+
+    async def create_stream(self, config: StreamConfig) -> Stream:
+        """Make a stream; the same one again is no error.
+
+        Raises:
+            StreamNameInUseError: there is one of that name with another configuration.
+        """
+        return await self._put_stream("CREATE", config)
+
+    async def update_stream(self, config: StreamConfig) -> Stream:
+        """Change a stream.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        return await self._put_stream("UPDATE", config)
+
+    async def create_or_update_stream(self, config: StreamConfig) -> Stream:
+        """Make a stream, or change the one that has the name."""
+        try:
+            return await self.create_stream(config)
+        except StreamNameInUseError:
+            return await self.update_stream(config)
+
+    async def _put_stream(self, verb: str, config: StreamConfig) -> Stream:
+        check_name("config.name", config.name)
+        answer = await self.api.call(f"STREAM.{verb}.{config.name}", stream_body(config))
+        return Stream(self.api, config.name, decode(StreamInfo, answer))
+
+    async def stream(self, name: str) -> Stream:
+        """A stream that exists.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        return await open_stream(self.api, name)
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream with all it holds.
+
+        Raises:
+            StreamNotFoundError: there is none of that name.
+        """
+        await self.api.call(f"STREAM.DELETE.{check_name('stream', name)}")
+
+    async def stream_names(self, subject: str | None = None) -> list[str]:
+        """The names of all streams, or of those that take a subject."""
+        body = None if subject is None else {"subject": subject}
+        return [str(name) async for name in self.api.pages("STREAM.NAMES", "streams", body)]
+
+    async def streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
+        """Every stream, or those that take a subject."""
+        body = None if subject is None else {"subject": subject}
+        async for item in self.api.pages("STREAM.LIST", "streams", body):
+            yield decode(StreamInfo, item)
+
+    async def stream_name_by_subject(self, subject: str) -> str:
+        """The one stream that takes a subject.
+
+        Raises:
+            NoMatchingStreamError: none does, or several.
+        """
+        return await stream_of(self.api, subject)
+
+    # -- publishing
+
+    async def publish_async_complete(self, timeout: float | None = None) -> None:
+        """Wait until every asynchronous publish is confirmed or has failed; see `AsyncPublisher.complete`."""
+        await self._publisher.complete(timeout)
+
+    @property
+    def publish_async_pending(self) -> int:
+        """How many asynchronous publishes are not confirmed yet."""
+        return self._publisher.pending
+
+    # -- subscribing
+
+    async def subscribe(
+        self,
+        subject: str = "",
+        callback: Callback | None = None,
+        *,
+        stream: str = "",
+        consumer: str = "",
+        durable: str = "",
+        queue: str = "",
+        config: ConsumerConfig | None = None,
+        delivery: Delivery | None = None,
+        delete_consumer: bool | None = None,
+    ) -> PushSubscription:
+        """Let the server send (ADR-15): find or make a push consumer, and subscribe to it.
+
+        Args:
+            subject: what to receive; it finds the stream if none is given, and is the filter of a new consumer.
+            callback: called with every message, plain or asynchronous; without it, take messages with ``async for``.
+            stream: the stream, where it is known.
+            consumer: bind to this consumer, which must exist.
+            durable: use this durable consumer, or make it.
+            queue: join this queue group.
+            config: further configuration of a new consumer, compared with one that exists.
+            delivery: buffers, alarms and who handles statuses; its own callback is used if none is given here.
+            delete_consumer: whether unsubscribing deletes a consumer that this call makes; yes but for queues.
+
+        Raises:
+            ConfigError: it cannot be so; nothing was sent.
+            ConsumerMismatchError: the consumer that exists is another one.
+            NoMatchingStreamError: the subject finds no stream, or several.
+        """
+        request = SubscriptionRequest(
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            queue=queue,
+            config=config or ConsumerConfig(),
+            delete_consumer=delete_consumer,
+        )
+        handling = delivery or Delivery()
+        if callback is not None:
+            handling = replace(handling, callback=callback)
+        subscription = await establish_push(self.api, request, handling)
+        return self._tracked(subscription)
+
+    async def pull_subscribe(
+        self,
+        subject: str = "",
+        *,
+        stream: str = "",
+        consumer: str = "",
+        durable: str = "",
+        config: ConsumerConfig | None = None,
+        delete_consumer: bool | None = None,
+    ) -> PullSubscription:
+        """Find or make a pull consumer (ADR-15), from which to fetch.
+
+        The arguments are those of `subscribe`. Where *consumer* is given and cannot be looked up, the subscription
+        goes on without the checks: it may be allowed to pull and not to look.
+
+        Raises:
+            ConfigError: it cannot be so; nothing was sent.
+            ConsumerMismatchError: the consumer that exists is another one.
+            NoMatchingStreamError: the subject finds no stream, or several.
+        """
+        request = SubscriptionRequest(
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            config=config or ConsumerConfig(),
+            pull=True,
+            delete_consumer=delete_consumer,
+        )
+        name, consumer_name, info, owned = await establish_pull(self.api, request)
+        subscription = PullSubscription(self.api, name, consumer_name, info, owned=owned)
+        return self._tracked(subscription)
+
+    async def ordered(
+        self,
+        subject: str = "",
+        callback: Callback | None = None,
+        *,
+        stream: str = "",
+        config: ConsumerConfig | None = None,
+        filters: Sequence[str] = (),
+        flow_control: bool = True,
+        heartbeat_alarm: float | None = None,
+        on_reset: Callable[[StreamError], None] | None = None,
+    ) -> OrderedSubscription:
+        """Every message once and in order, without acks (ADR-15, "Ordered Consumers").
+
+        Args:
+            subject: what to receive; it finds the stream if none is given.
+            callback: called with every message.
+            stream: the stream, where it is known.
+            config: where to begin, and what else an ordered consumer may choose.
+            filters: several subjects in place of one.
+            flow_control: off for an account import without ``$JS.FC.>``; it is noticed by itself, but slowly.
+            heartbeat_alarm: seconds of silence until it begins again; three heartbeats if not given.
+            on_reset: called with the reason of each restart.
+
+        Raises:
+            ConfigError: the configuration asks for what an ordered consumer cannot be.
+            NoMatchingStreamError: the subject finds no stream, or several.
+        """
+        settings = config or ConsumerConfig()
+        if filters:
+            settings = replace(settings, filter_subjects=tuple(filters))
+        subscription = await subscribe_ordered(
+            self.api,
+            subject=subject,
+            stream=stream,
+            config=settings,
+            delivery=Delivery(callback=callback, heartbeat_alarm=heartbeat_alarm),
+            flow_control=flow_control,
+            on_reset=on_reset,
+        )
+        return self._tracked(subscription)
+
+    def _tracked(self, subscription: Subscription) -> Subscription:
+        """A new subscription, which ends with this object unless it ends before."""
+        self._open.add(subscription)
+        subscription.on_end(self._open.discard)
+        return subscription
+
+    # -- the end
+
+    def _lost(self) -> None:
+        """The connection is closed for good: end every open subscription, so that no caller waits forever."""
+        for consumer in tuple(self._open):
+            consumer.end(ConnectionLostError("the connection is closed"))
+        self._publisher.close()
+
+    async def drain(self, timeout: float = 30.0) -> None:
+        """Drain every subscription, wait for unconfirmed publishes, then close the connection."""
+        for js in (self, *self._children):
+            await asyncio.gather(*(consumer.drain(timeout) for consumer in tuple(js._open)))  # noqa: SLF001
+            if js.publish_async_pending:
+                await js.publish_async_complete(timeout)
+        await self.close()
+
+    async def close(self) -> None:
+        """Unsubscribe everything, delete the consumers that this library made, and close the connection."""
+        for js in (self, *self._children):
+            await js._unsubscribe_all()  # noqa: SLF001
+        await self.connection.shut()
+
+    async def _unsubscribe_all(self) -> None:
+        for consumer in tuple(self._open):
+            consumer.end()
+            if consumer.owns_consumer and self.connection.is_connected:
+                self.api.spawn(self.api.forget_consumer(consumer.stream, consumer.consumer_name))
+        await self.api.settle(min(self.api.timeout, 2.0))
+        self._publisher.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

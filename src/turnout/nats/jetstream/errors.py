@@ -1,0 +1,211 @@
+"""What this client can find wrong, beside what any NATS server can refuse (`turnout.nats.protocol.errors`).
+
+::
+
+    StreamError
+    ├── … those of turnout.nats.protocol.errors, importable from here as well:
+    │   StreamNotFoundError, StreamNameInUseError, ConsumerNotFoundError, ConsumerExistsError, MessageNotFoundError,
+    │   WrongLastSequenceError, JetStreamNotEnabledError, JetStreamUnavailableError, NoMatchingStreamError,
+    │   NoRespondersError, RequestTimeoutError, PermissionDeniedError, NotJetStreamMessageError
+    ├── StatusError                                  .status: a status that is an error
+    │   └── ConsumerDeletedError                     409 Consumer Deleted
+    ├── ConsumerMismatchError                        the consumer is not what was asked for
+    │   ├── ConsumerBoundError                       ADR-15: a duplicate subscription
+    │   ├── QueueRequiredError                       the consumer belongs to a queue group
+    │   ├── QueueMismatchError                       ... to another one
+    │   ├── NoDeliverGroupError                      ... to none
+    │   ├── FilterMismatchError                      another filter subject
+    │   ├── PushConsumerError                        a pull subscription to a push consumer
+    │   ├── PullConsumerError                        the other way round
+    │   ├── QueueFlowControlError                    heartbeats or flow control, and a queue
+    │   └── ConfigDriftError                         .differences
+    ├── SubscriptionClosedError                      it was unsubscribed or drained
+    └── reported to the error callback:
+        ├── HeartbeatMissedError                     .idle
+        ├── SequenceGapError                         .expected .got .resume_from
+        ├── FlowControlLostError                     answers to flow control do not arrive
+        └── SlowConsumerError                        .dropped
+
+`turnout.errors.ConfigError` is what a request that cannot be sent raises, with all its mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from turnout.errors import StreamError
+from turnout.nats.protocol.errors import (
+    ConsumerExistsError,
+    ConsumerNotFoundError,
+    JetStreamNotEnabledError,
+    JetStreamUnavailableError,
+    MessageNotFoundError,
+    NoMatchingStreamError,
+    NoRespondersError,
+    NotJetStreamMessageError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    StreamNameInUseError,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+    api_error,
+)
+
+if TYPE_CHECKING:
+    from turnout.nats.protocol.status import Status
+
+__all__ = [
+    "ConfigDriftError",
+    "ConsumerBoundError",
+    "ConsumerDeletedError",
+    "ConsumerExistsError",
+    "ConsumerMismatchError",
+    "ConsumerNotFoundError",
+    "FilterMismatchError",
+    "FlowControlLostError",
+    "HeartbeatMissedError",
+    "JetStreamNotEnabledError",
+    "JetStreamUnavailableError",
+    "MessageNotFoundError",
+    "NoDeliverGroupError",
+    "NoMatchingStreamError",
+    "NoRespondersError",
+    "NotJetStreamMessageError",
+    "PermissionDeniedError",
+    "PullConsumerError",
+    "PushConsumerError",
+    "QueueFlowControlError",
+    "QueueMismatchError",
+    "QueueRequiredError",
+    "RequestTimeoutError",
+    "SequenceGapError",
+    "SlowConsumerError",
+    "StatusError",
+    "StreamError",
+    "StreamNameInUseError",
+    "StreamNotFoundError",
+    "SubscriptionClosedError",
+    "WrongLastSequenceError",
+    "api_error",
+]
+
+
+class StatusError(StreamError):
+    """Raised, or reported, when the server sends a status that means trouble (ADR-15, "Error statuses").
+
+    Attributes:
+        status: the whole of it, with its headers.
+    """
+
+    def __init__(self, status: Status, *, request: str = "") -> None:
+        place = f" ({request})" if request else ""
+        super().__init__(f"status {status.code} {status.description}".rstrip() + place, code=status.code)
+        self.status = status
+
+
+class ConsumerDeletedError(StatusError):
+    """Raised when the consumer, or its stream, is deleted while messages are awaited."""
+
+
+class ConsumerMismatchError(StreamError):
+    """Raised when an existing consumer is not what the subscription asks for; nothing was changed."""
+
+
+class ConsumerBoundError(ConsumerMismatchError):
+    """Raised when somebody is subscribed to the push consumer already: a duplicate subscription."""
+
+
+class QueueRequiredError(ConsumerMismatchError):
+    """Raised when a plain subscription asks for a consumer that was made for a queue group."""
+
+
+class QueueMismatchError(ConsumerMismatchError):
+    """Raised when a queue subscription asks for a consumer that was made for another queue group."""
+
+
+class NoDeliverGroupError(ConsumerMismatchError):
+    """Raised when a queue subscription asks for a consumer that was made without a deliver group."""
+
+
+class FilterMismatchError(ConsumerMismatchError):
+    """Raised when the consumer's filter is not the subject of the subscription."""
+
+
+class PushConsumerError(ConsumerMismatchError):
+    """Raised when a pull subscription asks for a push consumer."""
+
+
+class PullConsumerError(ConsumerMismatchError):
+    """Raised when a push subscription asks for a pull consumer: a pull subscription is required."""
+
+
+class QueueFlowControlError(ConsumerMismatchError):
+    """Raised when a queue subscription asks for a consumer with heartbeats or flow control.
+
+    The server would send those to a random member.
+    """
+
+
+class ConfigDriftError(ConsumerMismatchError):
+    """Raised when the caller's configuration differs from the consumer's; the caller's is not applied.
+
+    Attributes:
+        differences: (field, requested, actual) for each field that the caller set and that differs.
+    """
+
+    def __init__(self, consumer: str, differences: Sequence[tuple[str, object, object]]) -> None:
+        details = ", ".join(f"{name} is {actual!r} and not {requested!r}" for name, requested, actual in differences)
+        super().__init__(f"the consumer {consumer!r} has another configuration: {details}")
+        self.differences = tuple(differences)
+
+
+class SubscriptionClosedError(StreamError):
+    """Raised when a message is asked of a subscription that has ended."""
+
+
+class HeartbeatMissedError(StreamError):
+    """Reported when neither a message nor a status came for too long (ADR-15, "Heartbeats").
+
+    Attributes:
+        idle: seconds since the last sign of life.
+    """
+
+    def __init__(self, consumer: str, idle: float) -> None:
+        super().__init__(f"the consumer {consumer!r} has been silent for {idle:.3g} s: its heartbeats do not arrive")
+        self.idle = idle
+
+
+class SequenceGapError(StreamError):
+    """Reported when consumer sequences are missing (ADR-15, "Messages Gaps").
+
+    Attributes:
+        expected: the consumer sequence that should have come.
+        got: the one that came, or that a heartbeat names as the last.
+        resume_from: the stream sequence after the last message received.
+    """
+
+    def __init__(self, consumer: str, *, expected: int, got: int, resume_from: int) -> None:
+        super().__init__(
+            f"messages of the consumer {consumer!r} are missing: expected its sequence {expected}, got {got}; "
+            f"resume from stream sequence {resume_from}"
+        )
+        self.expected = expected
+        self.got = got
+        self.resume_from = resume_from
+
+
+class FlowControlLostError(StreamError):
+    """Reported when the server goes on naming a stall that was answered: ``$JS.FC.>`` is not imported."""
+
+
+class SlowConsumerError(StreamError):
+    """Reported when messages were dropped because the subscription's buffer is full.
+
+    Attributes:
+        dropped: how many, since the subscription began.
+    """
+
+    def __init__(self, subject: str, *, dropped: int) -> None:
+        super().__init__(f"slow consumer: {dropped} messages of {subject!r} were dropped, the buffer is full")
+        self.dropped = dropped

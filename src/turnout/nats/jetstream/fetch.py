@@ -1,0 +1,179 @@
+"""One batch of messages from a pull consumer (ADR-15, "Pull Mode Statuses")."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from time import monotonic
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream._watchdog import Watchdog
+from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.connection import NatsConnection
+from turnout.nats.jetstream.errors import HeartbeatMissedError, NoRespondersError, NotJetStreamMessageError, StreamError
+from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.subscription import status_error
+from turnout.nats.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
+
+__all__ = ["ACK_PREFIX", "Batch", "PullRequest", "fetch", "receive", "request_body"]
+
+ACK_PREFIX = b"$JS.ACK."
+"""How the reply of every message from a stream begins."""
+
+
+class Batch(list[Message]):
+    """The messages of one fetch, in order; `turnout.records.Batch` is another thing, records as columns.
+
+    Attributes:
+        error: what ended it early, where some messages had come already.
+    """
+
+    error: StreamError | None = None
+
+
+def request_body(
+    batch: int,
+    *,
+    expires: float | None = None,
+    no_wait: bool = False,
+    max_bytes: int | None = None,
+    heartbeat: float | None = None,
+) -> bytes:
+    """The JSON of a pull request."""
+    body: dict[str, object] = {"batch": batch}
+    if expires:
+        body["expires"] = round(expires * 1_000_000_000)
+    if no_wait:
+        body["no_wait"] = True
+    if max_bytes:
+        body["max_bytes"] = max_bytes
+    if heartbeat:
+        body["idle_heartbeat"] = round(heartbeat * 1_000_000_000)
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def receive(
+    connection: NatsConnection, subject: bytes, reply: bytes, headers: bytes, data: bytes, acks_nothing: bool
+) -> Message | Status | None:
+    """What came for a pull request: a message, the server's word, or None for what is reported as neither."""
+    if headers and not data:
+        status = Status.of(headers, data, reply)
+        if status is not None:
+            return status
+    if not reply.startswith(ACK_PREFIX):
+        reason = "does not begin with $JS.ACK"
+        connection.report(NotJetStreamMessageError(reply.decode("utf-8", "replace"), reason))
+        return None
+    return Message(connection, subject.decode("utf-8", "replace"), reply, headers, data, acks_nothing)
+
+
+@dataclass(slots=True, eq=False)
+class PullRequest:
+    """One request under way: how many messages, and bytes of them if that is limited, it still may bring."""
+
+    left: int
+    room: int | None
+
+    def came(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> bool:
+        """Count a message as the server does; whether the request has ended with it.
+
+        The server ends a request whose bytes are used up to the last one without a word.
+        """
+        self.left -= 1
+        if self.room is not None:
+            self.room -= len(subject) + len(reply) + len(headers) + len(data)
+        return self.left == 0 or self.room == 0
+
+
+class _Fetch:
+    """One batch on its way."""
+
+    def __init__(self, api: Api, request: str, batch: int, max_bytes: int | None, acks_nothing: bool) -> None:
+        self._connection = api.connection
+        self._request = request
+        self._under_way = PullRequest(batch, max_bytes or None)
+        self._acks_nothing = acks_nothing
+        self.messages = Batch()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.watchdog: Watchdog | None = None
+
+    def receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+        if self.watchdog is not None:
+            self.watchdog.last_seen = monotonic()
+        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
+        if isinstance(received, Status):
+            self._receive_status(received)
+        if not isinstance(received, Message):
+            return
+        self.messages.append(received)
+        if self._under_way.came(subject, reply, headers, data):
+            self.finish()
+
+    def _receive_status(self, status: Status) -> None:
+        if status.code == HEARTBEAT:
+            return
+        if status.code in (NO_MESSAGES, REQUEST_TIMEOUT):
+            self.finish()
+        elif status.code == NO_RESPONDERS:
+            self.finish(NoRespondersError(self._request))
+        else:
+            self.finish(status_error(status, self._request))
+
+    def finish(self, failure: StreamError | None = None) -> None:
+        if not self.done.done():
+            self.messages.error = failure
+            self.done.set_result(None)
+
+    def missed(self, idle: float) -> None:
+        self.finish(HeartbeatMissedError(self._request, idle))
+
+
+async def fetch(
+    api: Api,
+    stream: str,
+    consumer: str,
+    batch: int,
+    *,
+    timeout: float,
+    no_wait: bool = False,
+    max_bytes: int | None = None,
+    heartbeat: float | None = None,
+    acks_nothing: bool = False,
+) -> Batch:
+    """Ask for up to *batch* messages and wait for them, for at most *timeout* seconds.
+
+    If the caller is cancelled, what had come is given back to the server at once.
+
+    Raises:
+        StatusError: the server refused the request, and nothing had come; the status tells why.
+        NoRespondersError: there is no such consumer.
+    """
+    if batch < 1:
+        raise ConfigError([Mistake("batch", f"{batch} is not a number of messages")])
+    request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    connection = api.connection
+    work = _Fetch(api, request, batch, max_bytes, acks_nothing)
+    inbox = connection.new_inbox()
+    interest = await connection.listen(inbox, work.receive)
+    try:
+        # The server's clock runs out first, so that what it sent last is not lost on the way.
+        expires = None if no_wait else max(timeout - 0.05, timeout * 0.9)
+        body = request_body(batch, expires=expires, no_wait=no_wait, max_bytes=max_bytes, heartbeat=heartbeat)
+        if heartbeat:
+            work.watchdog = Watchdog(3 * heartbeat, work.missed)
+            work.watchdog.start()
+        connection.send(api.prefix.api(request), body, inbox.encode())
+        await asyncio.wait([work.done], timeout=timeout)
+    except asyncio.CancelledError:
+        for message in work.messages:
+            message.nak_now()
+        raise
+    finally:
+        if work.watchdog is not None:
+            work.watchdog.stop()
+        connection.ignore(interest)
+        work.done.cancel()
+    if work.messages.error is not None and not work.messages:
+        raise work.messages.error
+    return work.messages

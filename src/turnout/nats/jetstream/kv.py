@@ -1,0 +1,283 @@
+"""Key-value buckets: a stream seen as a map, under any API prefix (ADR-19, "KV Example")."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream.core import JetStreamCore
+from turnout.nats.jetstream.errors import MessageNotFoundError, WrongLastSequenceError
+from turnout.nats.jetstream.kv_config import KeyValueConfig, bucket_stream
+from turnout.nats.jetstream.kv_watch import Entry, Operation, Watcher, WatchOptions, operation_of
+from turnout.nats.jetstream.publish import Expect
+from turnout.nats.jetstream.stream import Stream
+from turnout.nats.jetstream.stream_config import RawMessage, StreamInfo
+
+__all__ = [
+    "KeyExistsError",
+    "KeyNotFoundError",
+    "KeyValue",
+    "create_key_value",
+    "delete_key_value",
+    "key_value",
+    "key_value_names",
+    "update_key_value",
+]
+
+_KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
+_PATTERN = re.compile(r"([-/_=a-zA-Z0-9]+|\*)(\.([-/_=a-zA-Z0-9]+|\*))*(\.>)?|>")
+
+
+class KeyNotFoundError(MessageNotFoundError):
+    """Raised when a key is not there, or was deleted."""
+
+
+class KeyExistsError(WrongLastSequenceError):
+    """Raised when a key that should be created is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _BucketSubjects:
+    """Where a bucket's entries are written and read: a mirror's are those of its origin (nats.go, ``mapStreamToKVS``).
+
+    Attributes:
+        read: what a stored subject begins with.
+        write: what the subject of a write begins with, before the context's prefix.
+        prefixed: whether that prefix is put in front.
+    """
+
+    read: str
+    write: str
+    prefixed: bool = True
+
+    @classmethod
+    def of(cls, info: StreamInfo, bucket: str) -> _BucketSubjects:
+        mirror = info.config.mirror
+        if mirror is None:
+            own = f"$KV.{bucket}."
+            return cls(own, own)
+        origin = f"$KV.{mirror.name.removeprefix('KV_')}."
+        if mirror.external is not None and mirror.external.api:
+            return cls(origin, f"{mirror.external.api}.{origin}", prefixed=False)
+        return cls(origin, origin)
+
+
+class KeyValue:
+    """A bucket; made by `key_value` and `create_key_value`."""
+
+    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
+        self._js = js
+        self.bucket = bucket
+        self._stream = stream
+        self._places = _BucketSubjects.of(stream.cached_info, bucket)
+
+    # -- writing
+
+    def _target(self, key: str) -> str:
+        if not _KEY.fullmatch(key):
+            raise ConfigError([Mistake("key", f"{key!r} is not a key: letters, digits and -/_=. , no dot at its ends")])
+        subject = f"{self._places.write}{key}"
+        return self._js.prefix.view(subject) if self._places.prefixed else subject
+
+    async def put(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
+        """Set a key; its revision."""
+        ack = await self._js.publish(self._target(key), _bytes(value), ttl=ttl)
+        return ack.seq
+
+    async def create(self, key: str, value: bytes | str, *, ttl: float | None = None) -> int:
+        """Set a key that is not there; its revision.
+
+        Raises:
+            KeyExistsError: it is there.
+        """
+        try:
+            return await self.update(key, value, 0, ttl=ttl)
+        except WrongLastSequenceError as failure:
+            # A deleted key leaves a marker, over which it can be created.
+            there = await self._last(key)
+            if there is None or there.operation is Operation.PUT:
+                raise _exists(self.bucket, key, failure) from failure
+            try:
+                return await self.update(key, value, there.revision, ttl=ttl)
+            except WrongLastSequenceError as again:
+                raise _exists(self.bucket, key, again) from again
+
+    async def update(self, key: str, value: bytes | str, revision: int, *, ttl: float | None = None) -> int:
+        """Set a key whose last revision is *revision*; its new revision.
+
+        Raises:
+            WrongLastSequenceError: somebody else changed it.
+        """
+        expect = Expect(last_subject_seq=revision)
+        ack = await self._js.publish(self._target(key), _bytes(value), expect=expect, ttl=ttl)
+        return ack.seq
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Delete a key, with its history kept.
+
+        Raises:
+            WrongLastSequenceError: its last revision is not *revision*.
+        """
+        expect = None if revision is None else Expect(last_subject_seq=revision)
+        await self._js.publish(self._target(key), headers={"KV-Operation": "DEL"}, expect=expect)
+
+    async def purge(self, key: str, *, revision: int | None = None, ttl: float | None = None) -> None:
+        """Delete a key with its history; the marker itself goes after *ttl* seconds, where the bucket allows that.
+
+        Raises:
+            WrongLastSequenceError: its last revision is not *revision*.
+        """
+        expect = None if revision is None else Expect(last_subject_seq=revision)
+        headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+        await self._js.publish(self._target(key), headers=headers, expect=expect, ttl=ttl)
+
+    # -- reading
+
+    async def get(self, key: str, *, revision: int | None = None) -> Entry:
+        """The last entry of a key, or the one with a revision.
+
+        Raises:
+            KeyNotFoundError: there is none, it was deleted, or the revision is another key's.
+        """
+        entry = await (self._last(key) if revision is None else self._at(key, revision))
+        if entry is None or entry.operation is not Operation.PUT:
+            raise KeyNotFoundError(f"the bucket {self.bucket!r} has no key {key!r}", code=404, err_code=10037)
+        return entry
+
+    async def _last(self, key: str) -> Entry | None:
+        self._target(key)
+        try:
+            return self._read(key, await self._stream.get_last_message(f"{self._places.read}{key}"))
+        except MessageNotFoundError:
+            return None
+
+    async def _at(self, key: str, revision: int) -> Entry | None:
+        self._target(key)
+        try:
+            message = await self._stream.get_message(revision)
+        except MessageNotFoundError:
+            return None
+        return self._read(key, message) if message.subject == f"{self._places.read}{key}" else None
+
+    def _read(self, key: str, message: RawMessage) -> Entry:
+        operation = operation_of(message.header("KV-Operation"), message.header("Nats-Marker-Reason"))
+        return Entry(self.bucket, key, message.data, message.sequence, message.time, 0, operation)
+
+    async def watch(self, keys: str | Sequence[str] = ">", options: WatchOptions | None = None) -> Watcher:
+        """Watch keys: one, a pattern with ``*`` and ``>``, or several of them.
+
+        Raises:
+            ConfigError: something that is no pattern of keys.
+        """
+        chosen = options or WatchOptions()
+        patterns = (keys,) if isinstance(keys, str) else tuple(keys)
+        bad = [
+            Mistake("keys", f"{pattern!r} is not a key, nor a pattern of keys")
+            for pattern in patterns
+            if not _PATTERN.fullmatch(pattern)
+        ]
+        if bad or not patterns:
+            raise ConfigError(bad or [Mistake("keys", "no key is given")], what="bad watch")
+        subjects = [f"{self._places.read}{pattern}" for pattern in patterns]
+        subscription = await self._js.ordered(
+            subjects[0] if len(subjects) == 1 else "",
+            stream=self._stream.name,
+            filters=subjects if len(subjects) > 1 else (),
+            config=chosen.to_consumer(),
+            flow_control=chosen.flow_control,
+        )
+        return Watcher(self.bucket, self._places.read, subscription, chosen)
+
+    async def _there(self, keys: str | Sequence[str], options: WatchOptions) -> AsyncIterator[Entry]:
+        """The entries that are there now."""
+        async with await self.watch(keys, options) as watcher:
+            while (entry := await watcher.next(max(self._js.api.timeout, 20 * options.heartbeat))) is not None:
+                yield entry
+
+    async def keys(self, *patterns: str) -> list[str]:
+        """The keys that are there, or those of some patterns."""
+        options = WatchOptions(ignore_deletes=True, keys_only=True)
+        async with aclosing(self._there(patterns or ">", options)) as entries:  # type: ignore[type-var]
+            return [entry.key async for entry in entries]
+
+    async def history(self, key: str) -> list[Entry]:
+        """Every entry that is kept for a key, markers too, oldest first.
+
+        Raises:
+            KeyNotFoundError: there is none.
+        """
+        async with aclosing(self._there(key, WatchOptions(history=True))) as entries:  # type: ignore[type-var]
+            kept = [entry async for entry in entries]
+        if not kept:
+            raise KeyNotFoundError(f"the bucket {self.bucket!r} has no key {key!r}", code=404, err_code=10037)
+        return kept
+
+    async def purge_deletes(self, *, older_than: float = 30 * 60.0) -> int:
+        """Remove deleted keys; markers younger than *older_than* seconds stay, without the history before them.
+
+        Returns:
+            How many keys were looked after.
+        """
+        border = datetime.now(UTC) - timedelta(seconds=older_than)
+        count = 0
+        async with aclosing(self._there(">", WatchOptions())) as entries:  # type: ignore[type-var]
+            markers = [entry async for entry in entries if entry.operation is not Operation.PUT]
+        for entry in markers:
+            young = older_than > 0 and entry.created is not None and entry.created > border
+            await self._stream.purge(f"{self._places.read}{entry.key}", keep=1 if young else None)
+            count += 1
+        return count
+
+    async def status(self) -> StreamInfo:
+        """What the server tells of the bucket's stream."""
+        return await self._stream.info()
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _exists(bucket: str, key: str, failure: WrongLastSequenceError) -> KeyExistsError:
+    return KeyExistsError(f"the bucket {bucket!r} has the key {key!r}", code=failure.code, err_code=failure.err_code)
+
+
+async def key_value(js: JetStreamCore, bucket: str) -> KeyValue:
+    """A bucket that exists.
+
+    Raises:
+        StreamNotFoundError: there is none of that name.
+    """
+    return KeyValue(js, bucket, await js.stream(bucket_stream(bucket)))
+
+
+async def create_key_value(js: JetStreamCore, config: KeyValueConfig) -> KeyValue:
+    """Make a bucket; the same one again is no error.
+
+    Raises:
+        StreamNameInUseError: there is one of that name with another configuration.
+    """
+    return KeyValue(js, config.bucket, await js.create_stream(config.to_stream()))
+
+
+async def update_key_value(js: JetStreamCore, config: KeyValueConfig) -> KeyValue:
+    """Change a bucket."""
+    return KeyValue(js, config.bucket, await js.update_stream(config.to_stream()))
+
+
+async def delete_key_value(js: JetStreamCore, bucket: str) -> None:
+    """Delete a bucket with all it holds.
+
+    Raises:
+        StreamNotFoundError: there is none of that name.
+    """
+    await js.delete_stream(bucket_stream(bucket))
+
+
+async def key_value_names(js: JetStreamCore) -> list[str]:
+    """The names of all buckets."""
+    names = await js.stream_names("$KV.*.>")
+    return [name.removeprefix("KV_") for name in names if name.startswith("KV_")]

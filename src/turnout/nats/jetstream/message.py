@@ -1,0 +1,147 @@
+"""A message from a stream, and its acknowledgements (ADR-15, "Ack Handling")."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from turnout.nats.jetstream.connection import NatsConnection
+from turnout.nats.protocol.headers import Headers, parse_table
+from turnout.nats.protocol.positions import JSAck, sequences
+
+__all__ = ["Message"]
+
+_ACK = b"+ACK"
+_NAK = b"-NAK"
+_TERM = b"+TERM"
+_PROGRESS = b"+WPI"
+_PREFIX = b"$JS.ACK."
+
+
+class Message:
+    """A message as it was delivered, with what acknowledges it; `turnout.nats.wire.Message` is one as it came off the wire.
+
+    One terminal acknowledgement counts: after it, every other is ignored in silence, and all are where the consumer
+    wants none (ADR-15). A message counts as acknowledged only when the frame has been given to the connection.
+
+    Attributes:
+        subject: the subject under which it is stored, without any API prefix.
+        data: the payload.
+    """
+
+    __slots__ = ("_acked", "_connection", "_headers", "_metadata", "_raw_headers", "_reply", "data", "subject")
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        subject: str,
+        reply: bytes,
+        raw_headers: bytes,
+        data: bytes,
+        acked: bool = False,
+    ) -> None:
+        self._connection = connection
+        self.subject = subject
+        self._reply = reply
+        self._raw_headers = raw_headers
+        self.data = data
+        self._acked = acked
+        self._headers: Headers | None = None
+        self._metadata: JSAck | None = None
+
+    def __repr__(self) -> str:
+        return f"<Message {self.subject!r} {len(self.data)} bytes, reply {self.reply!r}>"
+
+    @property
+    def reply(self) -> str:
+        """The JSAck, verbatim."""
+        return self._reply.decode("utf-8", "replace")
+
+    @property
+    def headers(self) -> Headers:
+        """Every header with its values in order; empty if there are none."""
+        if self._headers is None:
+            self._headers = parse_table(self._raw_headers) if self._raw_headers else {}
+        return self._headers
+
+    def header(self, name: str) -> str:
+        """The first value of a header, empty if there is none."""
+        return self.headers.get(name, [""])[0]
+
+    @property
+    def metadata(self) -> JSAck:
+        """Where the message is in its stream and consumer.
+
+        Raises:
+            NotJetStreamMessageError: the reply is no JSAck.
+        """
+        if self._metadata is None:
+            self._metadata = JSAck.parse(self.reply)
+        return self._metadata
+
+    @property
+    def sequence(self) -> int:
+        """Its sequence in the stream."""
+        return self.metadata.stream_seq
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was stored."""
+        return self.metadata.timestamp
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether a terminal acknowledgement was sent, or none is expected."""
+        return self._acked
+
+    async def ack(self) -> None:
+        """Say that it is done (+ACK)."""
+        await self._answer(_ACK, terminal=True)
+
+    async def double_ack(self, timeout: float = 5.0) -> None:
+        """Say that it is done, and wait until the server confirms it.
+
+        Raises:
+            RequestTimeoutError: no confirmation in time; the message does not count as acknowledged.
+            NoRespondersError: nobody takes acks for this consumer.
+        """
+        self._check()
+        if not self._acked:
+            await self._connection.ask_and_wait(self.reply, _ACK, timeout=timeout)
+            self._acked = True
+
+    async def nak(self, delay: float | None = None) -> None:
+        """Say that it failed: it comes again, at once or after *delay* seconds (-NAK)."""
+        payload = _NAK if not delay else b'%b {"delay": %d}' % (_NAK, round(delay * 1_000_000_000))
+        await self._answer(payload, terminal=True)
+
+    async def term(self, reason: str = "") -> None:
+        """Say that it must not come again (+TERM); the reason appears in the server's advisory."""
+        await self._answer(f"+TERM {reason}".encode() if reason else _TERM, terminal=True)
+
+    async def in_progress(self) -> None:
+        """Say that it is being worked on: the time for its acknowledgement starts again (+WPI)."""
+        await self._answer(_PROGRESS, terminal=False)
+
+    async def _answer(self, payload: bytes, *, terminal: bool) -> None:
+        if self._acked:
+            return
+        self._check()
+        self._connection.send_to(self._reply, payload)
+        self._acked = terminal
+        if self._connection.congested:
+            await self._connection.relieve(5.0)
+
+    def nak_now(self) -> None:
+        """Give the message back without waiting: for clean-up while being cancelled."""
+        if not self._acked and self._reply.startswith(_PREFIX):
+            self._acked = True
+            self._connection.send_to(self._reply, _NAK)
+
+    def _check(self) -> None:
+        """Refuse to answer what is no JetStream message.
+
+        Raises:
+            NotJetStreamMessageError: the reply is no JSAck.
+        """
+        if self._metadata is None:
+            sequences(self._reply)

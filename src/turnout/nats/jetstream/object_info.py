@@ -1,0 +1,183 @@
+"""What an object store is configured to keep, and what it tells of an object."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.jetstream._codec import coded, decode, encode, moment, nested
+from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
+from turnout.nats.jetstream.stream_config import (
+    DiscardPolicy,
+    Placement,
+    StorageType,
+    StoreCompression,
+    StreamConfig,
+)
+
+__all__ = [
+    "DEFAULT_CHUNK",
+    "DigestMismatchError",
+    "LinkError",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectMeta",
+    "ObjectMetaOptions",
+    "ObjectNotFoundError",
+    "ObjectStoreConfig",
+    "encode_name",
+    "object_stream",
+]
+
+DEFAULT_CHUNK = 128 * 1024
+_BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+class ObjectNotFoundError(MessageNotFoundError):
+    """Raised when an object is not there, or was deleted."""
+
+
+class DigestMismatchError(StreamError):
+    """Raised when what was read is not what was stored: the size or the digest differs."""
+
+
+class LinkError(StreamError, ValueError):
+    """Raised when a link cannot be made or followed."""
+
+
+def encode_name(name: str) -> str:
+    """An object's name as a subject token: base64 for URLs, with its padding."""
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def object_stream(bucket: str) -> str:
+    """The name of an object store's stream.
+
+    Raises:
+        ConfigError: *bucket* cannot be a store's name.
+    """
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError([Mistake("bucket", f"{bucket!r} is not a bucket's name: letters, digits, - and _")])
+    return f"OBJ_{bucket}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectStoreConfig:
+    """An object store's configuration; durations are in seconds, a limit of None means no limit.
+
+    >>> stream = ObjectStoreConfig(bucket="labels").to_stream()
+    >>> stream.name, stream.subjects
+    ('OBJ_labels', ['$O.labels.C.>', '$O.labels.M.>'])
+    """
+
+    bucket: str
+    description: str | None = None
+    ttl: float | None = None
+    max_bytes: int | None = None
+    storage: StorageType | str | None = None
+    replicas: int = 1
+    placement: Placement | None = None
+    compression: bool = False
+    metadata: Mapping[str, str] | None = None
+
+    def to_stream(self) -> StreamConfig:
+        """The stream that holds such a store.
+
+        Raises:
+            ConfigError: the bucket's name cannot be one.
+        """
+        return StreamConfig(
+            name=object_stream(self.bucket),
+            description=self.description,
+            subjects=[f"$O.{self.bucket}.C.>", f"$O.{self.bucket}.M.>"],
+            max_age=self.ttl,
+            max_bytes=self.max_bytes or -1,
+            storage=self.storage,
+            num_replicas=self.replicas,
+            placement=self.placement,
+            discard=DiscardPolicy.NEW,
+            allow_rollup_hdrs=True,
+            allow_direct=True,
+            compression=StoreCompression.S2 if self.compression else None,
+            metadata=self.metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectLink:
+    """What a link points to: an object, or a whole store where *name* is None."""
+
+    bucket: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMetaOptions:
+    """How an object is stored."""
+
+    link: ObjectLink | None = nested(ObjectLink)
+    max_chunk_size: int | None = None
+
+
+def _write_headers(headers: Mapping[str, Sequence[str] | str]) -> dict[str, list[str]]:
+    return {name: [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectMeta:
+    """What a user tells of an object."""
+
+    name: str
+    description: str | None = None
+    headers: Mapping[str, Sequence[str] | str] | None = coded(_write_headers, dict)
+    metadata: Mapping[str, str] | None = None
+    options: ObjectMetaOptions | None = nested(ObjectMetaOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """What a store tells of an object: its metadata message.
+
+    Attributes:
+        nuid: under which its chunks lie.
+        size: in bytes.
+        mtime: when it was stored; the time of the metadata message, not part of it.
+        chunks: how many.
+        digest: ``SHA-256=`` and the digest in base64 for URLs.
+    """
+
+    name: str
+    bucket: str
+    nuid: str
+    size: int = 0
+    mtime: datetime | None = moment()
+    chunks: int = 0
+    digest: str | None = None
+    deleted: bool | None = None
+    description: str | None = None
+    headers: Mapping[str, Sequence[str]] | None = coded(_write_headers, dict)
+    metadata: Mapping[str, str] | None = None
+    options: ObjectMetaOptions | None = nested(ObjectMetaOptions)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def link(self) -> ObjectLink | None:
+        """What it points to, if it is a link."""
+        return self.options.link if self.options else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The metadata message; the time is the server's to set."""
+        document = encode(self)
+        document.setdefault("size", 0)
+        document["mtime"] = "0001-01-01T00:00:00Z"
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], mtime: datetime | None) -> ObjectInfo:
+        """An object's facts from its metadata message and that message's time."""
+        return replace(decode(cls, document), mtime=mtime)

@@ -1,0 +1,375 @@
+"""Object stores: files of any size as chunks in a stream (ADR-19 for their subjects; nats.go for their form)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.nats.jetstream.consumer_config import ConsumerConfig, DeliverPolicy
+from turnout.nats.jetstream.core import JetStreamCore
+from turnout.nats.jetstream.errors import MessageNotFoundError, StreamError
+from turnout.nats.jetstream.object_info import (
+    DEFAULT_CHUNK,
+    DigestMismatchError,
+    LinkError,
+    ObjectInfo,
+    ObjectLink,
+    ObjectMeta,
+    ObjectMetaOptions,
+    ObjectNotFoundError,
+    ObjectStoreConfig,
+    encode_name,
+    object_stream,
+)
+from turnout.nats.jetstream.object_watch import ObjectWatcher
+from turnout.nats.jetstream.publish import PubAck
+from turnout.nats.jetstream.stream import Stream
+from turnout.nats.jetstream.stream_config import StreamInfo
+
+__all__ = [
+    "ObjectStore",
+    "create_object_store",
+    "delete_object_store",
+    "object_store",
+    "object_store_names",
+]
+
+_IN_FLIGHT = 32
+
+Content = bytes | str | Path | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
+"""What can be stored: bytes, text, a file by its path, an open binary file, or pieces as they come."""
+
+
+async def _pieces(content: Content, size: int) -> AsyncIterator[bytes]:
+    """*content* in pieces of *size* bytes, the last one shorter."""
+    if isinstance(content, str):
+        content = content.encode()
+    if isinstance(content, bytes):
+        for begin in range(0, len(content), size):
+            yield content[begin : begin + size]
+        return
+    if isinstance(content, Path):
+        with content.open("rb") as file:
+            while piece := await asyncio.to_thread(file.read, size):
+                yield piece
+        return
+    buffer = bytearray()
+    async for piece in _sources(content, size):
+        buffer += piece
+        while len(buffer) >= size:
+            yield bytes(buffer[:size])
+            del buffer[:size]
+    if buffer:
+        yield bytes(buffer)
+
+
+async def _sources(content: BinaryIO | Iterable[bytes] | AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:
+    if isinstance(content, AsyncIterable):
+        async for piece in content:
+            yield piece
+    elif hasattr(content, "read"):
+        while piece := await asyncio.to_thread(content.read, size):
+            yield piece
+    else:
+        for piece in content:
+            yield piece
+
+
+class ObjectStore:
+    """A store of objects; made by `JetStream.object_store` and `JetStream.create_object_store`."""
+
+    def __init__(self, js: JetStreamCore, bucket: str, stream: Stream) -> None:
+        self._js = js
+        self.bucket = bucket
+        self._stream = stream
+
+    def _meta_subject(self, name: str) -> str:
+        return f"$O.{self.bucket}.M.{encode_name(name)}"
+
+    def _chunk_subject(self, nuid: str) -> str:
+        return f"$O.{self.bucket}.C.{nuid}"
+
+    # -- writing
+
+    async def put(self, meta: ObjectMeta | str, content: Content) -> ObjectInfo:
+        """Store an object, in place of the one that has its name.
+
+        The chunks are stored first and the metadata last, so that a reader sees the old object or the new one. If it
+        fails or is cancelled on the way, the chunks are removed again and the old object stays.
+
+        Raises:
+            ConfigError: no name, a chunk size that cannot be, or a link (use `add_link`).
+            StreamError: the stream refused it.
+        """
+        about = ObjectMeta(name=meta) if isinstance(meta, str) else meta
+        size = (about.options.max_chunk_size if about.options else None) or DEFAULT_CHUNK
+        mistakes = []
+        if not about.name:
+            mistakes.append(Mistake("name", "an object needs a name"))
+        if about.options and about.options.link:
+            mistakes.append(Mistake("options.link", "an object with content cannot be a link"))
+        if not 0 < size <= self._js.connection.max_payload:
+            mistakes.append(Mistake("options.max_chunk_size", f"{size} is not between 1 and the server's max_payload"))
+        if mistakes:
+            raise ConfigError(mistakes, what="bad object")
+        before = await self._there(about.name)
+        nuid = self._js.connection.unique()
+        flying: list[asyncio.Future[PubAck]] = []
+        try:
+            total, chunks, digest = await self._put_chunks(nuid, content, size, flying)
+            info = ObjectInfo(
+                name=about.name,
+                bucket=self.bucket,
+                nuid=nuid,
+                size=total,
+                chunks=chunks,
+                digest=f"SHA-256={base64.urlsafe_b64encode(digest).decode()}",
+                description=about.description,
+                headers={name: [v] if isinstance(v, str) else list(v) for name, v in about.headers.items()}
+                if about.headers
+                else None,
+                metadata=about.metadata,
+                options=ObjectMetaOptions(max_chunk_size=size),
+            )
+            await self._put_info(info)
+        except BaseException:
+            self._js.api.spawn(self._forget_chunks(nuid, flying))
+            raise
+        if before is not None and not before.deleted and before.nuid:
+            await self._stream.purge(self._chunk_subject(before.nuid))
+        return await self.info(about.name)
+
+    async def _put_chunks(
+        self, nuid: str, content: Content, size: int, flying: list[asyncio.Future[PubAck]]
+    ) -> tuple[int, int, bytes]:
+        """Store the chunks, some at a time: (bytes, chunks, digest). *flying* has those not confirmed yet."""
+        target = self._js.prefix.object(self._chunk_subject(nuid))
+        digest = hashlib.sha256()
+        total = chunks = 0
+        async for piece in _pieces(content, size):
+            digest.update(piece)
+            total += len(piece)
+            chunks += 1
+            flying.append(await self._js.publish_async(target, piece))
+            if len(flying) >= _IN_FLIGHT:
+                # wait, unlike await, leaves the future alone when we are cancelled: the clean-up waits for it too.
+                await asyncio.wait(flying[:1])
+                flying.pop(0).result()
+        if flying:
+            await asyncio.wait(flying)
+        for future in flying:
+            future.result()
+        return total, chunks, digest.digest()
+
+    async def _put_info(self, info: ObjectInfo) -> None:
+        target = self._js.prefix.object(self._meta_subject(info.name))
+        body = json.dumps(info.to_json(), separators=(",", ":")).encode()
+        await self._js.publish(target, body, headers={"Nats-Rollup": "sub"})
+
+    async def _forget_chunks(self, nuid: str, flying: list[asyncio.Future[PubAck]]) -> None:
+        # The server may take a purge before a chunk that was sent earlier.
+        await asyncio.gather(*flying, return_exceptions=True)
+        with suppress(TurnoutError):
+            await self._stream.purge(self._chunk_subject(nuid))
+
+    async def update_meta(self, name: str, meta: ObjectMeta) -> None:
+        """Change an object's metadata, including its name; its content stays.
+
+        Raises:
+            ObjectNotFoundError: it is not there.
+            StreamError: another object has the new name.
+        """
+        info = await self.info(name)
+        if meta.name != name and (existing := await self._there(meta.name)) is not None and not existing.deleted:
+            raise StreamError(f"the store {self.bucket!r} has an object {meta.name!r}", code=400)
+        headers = {k: [v] if isinstance(v, str) else list(v) for k, v in meta.headers.items()} if meta.headers else None
+        changed = replace(
+            info, name=meta.name, description=meta.description, headers=headers, metadata=meta.metadata, mtime=None
+        )
+        await self._put_info(changed)
+        if meta.name != name:
+            await self._stream.purge(self._meta_subject(name))
+
+    async def delete(self, name: str) -> None:
+        """Delete an object: a mark stays in its place.
+
+        Raises:
+            ObjectNotFoundError: it is not there.
+        """
+        info = await self.info(name)
+        await self._put_info(replace(info, size=0, chunks=0, digest=None, deleted=True, mtime=None))
+        await self._stream.purge(self._chunk_subject(info.nuid))
+
+    async def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo:
+        """Make a link to an object, of this or of another store.
+
+        Raises:
+            LinkError: the target is deleted or is itself a link, or *name* is that of an object.
+        """
+        if target.deleted:
+            raise LinkError(f"{target.name!r} is deleted: no link can point to it")
+        if target.link is not None:
+            raise LinkError(f"{target.name!r} is itself a link")
+        return await self._add_link(name, ObjectLink(bucket=target.bucket, name=target.name))
+
+    async def add_bucket_link(self, name: str, target: ObjectStore) -> ObjectInfo:
+        """Make a link to a whole store.
+
+        Raises:
+            LinkError: *name* is that of an object.
+        """
+        return await self._add_link(name, ObjectLink(bucket=target.bucket))
+
+    async def _add_link(self, name: str, link: ObjectLink) -> ObjectInfo:
+        if not name:
+            raise ConfigError([Mistake("name", "a link needs a name")])
+        before = await self._there(name)
+        if before is not None and not before.deleted and before.link is None:
+            raise LinkError(f"the store {self.bucket!r} has an object {name!r}")
+        nuid = self._js.connection.unique()
+        await self._put_info(ObjectInfo(name=name, bucket=self.bucket, nuid=nuid, options=ObjectMetaOptions(link=link)))
+        return await self.info(name)
+
+    async def seal(self) -> None:
+        """Allow no more changes, for ever."""
+        info = await self._stream.info()
+        await self._js.update_stream(replace(info.config, sealed=True))
+
+    # -- reading
+
+    async def _there(self, name: str) -> ObjectInfo | None:
+        try:
+            message = await self._stream.get_last_message(self._meta_subject(name))
+        except MessageNotFoundError:
+            return None
+        return ObjectInfo.from_json(json.loads(message.data), message.time)
+
+    async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo:
+        """What the store tells of an object, or with *deleted* of one that was deleted.
+
+        Raises:
+            ObjectNotFoundError: it is not there.
+        """
+        object_info = await self._there(name) if name else None
+        if object_info is None or (object_info.deleted and not deleted):
+            raise ObjectNotFoundError(f"the store {self.bucket!r} has no object {name!r}", code=404, err_code=10037)
+        return object_info
+
+    async def chunks(self, name: str, *, timeout: float | None = None) -> AsyncIterator[bytes]:
+        """An object's content, chunk by chunk; the digest is checked at the end.
+
+        Raises:
+            ObjectNotFoundError: it is not there.
+            LinkError: it is a link to a whole store.
+            DigestMismatchError: after the last chunk, if what came is not what was stored.
+            RequestTimeoutError: a chunk did not come in time.
+        """
+        info = await self.info(name)
+        if info.link is not None:
+            if info.link.name is None:
+                raise LinkError(f"{name!r} is a link to the store {info.link.bucket!r}, not to an object")
+            store = self if info.link.bucket == self.bucket else await object_store(self._js, info.link.bucket)
+            async for piece in store.chunks(info.link.name, timeout=timeout):
+                yield piece
+            return
+        digest, size, left = hashlib.sha256(), 0, info.size > 0
+        if left:
+            limit = timeout or max(self._js.api.timeout, 20.0)
+            subscription = await self._js.ordered(self._chunk_subject(info.nuid), stream=self._stream.name)
+            async with subscription:
+                while left:
+                    message = await subscription.next(limit)
+                    left = message.metadata.num_pending > 0
+                    digest.update(message.data)
+                    size += len(message.data)
+                    yield message.data
+        digest_text = f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}"
+        if size != info.size or (info.digest is not None and not hmac.compare_digest(digest_text, info.digest)):
+            raise DigestMismatchError(
+                f"the object {name!r} is damaged: {size} bytes with {digest_text}, "
+                f"stored were {info.size} with {info.digest}"
+            )
+
+    async def get(self, name: str, *, timeout: float | None = None) -> bytes:
+        """An object's whole content; see `chunks`."""
+        return b"".join([piece async for piece in self.chunks(name, timeout=timeout)])
+
+    async def get_file(self, name: str, path: Path) -> int:
+        """Write an object's content to a file; its size. A failure leaves no file."""
+        partial = path.with_name(f"{path.name}.part")
+        size = 0
+        try:
+            with partial.open("wb") as file:
+                async for piece in self.chunks(name):
+                    size += file.write(piece)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        partial.replace(path)
+        return size
+
+    async def watch(
+        self, *, ignore_deletes: bool = False, updates_only: bool = False, history: bool = False
+    ) -> ObjectWatcher:
+        """Watch every object of the store."""
+        policy = DeliverPolicy.ALL if history else DeliverPolicy.LAST_PER_SUBJECT
+        subscription = await self._js.ordered(
+            f"$O.{self.bucket}.M.>",
+            stream=self._stream.name,
+            config=ConsumerConfig(deliver_policy=DeliverPolicy.NEW if updates_only else policy),
+        )
+        return ObjectWatcher(subscription, ignore_deletes=ignore_deletes, updates_only=updates_only)
+
+    async def list(self, *, deleted: bool = False) -> list[ObjectInfo]:
+        """Every object that is there, or also the marks of deleted ones."""
+        objects: list[ObjectInfo] = []
+        async with await self.watch(ignore_deletes=not deleted) as watcher:
+            while (info := await watcher.next(max(self._js.api.timeout, 20.0))) is not None:
+                objects.append(info)
+        return objects
+
+    async def status(self) -> StreamInfo:
+        """What the server tells of the store's stream."""
+        return await self._stream.info()
+
+
+async def object_store(js: JetStreamCore, bucket: str) -> ObjectStore:
+    """A store that exists.
+
+    Raises:
+        StreamNotFoundError: there is none of that name.
+    """
+    return ObjectStore(js, bucket, await js.stream(object_stream(bucket)))
+
+
+async def create_object_store(js: JetStreamCore, config: ObjectStoreConfig) -> ObjectStore:
+    """Make a store; the same one again is no error.
+
+    Raises:
+        StreamNameInUseError: there is one of that name with another configuration.
+    """
+    return ObjectStore(js, config.bucket, await js.create_stream(config.to_stream()))
+
+
+async def delete_object_store(js: JetStreamCore, bucket: str) -> None:
+    """Delete a store with all it holds.
+
+    Raises:
+        StreamNotFoundError: there is none of that name.
+    """
+    await js.delete_stream(object_stream(bucket))
+
+
+async def object_store_names(js: JetStreamCore) -> list[str]:
+    """The names of all stores."""
+    names = await js.stream_names("$O.*.C.>")
+    return [name.removeprefix("OBJ_") for name in names if name.startswith("OBJ_")]

@@ -1,0 +1,316 @@
+"""Ordered consumers: every message once, in order, whatever happens to the consumer (ADR-15, "Ordered Consumers")."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.nats.jetstream.api import Api, name_mistake
+from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from turnout.nats.jetstream.errors import (
+    ConsumerNotFoundError,
+    HeartbeatMissedError,
+    SequenceGapError,
+    StreamError,
+    StreamNotFoundError,
+)
+from turnout.nats.jetstream.subscribe import create_consumer, stream_of
+from turnout.nats.jetstream.subscription import Delivery, PushSubscription
+
+__all__ = ["OrderedSubscription", "check_ordered", "subscribe_ordered"]
+
+_HEARTBEAT = 5.0
+_ACK_WAIT = 22 * 3600.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A field that an ordered consumer sets itself."""
+
+    name: str
+    why: str
+    allowed: tuple[object, ...] = field(default=(None,))
+
+
+_REFUSED = (
+    _Refused("durable_name", "an ordered consumer is not durable"),
+    _Refused("name", "an ordered consumer changes its name when it begins again"),
+    _Refused("deliver_group", "an ordered consumer cannot be in a queue group"),
+    _Refused("deliver_subject", "an ordered consumer chooses its deliver subject"),
+    _Refused("ack_policy", "an ordered consumer has the ack policy none", (None, AckPolicy.NONE)),
+    _Refused("max_deliver", "an ordered consumer delivers once", (None, 1)),
+    _Refused("ack_wait", "an ordered consumer needs no acks"),
+    _Refused("backoff", "an ordered consumer delivers once"),
+    _Refused("max_waiting", "an ordered consumer is not pulled from"),
+    _Refused("num_replicas", "an ordered consumer has one replica", (None, 1)),
+)
+
+
+def check_ordered(
+    config: ConsumerConfig,
+    *,
+    subject: str = "",
+    stream: str = "",
+    durable: str = "",
+    queue: str = "",
+    consumer: str = "",
+    pull: bool = False,
+) -> None:
+    """Refuse what an ordered consumer cannot be.
+
+    Raises:
+        ConfigError: with all mistakes; nothing has been sent.
+    """
+    mistakes = [
+        Mistake(f"config.{rule.name}", f"{rule.why}: {getattr(config, rule.name)!r}")
+        for rule in _REFUSED
+        if getattr(config, rule.name) not in rule.allowed
+    ]
+    if durable:
+        mistakes.append(Mistake("durable", "an ordered consumer is not durable"))
+    if queue:
+        mistakes.append(Mistake("queue", "an ordered consumer cannot be in a queue group"))
+    if consumer:
+        mistakes.append(Mistake("consumer", "an ordered consumer is its own: it cannot be bound to one that exists"))
+    if pull:
+        mistakes.append(Mistake("pull", "an ordered consumer is not pulled from"))
+    if not subject and not stream:
+        mistakes.append(Mistake("subject", "a subject is required where no stream is given: it finds the stream"))
+    if stream and (mistake := name_mistake("stream", stream)):
+        mistakes.append(mistake)
+    if mistakes:
+        raise ConfigError(mistakes, what="bad ordered subscription")
+
+
+class OrderedSubscription(PushSubscription):
+    """A subscription that sees every message once and in order.
+
+    On a gap, on silence, on a reconnect and on a deleted consumer it makes a new consumer that begins after the last
+    message received. Each restart is reported to *on_reset* and counted in `resets`. It ends when its
+    stream is gone.
+
+    Not promised: that a message which the stream deletes meanwhile is seen.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        delivery: Delivery,
+        stream: str,
+        config: ConsumerConfig,
+        on_reset: Callable[[StreamError], None] | None = None,
+    ) -> None:
+        super().__init__(api, delivery, acks_nothing=True)
+        self._stream = stream
+        self._config = config
+        self._on_reset = on_reset
+        self._resetting: asyncio.Task[None] | None = None
+        self._received = False
+        self._stalled_out = False
+        self.resets = 0
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self._stream
+
+    async def begin(self) -> None:
+        """Make the first consumer.
+
+        Raises:
+            StreamError: it cannot be made.
+        """
+        self._connection.on_reconnected.append(self._reconnected)
+        try:
+            await self._make(self._config)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def initial_pending(self) -> int:
+        """How many messages there were for it when its first consumer was made."""
+        return self._initial_pending
+
+    _initial_pending = 0
+
+    async def _make(self, config: ConsumerConfig) -> None:
+        """Subscribe on a new inbox, and make a consumer that sends there."""
+        inbox = self._connection.new_inbox()
+        name = self._connection.unique()
+        attempt = self.resets
+        self._consumer_seq = 0
+        interest = await self._connection.listen(inbox, self._receive)
+        if self._ended or attempt != self.resets:
+            self._connection.ignore(interest)
+            return
+        self._interest = interest
+        full = replace(config, name=name, deliver_subject=inbox)
+        work = self._api.spawn(create_consumer(self._api, self._stream, full))
+        try:
+            info: ConsumerInfo = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._api.spawn(self._forget_after(work, name))
+            raise
+        if self._ended or attempt != self.resets:
+            # Its messages came before its making was confirmed, and something was wrong with them already.
+            self._api.spawn(self._api.forget_consumer(self._stream, name))
+            return
+        if not self.resets:
+            self._initial_pending = info.num_pending
+        self.bind(info, owned=True)
+
+    async def _forget_after(self, work: asyncio.Task[ConsumerInfo], name: str) -> None:
+        await asyncio.wait([work])
+        await self._api.forget_consumer(self._stream, name)
+
+    def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
+        """Take the consumer; messages may have come before its making was confirmed."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        super().bind(info, owned=owned)
+
+    # -- what makes it begin again
+
+    def _accept(
+        self, subject: bytes, reply: bytes, headers: bytes, data: bytes, stream_seq: int, consumer_seq: int
+    ) -> None:
+        expected = self._consumer_seq + 1
+        if consumer_seq != expected:
+            self._gap(expected, consumer_seq)
+            return
+        queued = len(self._mailbox)
+        super()._accept(subject, reply, headers, data, stream_seq, consumer_seq)
+        if len(self._mailbox) == queued and self._dropped:
+            # No room: it was not taken, so it must come again once there is.
+            self._stream_seq = stream_seq - 1
+            self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=0, resume_from=stream_seq))
+        else:
+            self._received = True
+
+    def _gap(self, expected: int, received: int) -> None:
+        resume = self._stream_seq + 1
+        self._begin_again(SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume))
+
+    def _alarm(self, idle: float) -> None:
+        self._begin_again(HeartbeatMissedError(self.consumer_name, idle))
+
+    def _reconnected(self) -> None:
+        self._begin_again(StreamError("the connection was lost and is back"))
+
+    def _flow_control_lost(self, subject: bytes) -> None:
+        # Across an account import without $JS.FC.> no answer ever arrives: go on without flow control.
+        super()._flow_control_lost(subject)
+        self._stalled_out = True
+        self._begin_again(StreamError("flow control is not answered across this import"))
+
+    def _begin_again(self, why: StreamError) -> None:
+        if self._ended:
+            return
+        # At once, in the read loop: nothing more of the old consumer may be taken.
+        old = self.consumer_name
+        self.drop_interest()
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self._owns_consumer = False
+        self.resets += 1
+        if self._on_reset is not None:
+            self._on_reset(why)
+        if self._resetting is None or self._resetting.done():
+            self._resetting = asyncio.create_task(self._reset(old))
+
+    async def _reset(self, old: str) -> None:
+        if old:
+            self._api.spawn(self._api.forget_consumer(self._stream, old))
+        pause = _FIRST_PAUSE
+        while not self._ended:
+            await self._wait_for_room()
+            attempt = self.resets
+            try:
+                await self._make(self._next_config())
+            except (ConnectionError, StreamError) as failure:
+                self.drop_interest()
+                if isinstance(failure, (StreamNotFoundError, ConsumerNotFoundError)) or self._connection.is_closed:
+                    ending = failure if isinstance(failure, StreamError) else StreamError(str(failure))
+                    self._connection.report(ending)
+                    self.end_with(ending)
+                    return
+                # No JetStream yet, no leader, no answer: a restarting server. It comes back, or the user gives up.
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                if attempt == self.resets:
+                    return
+
+    async def _wait_for_room(self) -> None:
+        while len(self._mailbox) > self._delivery.max_messages // 2 and not self._ended:
+            await asyncio.sleep(0.01)
+
+    def _next_config(self) -> ConsumerConfig:
+        """The configuration that goes on after the last message received."""
+        config = self._config
+        if self._stalled_out:
+            config = replace(config, flow_control=None)
+        if not self._received:
+            return config
+        return replace(
+            config,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=self._stream_seq + 1,
+            opt_start_time=None,
+        )
+
+    def end_with(self, reason: StreamError) -> None:
+        """End it by an error: what has come can still be taken, then the error is raised."""
+        self._mailbox.close(reason)
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self.drop_interest()
+
+    def end(self, reason: TurnoutError | None = None) -> None:
+        """Take it off the connection, without a word to the consumer."""
+        if self._reconnected in self._connection.on_reconnected:
+            self._connection.on_reconnected.remove(self._reconnected)
+        super().end(reason)
+        if self._resetting is not None and self._resetting is not asyncio.current_task():
+            self._resetting.cancel()
+
+
+async def subscribe_ordered(
+    api: Api,
+    *,
+    subject: str = "",
+    stream: str = "",
+    config: ConsumerConfig | None = None,
+    delivery: Delivery | None = None,
+    flow_control: bool = True,
+    on_reset: Callable[[StreamError], None] | None = None,
+) -> OrderedSubscription:
+    """Make an ordered subscription.
+
+    Raises:
+        ConfigError: the configuration asks for what it cannot be.
+        NoMatchingStreamError: the subject finds no stream, or several.
+    """
+    settings = config or ConsumerConfig()
+    check_ordered(settings, subject=subject or settings.filter_subject or "", stream=stream)
+    name = stream or await stream_of(api, subject or settings.filter_subject or "")
+    full = replace(
+        settings,
+        filter_subject=settings.filter_subject or (subject or None) if not settings.filter_subjects else None,
+        deliver_policy=settings.deliver_policy or DeliverPolicy.ALL,
+        ack_policy=AckPolicy.NONE,
+        max_deliver=1,
+        ack_wait=_ACK_WAIT,
+        flow_control=True if flow_control else None,
+        idle_heartbeat=settings.idle_heartbeat or _HEARTBEAT,
+        mem_storage=True,
+        num_replicas=1,
+    )
+    subscription = OrderedSubscription(api, delivery or Delivery(), name, full, on_reset)
+    await subscription.begin()
+    return subscription

@@ -1,0 +1,304 @@
+"""Pull requests one after another, so that messages come without a pause (ADR-15, "Pull Mode Statuses")."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from turnout.errors import ConfigError, Mistake, TurnoutError
+from turnout.nats.jetstream._mailbox import Callback, Mailbox
+from turnout.nats.jetstream._watchdog import Watchdog
+from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.connection import Interest
+from turnout.nats.jetstream.errors import (
+    ConsumerNotFoundError,
+    HeartbeatMissedError,
+    NoRespondersError,
+    StreamError,
+    SubscriptionClosedError,
+)
+from turnout.nats.jetstream.fetch import PullRequest, receive, request_body
+from turnout.nats.jetstream.message import Message
+from turnout.nats.jetstream.subscription import status_error
+from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
+
+__all__ = ["PullMessages", "PullOptions"]
+
+_TOO_LARGE = "message size exceeds maxbytes"
+_ENDS_REQUEST = ("batch completed", _TOO_LARGE)
+_RETRY = ("leadership change", "server shutdown")
+_RETRY_LATER = ("exceeded maxwaiting",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullOptions:
+    """How messages are asked for without a pause.
+
+    Attributes:
+        max_messages: how many may be asked for and not handed over yet.
+        max_bytes: how many bytes a request may bring; None leaves it to the number of messages.
+        expires: seconds that a request stays open at the server.
+        heartbeat: seconds between signs of life while nothing comes; half of *expires* at the most.
+        heartbeat_alarm: seconds of silence until an alarm and a new request; three heartbeats if not given.
+        threshold: ask again when fewer than this are left; half of *max_messages* if not given.
+    """
+
+    max_messages: int = 1000
+    max_bytes: int | None = None
+    expires: float = 30.0
+    heartbeat: float = 5.0
+    heartbeat_alarm: float | None = None
+    threshold: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ConfigError: with all mistakes.
+        """
+        rules = (
+            ("max_messages", self.max_messages >= 1, "must be at least 1"),
+            ("expires", self.expires >= 1, "must be at least 1 second"),
+            ("heartbeat", 0 < self.heartbeat <= self.expires / 2, "must be over 0 and at most half of expires"),
+            ("threshold", (self.threshold or 0) < self.max_messages, "must be less than max_messages"),
+        )
+        mistakes = [Mistake(name, f"{getattr(self, name)!r} {why}") for name, good, why in rules if not good]
+        if mistakes:
+            raise ConfigError(mistakes, what="bad pull options")
+
+
+class PullMessages:
+    """Messages of a pull consumer, asked for ahead of need.
+
+    Take them with ``async for`` or `next`. Hidden: requests that end without messages, a change of leader, a server
+    that restarts. Raised: a deleted consumer, and requests that the server refuses. `stop` ends it and gives back
+    what was not handed over; as an asynchronous context manager it stops at the end of the block.
+    """
+
+    def __init__(self, api: Api, stream: str, consumer: str, options: PullOptions, *, acks_nothing: bool) -> None:
+        options.check()
+        self._api = api
+        self._connection = api.connection
+        self._stream, self._consumer = stream, consumer
+        self._options = options
+        self._acks_nothing = acks_nothing
+        self._request = f"CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = api.prefix.api(self._request)
+        self._inbox = api.connection.new_inbox()
+        self._interest: Interest | None = None
+        self._requests: deque[PullRequest] = deque()
+        self._came = False
+        self._threshold = options.max_messages // 2 if options.threshold is None else options.threshold
+        self._retry: asyncio.TimerHandle | None = None
+        self._recovering: asyncio.Task[None] | None = None
+        self._watchdog = Watchdog(options.heartbeat_alarm or 3 * options.heartbeat, self._alarm)
+        self._mailbox = Mailbox(max_messages=1 << 30, max_bytes=1 << 40, answer=lambda subject: None)  # noqa: ARG005
+        self._ended = False
+        self._on_end: list[Callable[[PullMessages], None]] = []
+
+    async def start(self) -> Self:
+        """Subscribe and send the first request."""
+        self._interest = await self._connection.listen(self._inbox, self._receive)
+        self._connection.on_reconnected.append(self._again)
+        self._watchdog.start()
+        self._refill()
+        return self
+
+    def on_end(self, call: Callable[[PullMessages], None]) -> None:
+        """Call when it has ended."""
+        self._on_end.append(call)
+
+    @property
+    def pending(self) -> int:
+        """How many messages are received and not handed over yet."""
+        return len(self._mailbox)
+
+    # -- the read loop's side
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+        self._watchdog.last_seen = monotonic()
+        received = receive(self._connection, subject, reply, headers, data, self._acks_nothing)
+        if isinstance(received, Status):
+            self._receive_status(received)
+        if not isinstance(received, Message):
+            return
+        if self._requests and self._requests[0].came(subject, reply, headers, data):
+            self._requests.popleft()
+        self._came = True
+        self._mailbox.put(received)
+
+    def _receive_status(self, status: Status) -> None:
+        text = status.description.lower()
+        if status.code == HEARTBEAT:
+            return
+        if status.code == CONFLICT and text == _TOO_LARGE and not self._came:
+            # The next message alone is over max_bytes: every further request would end like this, at once.
+            self._finish(status_error(status, self._request))
+        elif status.code in (NO_MESSAGES, REQUEST_TIMEOUT) or (status.code == CONFLICT and text in _ENDS_REQUEST):
+            self._request_ended(status.number("Nats-Pending-Messages"))
+            self._refill()
+        elif status.code == CONFLICT and text in _RETRY:
+            self._requests.clear()
+            self._refill_in(0.25)
+        elif status.code == CONFLICT and text in _RETRY_LATER:
+            self._connection.report(status_error(status, self._request))
+            self._requests.clear()
+            self._refill_in(1.0)
+        elif status.code == NO_RESPONDERS:
+            self._requests.clear()
+            self._recover(NoRespondersError(self._request))
+        else:
+            self._finish(status_error(status, self._request))
+
+    @property
+    def _outstanding(self) -> int:
+        """How many messages the server may still send without being asked again."""
+        return sum(request.left for request in self._requests)
+
+    def _request_ended(self, undelivered: int | None) -> None:
+        """A request was ended with so many messages missing; None where the server does not say how many."""
+        ended = next((request for request in self._requests if request.left == undelivered), None)
+        if ended is not None:
+            self._requests.remove(ended)
+        elif undelivered != 0:
+            self._requests.clear()
+
+    def _refill(self) -> None:
+        """Ask for what is missing, once enough is."""
+        outstanding = self._outstanding + len(self._mailbox)
+        if self._ended or self._mailbox.closing or outstanding > self._threshold:
+            return
+        count = self._options.max_messages - outstanding
+        options = self._options
+        body = request_body(count, expires=options.expires, max_bytes=options.max_bytes, heartbeat=options.heartbeat)
+        try:
+            self._connection.send(self._subject, body, self._inbox.encode())
+        except ConnectionError as failure:
+            self._finish(StreamError(str(failure)) if self._connection.is_closed else None)
+            return
+        self._requests.append(PullRequest(count, options.max_bytes))
+        self._came = False
+
+    def _refill_in(self, seconds: float) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = asyncio.get_running_loop().call_later(seconds, self._refill)
+
+    def _again(self) -> None:
+        """Connected again: the requests of before are forgotten."""
+        self._requests.clear()
+        self._refill_in(0.05)
+
+    def _alarm(self, idle: float) -> None:
+        failure = HeartbeatMissedError(self._consumer, idle)
+        self._connection.report(failure)
+        self._requests.clear()
+        self._recover(failure)
+
+    def _recover(self, why: StreamError) -> None:
+        if self._recovering is None or self._recovering.done():
+            self._recovering = self._api.spawn(self._look_again(why))
+
+    async def _look_again(self, why: StreamError) -> None:
+        """Ask whether the consumer is still there; go on if it is, or if nobody can tell yet."""
+        try:
+            await self._api.call(f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        except (ConsumerNotFoundError, LookupError) as missing:
+            missing.__cause__ = why
+            self._finish(missing if isinstance(missing, StreamError) else why)
+        except (StreamError, ConnectionError):
+            # A restarting server answers the API before, or after, it answers pull requests.
+            self._refill_in(1.0)
+        else:
+            self._refill_in(0.1)
+
+    def _finish(self, failure: StreamError | None) -> None:
+        self._mailbox.close(failure)
+        self._release()
+
+    # -- the user's side
+
+    async def next(self, timeout: float | None = 5.0) -> Message:
+        """The next message.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+            ConsumerDeletedError: the consumer is gone.
+            SubscriptionClosedError: it was stopped.
+        """
+        message = await self._mailbox.next(timeout)
+        if self._outstanding + len(self._mailbox) <= self._threshold:
+            self._refill()
+        return message
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            message = await self._mailbox.next()
+        except SubscriptionClosedError:
+            raise StopAsyncIteration from None
+        if self._outstanding + len(self._mailbox) <= self._threshold:
+            self._refill()
+        return message
+
+    async def run(self, callback: Callback) -> None:
+        """Hand every message to *callback* until stopped; its errors go to the error callback.
+
+        Raises:
+            StreamError: what ended it.
+        """
+        async for message in self:
+            try:
+                waits = callback(message)
+                if waits is not None:
+                    await waits
+            except Exception as failure:  # noqa: BLE001 - the user's code: whatever it raises is reported
+                self._connection.report(failure)
+
+    def drain(self) -> None:
+        """Ask for no more; what has come can still be taken, then the iteration ends."""
+        self._mailbox.close()
+        self._release()
+
+    async def drained(self) -> None:
+        """`drain`, and wait until what has come is taken."""
+        self.drain()
+        await self._mailbox.emptied()
+
+    def stop(self, reason: TurnoutError | None = None) -> None:
+        """End it; what was not handed over goes back to the server. Whoever waits gets *reason*, or just the end."""
+        self._mailbox.close(reason)
+        if not self._connection.is_closed:
+            for message in self._mailbox.rest():
+                message.nak_now()
+        self._mailbox.clear()
+        self._release()
+
+    def _release(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._watchdog.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._again in self._connection.on_reconnected:
+            self._connection.on_reconnected.remove(self._again)
+        if self._interest is not None:
+            self._connection.ignore(self._interest)
+        for call in self._on_end:
+            call(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,368 @@
+"""A push subscription at work: messages out, statuses managed, gaps seen (ADR-15, "Automatic Status Management")."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from turnout.errors import TurnoutError
+from turnout.nats.jetstream._codec import decode
+from turnout.nats.jetstream._mailbox import Callback, Mailbox
+from turnout.nats.jetstream._watchdog import Watchdog
+from turnout.nats.jetstream.api import Api
+from turnout.nats.jetstream.connection import Interest
+from turnout.nats.jetstream.consumer_config import AckPolicy, ConsumerInfo
+from turnout.nats.jetstream.errors import (
+    ConsumerDeletedError,
+    FlowControlLostError,
+    HeartbeatMissedError,
+    NotJetStreamMessageError,
+    RequestTimeoutError,
+    SequenceGapError,
+    SlowConsumerError,
+    StatusError,
+    StreamError,
+    SubscriptionClosedError,
+)
+from turnout.nats.jetstream.message import Message
+from turnout.nats.protocol.positions import sequences
+from turnout.nats.protocol.status import CONFLICT, NO_MESSAGES, REQUEST_TIMEOUT, Status
+
+__all__ = ["Delivery", "PushSubscription", "StatusCallback", "status_error"]
+
+StatusCallback = Callable[[Status], "Awaitable[None] | None"]
+
+_STALLS_UNTIL_LOST = 3
+
+
+def status_error(status: Status, request: str) -> StatusError:
+    """The error that a status stands for."""
+    if status.code == CONFLICT and status.description.lower() == "consumer deleted":
+        return ConsumerDeletedError(status, request=request)
+    return StatusError(status, request=request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """How a subscription hands over what it receives.
+
+    Attributes:
+        callback: called with every message, one at a time; None to take them with `next` or ``async for``.
+        on_status: where given, every status goes to it in its place among the messages, and nothing is managed:
+            no heartbeats are watched, no flow control is answered, no gaps are reported.
+        heartbeat_alarm: seconds of silence until an alarm; three heartbeat intervals if not given (ADR-15).
+        max_messages: messages held until they are handed over; more are dropped and reported.
+        max_bytes: payload bytes held.
+    """
+
+    callback: Callback | None = None
+    on_status: StatusCallback | None = None
+    heartbeat_alarm: float | None = None
+    max_messages: int = 512 * 1024
+    max_bytes: int = 128 * 1024 * 1024
+
+
+class PushSubscription:
+    """A subscription to which the server sends of its own accord.
+
+    Made by `JetStream.subscribe`. Take messages with a callback, ``async for``, or `next`. As an asynchronous
+    context manager it unsubscribes at the end of the block.
+    """
+
+    def __init__(self, api: Api, delivery: Delivery, *, queue: str = "", acks_nothing: bool = False) -> None:
+        self._api = api
+        self._connection = api.connection
+        self._delivery = delivery
+        self._queue = queue
+        self._interest: Interest | None = None
+        self._info: ConsumerInfo | None = None
+        self._acks_nothing = acks_nothing
+        self._checks_gaps = not queue and delivery.on_status is None
+        self._consumer_seq = 0
+        self._stream_seq = 0
+        self._reported_gap: tuple[int, int] | None = None
+        self._answered = b""
+        self._stalls = 0
+        self._dropped = 0
+        self._owns_consumer = False
+        self._watchdog: Watchdog | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._ended = False
+        self._on_end: list[Callable[[PushSubscription], None]] = []
+        self._mailbox = Mailbox(
+            max_messages=delivery.max_messages,
+            max_bytes=delivery.max_bytes,
+            answer=self._answer_flow_control,
+            on_status=delivery.on_status,
+        )
+
+    # -- how it came about; the workflow in `subscribe` calls these
+
+    async def listen(self, subject: str) -> None:
+        """Subscribe on the wire, before the consumer exists (ADR-15, "NATS subscription")."""
+        self._interest = await self._connection.listen(subject, self._receive, self._queue)
+
+    def drop_interest(self) -> None:
+        """Unsubscribe on the wire, and leave the consumer alone."""
+        if self._interest is not None:
+            self._connection.ignore(self._interest)
+            self._interest = None
+
+    def bind_position(self, info: ConsumerInfo) -> None:
+        """Say where a consumer that exists stands, before its messages can come: its next sequence is not 1."""
+        self._acks_nothing = info.config.ack_policy == AckPolicy.NONE
+        self._consumer_seq = info.delivered.consumer_seq
+        self._stream_seq = info.delivered.stream_seq
+
+    def bind(self, info: ConsumerInfo, *, owned: bool) -> None:
+        """Say which consumer it is, and whether this library made it, and so deletes it."""
+        self._info = info
+        self._owns_consumer = owned
+        heartbeat = info.config.idle_heartbeat
+        if heartbeat and self._delivery.on_status is None and not self._queue:
+            limit = self._delivery.heartbeat_alarm or 3 * heartbeat
+            self._watchdog = Watchdog(limit, self._alarm)
+            self._watchdog.start()
+        if self._delivery.callback is not None and self._runner is None:
+            self._runner = asyncio.create_task(self._mailbox.run(self._delivery.callback, self._connection.report))
+
+    def on_end(self, call: Callable[[PushSubscription], None]) -> None:
+        """Call when it has ended; for the context that keeps a list."""
+        self._on_end.append(call)
+
+    # -- what it is
+
+    @property
+    def consumer_name(self) -> str:
+        """The consumer's name."""
+        return self._info.name if self._info else ""
+
+    @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self._info.stream_name if self._info else ""
+
+    @property
+    def subject(self) -> str:
+        """The deliver subject on which it listens."""
+        return self._interest.subject if self._interest else ""
+
+    @property
+    def queue(self) -> str:
+        """The queue group, empty if it is in none."""
+        return self._queue
+
+    @property
+    def owns_consumer(self) -> bool:
+        """Whether unsubscribing deletes the consumer."""
+        return self._owns_consumer
+
+    @property
+    def pending(self) -> int:
+        """How much is received and not handed over yet."""
+        return len(self._mailbox)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped because the buffer was full."""
+        return self._dropped
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._ended
+
+    async def consumer_info(self) -> ConsumerInfo:
+        """What the server tells of the consumer now."""
+        return decode(ConsumerInfo, await self._api.call(f"CONSUMER.INFO.{self.stream}.{self.consumer_name}"))
+
+    # -- the read loop's side
+
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, data: bytes) -> None:
+        if self._watchdog is not None:
+            self._watchdog.last_seen = monotonic()
+        if headers and not data:
+            status = Status.of(headers, data, reply)
+            if status is not None:
+                self._receive_status(status)
+                return
+        try:
+            stream_seq, consumer_seq = sequences(reply)
+        except NotJetStreamMessageError as failure:
+            self._connection.report(failure)
+            return
+        self._accept(subject, reply, headers, data, stream_seq, consumer_seq)
+
+    def _accept(
+        self, subject: bytes, reply: bytes, headers: bytes, data: bytes, stream_seq: int, consumer_seq: int
+    ) -> None:
+        """Take a message whose place is known."""
+        if consumer_seq != self._consumer_seq + 1 and self._checks_gaps:
+            self._gap(self._consumer_seq + 1, consumer_seq)
+        self._consumer_seq = consumer_seq
+        self._stream_seq = stream_seq
+        message = Message(
+            self._connection, subject.decode("utf-8", "replace"), reply, headers, data, self._acks_nothing
+        )
+        if not self._mailbox.put(message):
+            self._dropped += 1
+            if self._dropped & (self._dropped - 1) == 0:
+                # At 1, 2, 4, 8, ... drops: a flood of reports would only make it slower.
+                self._connection.report(SlowConsumerError(self.subject, dropped=self._dropped))
+
+    def _receive_status(self, status: Status) -> None:
+        if self._delivery.on_status is not None:
+            self._mailbox.put_status(status)
+        elif status.is_flow_control:
+            self._mailbox.put_request(status.reply.encode())
+        elif status.is_heartbeat:
+            self._heartbeat(status)
+        elif status.code not in (NO_MESSAGES, REQUEST_TIMEOUT):
+            self._connection.report(status_error(status, f"consumer {self.consumer_name!r}"))
+
+    def _heartbeat(self, status: Status) -> None:
+        stalled = status.header("Nats-Consumer-Stalled").encode()
+        if stalled:
+            self._unstall(stalled)
+        last = status.number("Nats-Last-Consumer")
+        if last is not None and self._checks_gaps and last != self._consumer_seq:
+            self._gap(self._consumer_seq, last)
+
+    def _unstall(self, subject: bytes) -> None:
+        if subject != self._answered:
+            self._stalls = 0
+            # The request itself was lost, or is still waiting behind messages: it must not be answered early.
+            if not len(self._mailbox):
+                self._answer_flow_control(subject)
+            return
+        self._stalls += 1
+        if self._stalls == _STALLS_UNTIL_LOST:
+            self._flow_control_lost(subject)
+
+    def _flow_control_lost(self, subject: bytes) -> None:
+        self._connection.report(
+            FlowControlLostError(
+                f"the consumer {self.consumer_name!r} stays stalled although {subject.decode()!r} was answered: "
+                "answers do not reach it; the account must import $JS.FC.>, or leave flow control off"
+            )
+        )
+
+    def _answer_flow_control(self, subject: bytes) -> None:
+        if subject == self._answered:
+            return
+        self._answered = subject
+        with contextlib.suppress(StreamError, ConnectionError):
+            self._connection.send_to(subject)
+
+    def _gap(self, expected: int, received: int) -> None:
+        """Report missing consumer sequences, once for what is the same finding."""
+        if self._reported_gap != (expected, received):
+            self._reported_gap = (expected, received)
+            resume = self._stream_seq + 1
+            self._connection.report(
+                SequenceGapError(self.consumer_name, expected=expected, got=received, resume_from=resume)
+            )
+
+    def _alarm(self, idle: float) -> None:
+        self._connection.report(HeartbeatMissedError(self.consumer_name, idle))
+
+    # -- the user's side
+
+    async def next(self, timeout: float | None = 5.0) -> Message:
+        """The next message.
+
+        Raises:
+            RequestTimeoutError: none came in *timeout* seconds.
+            SubscriptionClosedError: it has ended.
+        """
+        return await self._mailbox.next(timeout)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self._mailbox.next()
+        except SubscriptionClosedError:
+            raise StopAsyncIteration from None
+
+    async def unsubscribe(self) -> None:
+        """Stop at once; what was not handed over is dropped. A consumer that this library made is deleted.
+
+        Raises:
+            StreamError: the consumer could not be deleted; the subscription is gone all the same.
+        """
+        if self._ended:
+            return
+        self.end()
+        if self._owns_consumer:
+            await self._delete_consumer()
+
+    async def drain(self, timeout: float = 30.0) -> None:
+        """Stop receiving, hand over what was received, then delete the consumer if this library made it.
+
+        Returns when all that has happened. Where messages are taken with `next` or ``async for``, another task must
+        be taking them. What goes wrong goes to the error callback: too much time, or a consumer that cannot be
+        deleted (ADR-15, "Drain").
+        """
+        if self._ended:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                if self._interest is not None:
+                    self._connection.quiet(self._interest)
+                    await self._connection.round_trip(timeout)
+                self._mailbox.close()
+                await self._mailbox.emptied()
+        except TimeoutError:
+            left = len(self._mailbox)
+            self._connection.report(
+                RequestTimeoutError(
+                    f"the drain of {self.consumer_name!r} took over {timeout:g} s; {left} are left", code=408
+                )
+            )
+        except ConnectionError as failure:
+            self._connection.report(failure)
+        except asyncio.CancelledError:
+            self.end()
+            if self._owns_consumer:
+                self._api.spawn(self._api.forget_consumer(self.stream, self.consumer_name))
+            raise
+        self.end()
+        if self._owns_consumer:
+            try:
+                await self._delete_consumer()
+            except StreamError as failure:
+                self._connection.report(failure)
+
+    def end(self, reason: TurnoutError | None = None) -> None:
+        """Take it off the connection, without a word to the consumer."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self.drop_interest()
+        self._mailbox.close(reason)
+        self._mailbox.clear()
+        if self._runner is not None and self._runner is not asyncio.current_task():
+            self._runner.cancel()
+        for call in self._on_end:
+            call(self)
+
+    async def _delete_consumer(self) -> None:
+        self._owns_consumer = False
+        await self._api.call(f"CONSUMER.DELETE.{self.stream}.{self.consumer_name}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.unsubscribe()

@@ -1,0 +1,54 @@
+"""JSON that a server sends, as the objects and numbers that a client expects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.errors import StreamError
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
+
+__all__ = ["number_in", "object_in", "read_object"]
+
+_SHOWN = 60
+
+
+def read_object(raw: bytes, *, request: str) -> dict[str, Any]:
+    """The JSON object in *raw*.
+
+    Raises:
+        StreamError: when there is none; the message names the *request*, and how the answer begins.
+    """
+    try:
+        value = json.loads(raw.decode())
+    except (ValueError, RecursionError) as failure:
+        why = "nested too deep" if isinstance(failure, RecursionError) else "no JSON"
+        raise StreamError(f"{request}: the answer is {why}: {raw[:_SHOWN]!r}") from None
+    if not isinstance(value, dict):
+        raise StreamError(f"{request}: the answer is not a JSON object: {raw[:_SHOWN]!r}")
+    return value
+
+
+def object_in(answer: Mapping[str, Any], name: str, *, request: str) -> dict[str, Any]:
+    """The object that *answer* holds under *name*.
+
+    Raises:
+        StreamError: when it holds none.
+    """
+    value = answer.get(name)
+    if not isinstance(value, dict):
+        raise StreamError(f"{request}: the answer has no object {name!r}")
+    return value
+
+
+def number_in(answer: Mapping[str, Any], name: str, *, request: str, default: int | None = None) -> int:
+    """The number, from 0 to 2**63 - 1, that *answer* holds under *name*; *default* where it has nothing of the name.
+
+    Raises:
+        StreamError: when it holds none.
+    """
+    value = answer.get(name, default)
+    if type(value) is not int or not 0 <= value <= LARGEST_SEQUENCE:
+        raise StreamError(f"{request}: {name!r} in the answer is {value!r:.40}, not a number")
+    return value

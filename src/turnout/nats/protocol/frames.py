@@ -1,0 +1,130 @@
+"""What a server sends, read strictly: its greeting, the line before a message, and what ``-ERR`` says.
+
+A client trusts a server with its messages, not with its own life: whatever comes is bounded and becomes a value, or a
+`BrokenFrameError` with the beginning of what came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.errors import StreamError
+from turnout.nats.protocol.answers import read_object
+from turnout.nats.protocol.errors import BrokenFrameError
+from turnout.nats.protocol.numbers import decimal
+
+__all__ = [
+    "LARGEST_MESSAGE",
+    "LONGEST_LINE",
+    "LONGEST_SIZE",
+    "ErrorLine",
+    "MessageLine",
+    "largest_message",
+    "read_info",
+]
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a protocol line; the longest is the INFO of a large cluster."""
+
+LARGEST_MESSAGE = 64 << 20
+"""Bytes of a message, where the server's own limit is not higher: nats-server buffers that much for a client."""
+
+_HEADERS_OF_THE_SERVER = 1 << 20
+_MAX_PAYLOAD = (1 << 31) - 1
+LONGEST_SIZE = 10
+"""Digits of a size."""
+
+
+def read_info(raw: bytes) -> dict[str, Any]:
+    """What stands behind ``INFO``.
+
+    Raises:
+        BrokenFrameError: when it is no JSON object, or a field that clients use has another form.
+    """
+    try:
+        info = read_object(raw, request="INFO")
+    except StreamError as failure:
+        raise BrokenFrameError("INFO", str(failure), raw) from None
+    limit, nonce = info.get("max_payload", 1), info.get("nonce", "")
+    if type(limit) is not int or not 0 < limit <= _MAX_PAYLOAD:
+        raise BrokenFrameError("INFO", f"max_payload is {limit!r:.40}, not a number of bytes", raw)
+    if not isinstance(nonce, str) or not nonce.isascii():
+        raise BrokenFrameError("INFO", "the nonce is not text", raw)
+    return info
+
+
+def largest_message(info: dict[str, Any]) -> int:
+    """The most bytes that a message may have: a payload of the server's limit, and headers that the server adds."""
+    return int(max(LARGEST_MESSAGE, info.get("max_payload", 0))) + _HEADERS_OF_THE_SERVER
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLine:
+    """The line before a message, ``MSG`` or ``HMSG``.
+
+    Attributes:
+        reply: where an answer goes; empty if nowhere.
+        head: how many bytes of headers there are.
+        total: how many bytes follow, headers included.
+    """
+
+    subject: str
+    reply: str
+    head: int
+    total: int
+
+    @classmethod
+    def parse(cls, line: bytes, largest: int = LARGEST_MESSAGE) -> MessageLine:
+        """Read a line without its end; bytes of a subject that are not UTF-8 become replacement characters.
+
+        Raises:
+            BrokenFrameError: when it has another form, or the message more than *largest* bytes.
+        """
+        word, *fields = line.split() or [b""]
+        if word not in (b"MSG", b"HMSG"):
+            raise BrokenFrameError("message", "its line begins with neither MSG nor HMSG", line)
+        with_headers = word == b"HMSG"
+        sizes = fields[-2:] if with_headers else fields[-1:]
+        names = fields[: -len(sizes)]
+        if len(names) not in (2, 3):
+            raise BrokenFrameError(word.decode(), f"it has {len(fields)} fields", line)
+        numbers = [_size(word, text, line) for text in sizes]
+        head, total = numbers if with_headers else (0, numbers[0])
+        if head > total or total > largest:
+            raise BrokenFrameError(word.decode(), f"{head} bytes of headers in {total}, of {largest} at most", line)
+        subject, reply = names[0], names[2] if len(names) == 3 else b""
+        return cls(subject.decode("utf-8", "replace"), reply.decode("utf-8", "replace"), head, total)
+
+
+def _size(word: bytes, text: bytes, line: bytes) -> int:
+    size = decimal(text) if len(text) <= LONGEST_SIZE else None
+    if size is None:
+        raise BrokenFrameError(word.decode(), f"{text[:20]!r} is no size", line)
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """What ``-ERR`` says.
+
+    Attributes:
+        passing: it is about this connection, and another one may fare better.
+        closes: the server ends the connection.
+    """
+
+    text: str
+    passing: bool
+    closes: bool
+
+    @classmethod
+    def parse(cls, raw: bytes) -> ErrorLine:
+        """Read what stands behind ``-ERR``."""
+        text = raw.strip(b"' ").decode("utf-8", "replace")
+        passing = text.startswith(("Stale Connection", "Slow Consumer", "Secure Connection"))
+        return cls(text, passing, passing or not text.startswith("Permissions Violation"))
+
+    @property
+    def code(self) -> int:
+        """As in HTTP: 403 for what is not allowed, else 400."""
+        return 403 if "iolation" in self.text else 400

@@ -1,0 +1,191 @@
+"""How to reach NATS: everything a connection needs to know, as one value that can be sent to another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.protocol.credentials import Credentials
+from turnout.nats.protocol.prefix import Prefix
+from turnout.nats.protocol.servers import Server
+from turnout.nats.protocol.settings import LOGINS, option_of
+from turnout.nats.protocol.tls import Tls
+
+__all__ = ["ConnectionOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Servers, credentials, TLS, prefixes and times.
+
+    Attributes:
+        servers: tried in their order, again and again until *reconnect_timeout* is over.
+        api_prefix: what stands before ``STREAM.INFO`` and the rest (ADR-19), without its final dot.
+        inbox_prefix: what answers come back on; an account import may ask for one of its own.
+        timeout: seconds to wait for one answer.
+        reconnect_timeout: seconds to keep trying when no server is there.
+
+    >>> options = ConnectionOptions.from_mapping({"servers": "nats://a,nats://b:5000", "timeout": "2s", "domain": "x"})
+    >>> [str(server) for server in options.servers], options.timeout, options.api_prefix
+    (['nats://a:4222', 'nats://b:5000'], 2.0, '$JS.x.API')
+    """
+
+    servers: tuple[Server, ...]
+    credentials: Credentials = field(default_factory=Credentials)
+    tls: Tls | None = None
+    api_prefix: str = "$JS.API"
+    inbox_prefix: str = "_INBOX"
+    timeout: float = 5.0
+    connect_timeout: float = 5.0
+    reconnect_timeout: float = 60.0
+    name: str = "turnout"
+
+    @property
+    def asks_for_tls(self) -> bool:
+        """Whether no server may be talked to in the clear; one address with ``tls://`` speaks for all."""
+        return self.tls is not None or any(server.tls for server in self.servers)
+
+    @classmethod
+    def of(cls, servers: str | Sequence[str], **options: object) -> ConnectionOptions:
+        """Options from *servers* (one text may name several, with commas) and the attributes of this class.
+
+        ``domain`` stands for the prefix ``$JS.<domain>.API``.
+
+        Raises:
+            ConfigError: when an address or the prefix cannot be.
+        """
+        names = servers.split(",") if isinstance(servers, str) else servers
+        prefix, domain = options.pop("api_prefix", None), options.pop("domain", None)
+        base = cls(tuple(Server.parse(name) for name in names if name.strip()))
+        if any(server.tls for server in base.servers):
+            options.setdefault("tls", Tls())
+        options["api_prefix"] = Prefix.of(prefix=prefix or None, domain=domain or None).bare  # type: ignore[arg-type]
+        return replace(base, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, str]) -> ConnectionOptions:
+        """Options from `CONNECTION_OPTIONS` as texts, of a route file or of Spark; files are read on this machine.
+
+        Raises:
+            ConfigError: lists every mistake; no value that may be secret is repeated.
+        """
+        return _OptionsReader(options).read()
+
+
+class _OptionsReader:
+    """Reads the textual options and collects what is wrong with them."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+        self.mistakes: list[Mistake] = []
+
+    def read(self) -> ConnectionOptions:
+        options = self.options
+        servers = self._servers(options.get("servers") or "")
+        connection = ConnectionOptions(
+            servers=servers,
+            credentials=self._credentials(),
+            tls=self._tls(servers),
+            api_prefix=self._prefix(),
+            inbox_prefix=(options.get("inboxPrefix") or "_INBOX").rstrip("."),
+            timeout=self._seconds("timeout", 5.0),
+            connect_timeout=self._seconds("connectTimeout", 5.0),
+            reconnect_timeout=self._seconds("reconnectTimeout", 60.0),
+            name=options.get("clientName") or "turnout",
+        )
+        if self.mistakes:
+            raise ConfigError(self.mistakes, what="NATS connection")
+        return connection
+
+    def _mistake(self, option: str, problem: str) -> None:
+        self.mistakes.append(Mistake(option, problem))
+
+    def _prefix(self) -> str:
+        prefix, domain = self.options.get("apiPrefix") or None, self.options.get("domain") or None
+        if prefix and domain:
+            self._mistake("domain", "is another way to say apiPrefix: give one of the two")
+            return prefix
+        try:
+            return Prefix.of(prefix=prefix, domain=domain).bare
+        except ConfigError as wrong:
+            self._mistake("domain" if domain else "apiPrefix", wrong.mistakes[0].problem)
+            return ""
+
+    def _servers(self, text: str) -> tuple[Server, ...]:
+        servers = []
+        for name in filter(None, (part.strip() for part in text.split(","))):
+            try:
+                servers.append(Server.parse(name))
+            except ConfigError as wrong:
+                self.mistakes.extend(wrong.mistakes)
+        if not servers and not self.mistakes:
+            self._mistake("servers", "is missing: nats://host:4222, several with commas")
+        return tuple(servers)
+
+    def _credentials(self) -> Credentials:
+        options = self.options
+        ways = [option for option in map(option_of, LOGINS) if options.get(option)]
+        if len(ways) > 1:
+            self._mistake(ways[1], f"comes beside {ways[0]!r}: one way to log in is enough")
+        if options.get("credentials"):
+            text = self._file("credentials")
+            try:
+                return Credentials.from_file(text) if text else Credentials()
+            except ConfigError as wrong:
+                self.mistakes.extend(wrong.mistakes)
+        if options.get("nkeySeedFile"):
+            return Credentials(seed=(self._file("nkeySeedFile") or "").strip())
+        return Credentials(
+            user=options.get("user"),
+            password=options.get("password"),
+            token=options.get("token"),
+            seed=options.get("nkeySeed"),
+        )
+
+    def _tls(self, servers: Iterable[Server]) -> Tls | None:
+        required = self._flag("tls") or any(server.tls for server in servers)
+        # A certificate without a word about TLS means TLS; tls=false means none.
+        implied = any(
+            name.lower() in ("tlsca", "tlscert", "tlskey", "tlsfirst", "tlshostname") for name in self.options
+        )
+        if not required and (self.options.get("tls") is not None or not implied):
+            return None
+        return Tls(
+            ca=self._file("tlsCa"),
+            certificate=self._file("tlsCert"),
+            key=self._file("tlsKey"),
+            hostname=self.options.get("tlsHostname"),
+            insecure=self._flag("tlsInsecure"),
+            first=self._flag("tlsFirst"),
+        )
+
+    def _file(self, option: str) -> str | None:
+        path = self.options.get(option)
+        if not path:
+            return None
+        try:
+            return Path(path).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as failure:
+            why = failure.strerror if isinstance(failure, OSError) else "it is not text"
+            self._mistake(option, f"the file {path!r} cannot be read: {why}")
+            return None
+
+    def _flag(self, option: str) -> bool:
+        text = (self.options.get(option) or "false").lower()
+        if text not in ("true", "false"):
+            self._mistake(option, f"is true or false, not {text!r}")
+        return text == "true"
+
+    def _seconds(self, option: str, usual: float) -> float:
+        text = self.options.get(option)
+        if text is None:
+            return usual
+        try:
+            seconds = float(text.removesuffix("s"))
+        except ValueError:
+            seconds = -1.0
+        if seconds <= 0:
+            self._mistake(option, f"is a number of seconds above 0, not {text!r}")
+        return seconds

@@ -1,0 +1,48 @@
+"""NATS over plain blocking sockets: what a Spark task needs to read and write a stream at full speed.
+
+It depends on the standard library, numpy and pyarrow, and so runs on an executor that has PySpark's own
+dependencies. `turnout.nats.jetstream` is the other NATS package: asynchronous, over nats-py, for services.
+"""
+
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.wire.acknowledger import Acknowledger
+from turnout.nats.wire.connection import Connection, Message
+from turnout.nats.wire.direct import DirectReader
+from turnout.nats.wire.published import Published
+from turnout.nats.wire.publisher import TOO_LARGE, Publisher
+from turnout.nats.wire.pull import PullReader, Range
+from turnout.nats.wire.sample import sample
+from turnout.nats.wire.stored import stored_message
+from turnout.nats.wire.streams import (
+    create_consumer,
+    create_stream,
+    delete_consumer,
+    delete_stream,
+    purge_stream,
+    stream_info,
+    streams_of,
+    subject_counts,
+)
+
+__all__ = [
+    "TOO_LARGE",
+    "Acknowledger",
+    "Connection",
+    "ConnectionOptions",
+    "DirectReader",
+    "Message",
+    "Published",
+    "Publisher",
+    "PullReader",
+    "Range",
+    "create_consumer",
+    "create_stream",
+    "delete_consumer",
+    "delete_stream",
+    "purge_stream",
+    "sample",
+    "stored_message",
+    "stream_info",
+    "streams_of",
+    "subject_counts",
+]

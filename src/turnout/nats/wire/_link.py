@@ -1,0 +1,250 @@
+"""One socket to one server: the handshake, and protocol lines as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from turnout._version import __version__
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.errors import BrokenFrameError, RequestTimeoutError
+from turnout.nats.protocol.frames import LONGEST_LINE, ErrorLine, largest_message, read_info
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.servers import Server
+from turnout.nats.protocol.tls import Tls, begins_tls
+
+__all__ = ["Link", "reason_of"]
+
+_RECEIVE = 1 << 18
+# How long past its deadline a call takes what has come already.
+_GRACE = 1.0
+
+
+class Link:
+    """The bytes of a connection, to one server after another."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.options = options
+        self.info: dict[str, Any] = {}
+        self.server: Server | None = None
+        self._socket: socket.socket | None = None
+        self._buffer = bytearray()
+        # PINGs without their PONG.
+        self._pings = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a socket; a server that went away unnoticed is found by the next call."""
+        return self._socket is not None
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes, headers and payload together, that this server takes in one message."""
+        return int(self.info.get("max_payload", 1 << 20))
+
+    def close(self) -> None:
+        """Close the socket; calling it again does nothing."""
+        closing, self._socket = self._socket, None
+        self._buffer.clear()
+        self._pings = 0
+        self.server = None
+        if closing is not None:
+            with contextlib.suppress(OSError):
+                closing.close()
+
+    def dial(self, server: Server) -> None:
+        """Connect to *server*: its greeting, TLS where the rule says so, and our introduction."""
+        options = self.options
+        raw = socket.create_connection((server.host, server.port), timeout=options.connect_timeout)
+        self._socket = raw
+        self.server = server
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if options.tls is not None and options.tls.first:
+            self._start_tls(server)
+        self.info = self._greeting()
+        if not isinstance(self._socket, ssl.SSLSocket) and begins_tls(
+            self.info, requested=options.asks_for_tls, server=server
+        ):
+            self._start_tls(server)
+        self.send(b"CONNECT " + json.dumps(self._introduction(server)).encode() + b"\r\nPING\r\n")
+        deadline = time.monotonic() + options.connect_timeout
+        while True:
+            line = self.line(deadline)
+            if line == b"PONG":
+                return
+            self.control(line)
+
+    def _start_tls(self, server: Server) -> None:
+        tls = self.options.tls or Tls()
+        plain = self._plain()
+        # Bytes received after the greeting were not encrypted, so they cannot be trusted.
+        self._buffer.clear()
+        try:
+            self._socket = tls.context().wrap_socket(plain, server_hostname=tls.hostname or server.host)
+        except ssl.SSLCertVerificationError as failure:
+            raise StreamError(f"the certificate of {server} is not trusted: {failure.verify_message}") from None
+
+    def _greeting(self) -> dict[str, Any]:
+        line = self.line(time.monotonic() + self.options.connect_timeout)
+        if not line.startswith(b"INFO "):
+            raise ConnectionLostError("what answers there is not a NATS server")
+        with self.reading():
+            return read_info(line[5:])
+
+    def _introduction(self, server: Server) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "verbose": False,
+            "pedantic": False,
+            "headers": True,
+            "no_responders": True,
+            "protocol": 1,
+            "lang": "python-turnout",
+            "version": __version__,
+            "name": self.options.name,
+            **self.options.credentials.connect_fields(self.info.get("nonce")),
+        }
+        return {**fields, **server.connect_fields()}
+
+    def _plain(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionLostError("the connection is closed")
+        return self._socket
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of *data*.
+
+        Raises:
+            ConnectionLostError: when the server is gone; how much it has got is not known.
+        """
+        sock = self._plain()
+        try:
+            sock.settimeout(self.options.timeout * 6)
+            sock.sendall(data)
+        except OSError as failure:
+            raise self._lost(failure) from failure
+
+    def receive_into(self, view: memoryview, timeout: float) -> int:
+        """Read what is there, at least one byte, into *view*; 0 when *timeout* seconds bring nothing.
+
+        Raises:
+            ConnectionLostError: when the server is gone.
+        """
+        if self._buffer:
+            count = min(len(self._buffer), len(view))
+            view[:count] = self._buffer[:count]
+            del self._buffer[:count]
+            return count
+        sock = self._plain()
+        try:
+            sock.settimeout(timeout)
+            count = sock.recv_into(view)
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            return 0
+        except OSError as failure:
+            raise self._lost(failure) from failure
+        if count == 0:
+            raise self._lost(None)
+        return count
+
+    def give_back(self, data: memoryview) -> None:
+        """Take bytes that `receive_into` gave: the next call that reads begins with them."""
+        self._buffer[:0] = data
+
+    def _lost(self, failure: OSError | None) -> ConnectionLostError:
+        server = self.server
+        self.close()
+        return ConnectionLostError(
+            f"the connection to {server} was lost" + (f": {reason_of(failure)}" if failure else "")
+        )
+
+    def _late(self) -> RequestTimeoutError:
+        return RequestTimeoutError(f"{self.server} did not answer in time", code=408)
+
+    def more(self, deadline: float) -> None:
+        """Append at least one byte to the buffer."""
+        sock = self._plain()
+        try:
+            # A deadline that is over still takes what has come already.
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            data = sock.recv(_RECEIVE)
+        except TimeoutError as failure:
+            raise self._late() from failure
+        except OSError as failure:
+            raise self._lost(failure) from failure
+        if not data:
+            raise self._lost(None)
+        self._buffer += data
+
+    def line(self, deadline: float) -> bytes:
+        """The next protocol line, without its end."""
+        # A server that never stops talking, but does not answer, must not hold anybody for ever.
+        if time.monotonic() > deadline + _GRACE:
+            raise self._late()
+        looked = 0
+        while (end := self._buffer.find(b"\r\n", max(0, looked - 1))) < 0:
+            looked = len(self._buffer)
+            if looked > LONGEST_LINE:
+                with self.reading():
+                    raise BrokenFrameError("line", f"{looked} bytes without an end", bytes(self._buffer[:60]))
+            self.more(deadline)
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line
+
+    def control(self, line: bytes) -> None:
+        """Act on a protocol line that is no message: answer PING, note INFO, raise what ``-ERR`` says.
+
+        Raises:
+            StreamError: for ``-ERR``: a permission, the credentials, a payload over the limit.
+            ConnectionLostError: for one that is about the connection only (a stale or slow one).
+        """
+        word, _, rest = line.partition(b" ")
+        if word == b"PING":
+            self.send(b"PONG\r\n")
+        elif word == b"INFO":
+            with self.reading():
+                self.info = {**self.info, **read_info(rest)}
+        elif word == b"-ERR":
+            self._refuse(ErrorLine.parse(rest))
+        elif word == b"PONG":
+            self._pings = max(0, self._pings - 1)
+        elif word != b"+OK":
+            with self.reading():
+                raise BrokenFrameError("control", "it is no NATS protocol", line)
+
+    def _refuse(self, error: ErrorLine) -> None:
+        server = self.server
+        if error.closes:
+            self.close()
+        if error.passing:
+            raise ConnectionLostError(f"{server} ended the connection: {error.text}")
+        raise StreamError(f"{server} refused: {error.text}", code=error.code)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Close the connection where the block finds a frame broken, and say which server sent it."""
+        try:
+            yield
+        except BrokenFrameError as broken:
+            server = self.server
+            self.close()
+            raise broken.sent_by(server) from None
+
+    @property
+    def largest_message(self) -> int:
+        """The most bytes, headers included, that a message from this server may have."""
+        return largest_message(self.info)
+
+
+def reason_of(failure: BaseException) -> str:
+    """What went wrong, in a few words."""
+    if isinstance(failure, TimeoutError):
+        return "no answer in time"
+    if isinstance(failure, OSError) and failure.strerror:
+        return failure.strerror
+    return str(failure)

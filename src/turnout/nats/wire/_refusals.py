@@ -1,0 +1,168 @@
+"""What a server's answer to a message means that is no acknowledgement: try again, give the message up, or stop."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from turnout.errors import StreamError
+from turnout.nats.protocol.answers import read_object
+from turnout.nats.protocol.errors import NoMatchingStreamError, api_error
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.status import NO_RESPONDERS, read_status
+from turnout.nats.wire._chunks import PublishedMessages
+from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.streams import streams_of
+
+__all__ = ["TOO_MANY", "Refusals", "answer_of", "concerns_all", "forbidden_subject"]
+
+TOO_MANY: Final = 429
+_TRIES = 4
+# Too many requests; JetStream temporarily unavailable; insufficient resources; no leader yet.
+_PASSING = frozenset({10008, 10009, 10023, 10167})
+# JetStream is not enabled, or out of resources, for the server or the account.
+_SERVER_WIDE = frozenset({10002, 10028, 10039, 10047, 10076})
+_SUBJECT = re.compile(r"[^\s.*>\x00][^\s.\x00]*(?:\.[^\s.*>\x00][^\s.\x00]*)*")
+_FORBIDDEN = re.compile(r'Permissions Violation for Publish to "([^"]*)"')
+_BELIEVED = 1.0
+"""How many seconds it is believed that a subject has a stream."""
+_REMEMBERED = 10_000
+
+
+def answer_of(payload: bytes) -> dict[str, Any]:
+    """What a stream's answer says; nothing where it is none."""
+    try:
+        return read_object(payload, request="PubAck")
+    except StreamError:
+        return {}
+
+
+def concerns_all(reason: StreamError) -> bool:
+    """Whether a refusal is about the server or the account, and not about one message or its stream."""
+    return reason.err_code in _SERVER_WIDE
+
+
+def forbidden_subject(reason: StreamError) -> str | None:
+    """The subject that a connection may not publish on, where that is what an ``-ERR`` says."""
+    forbidden = _FORBIDDEN.search(str(reason))
+    return forbidden[1] if forbidden else None
+
+
+class Refusals:
+    """What one publisher has learned of the subjects that it publishes on.
+
+    Args:
+        options: to ask the server which streams there are: the publisher's own connection is full of answers.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self.subjects: dict[str, StreamError] = {}
+        self._options = options
+        self._published: set[str] = set()
+        self._unheard: dict[int, int] = {}
+        self._has_stream: dict[str, float] = {}
+        self._asking: Connection | None = None
+
+    def give_up(self, subject: str, reason: StreamError) -> None:
+        """Remember that no message on a subject will be stored."""
+        if len(self.subjects) >= _REMEMBERED:
+            self.subjects.clear()
+        self.subjects[subject] = reason
+        self._published.discard(subject)
+
+    def publishable(self, messages: PublishedMessages) -> PublishedMessages:
+        """The messages but for those on subjects that are malformed or given up, which are refused.
+
+        Raises:
+            StreamError: where refusals are not collected.
+        """
+        bad: dict[str, StreamError] = {}
+        for subject in pc.unique(messages.subjects).to_pylist():
+            if subject in self._published:
+                continue
+            if subject in self.subjects and messages.refused is not None:
+                bad[subject] = self.subjects[subject]
+            elif not _SUBJECT.fullmatch(subject):
+                bad[subject] = StreamError(f"{subject!r} is no subject to publish on", code=400)
+            elif subject not in self.subjects:
+                if len(self._published) >= _REMEMBERED:
+                    self._published.clear()
+                self._published.add(subject)
+        if not bad:
+            return messages
+        subjects = messages.subjects.to_pylist()
+        for place, subject in enumerate(subjects):
+            if subject in bad:
+                messages.refuse(place, bad[subject])
+        return messages.take(np.flatnonzero([subject not in bad for subject in subjects]))
+
+    def heard(self, number: int) -> None:
+        """Forget how often nobody listened to a message."""
+        self._unheard.pop(number, None)
+
+    def close(self) -> None:
+        """Close the connection that questions went over; the next one opens another."""
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.close()
+
+    def reason(
+        self, subject: str, number: int, head: bytes, answer: dict[str, Any], *, ask: bool
+    ) -> StreamError | None:
+        """Why a message will never be stored; None where it is worth another try.
+
+        Args:
+            subject: of the message.
+            number: of the message.
+            head: the header block of the answer.
+            answer: its JSON object.
+            ask: whether the server may be asked if a stream takes the subject and only has no leader now: then a
+                message is given up at once where none does, and otherwise tried for as long as the connection allows.
+
+        Raises:
+            StreamError: the server does not say which streams there are.
+            ConnectionLostError: it is away.
+        """
+        code, text = (read_status(head) if head else None) or (0, "")
+        if code == NO_RESPONDERS:
+            return self._nobody(subject, number, ask=ask)
+        if code == TOO_MANY:
+            return None
+        if code:
+            return StreamError(f"publishing on {subject!r} was refused: {text}", code=code)
+        if "error" not in answer:
+            return StreamError(f"what answers on {subject!r} is no stream: nothing was stored there")
+        refusal = api_error(answer["error"], request=f"publishing on {subject!r} was refused")
+        return None if refusal.err_code in _PASSING or refusal.code == TOO_MANY else refusal
+
+    def _nobody(self, subject: str, number: int, *, ask: bool) -> StreamError | None:
+        if subject in self.subjects:
+            return self.subjects[subject]
+        if ask:
+            if self._is_taken(subject):
+                return None
+        else:
+            # A stream that is just starting, or changing its leader, does not listen for a moment.
+            tries = self._unheard[number] = self._unheard.get(number, 0) + 1
+            if tries < _TRIES:
+                return None
+        reason = NoMatchingStreamError(
+            f"no stream listens on {subject!r}: nothing was stored there", code=NO_RESPONDERS
+        )
+        self.give_up(subject, reason)
+        return reason
+
+    def _is_taken(self, subject: str) -> bool:
+        """Whether a stream takes a subject, with or without a leader."""
+        if time.monotonic() < self._has_stream.get(subject, 0.0):
+            return True
+        if self._asking is None:
+            self._asking = Connection.open(self._options)
+        if not streams_of(self._asking, subject):
+            return False
+        self._has_stream[subject] = time.monotonic() + _BELIEVED
+        return True

@@ -1,0 +1,101 @@
+"""A durable consumer that only acknowledges: it lets go of what has been processed, up to a sequence.
+
+The messages themselves are read by sequence (`turnout.nats.wire.direct`), so that a batch that failed can be read
+again as it was; the consumer follows when the batch is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.answers import number_in, object_in
+from turnout.nats.protocol.positions import sequences
+from turnout.nats.protocol.status import NO_MESSAGES, REQUEST_TIMEOUT
+from turnout.nats.wire.connection import Connection, frame
+from turnout.nats.wire.streams import create_consumer
+
+__all__ = ["Acknowledger"]
+
+_BATCH = 500
+
+
+class Acknowledger:
+    """Acknowledges the messages of *stream* for the durable *consumer*, which is made if it is not there."""
+
+    def __init__(self, connection: Connection, stream: str, consumer: str, filters: tuple[str, ...] = ()) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._consumer = consumer
+        config = {
+            "durable_name": consumer,
+            "name": consumer,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "headers_only": True,
+            **({"filter_subject": filters[0]} if filters else {}),
+        }
+        request = f"consumer {consumer!r}"
+        floor = object_in(create_consumer(connection, stream, config), "ack_floor", request=request)
+        self.floor = number_in(floor, "stream_seq", request=request) + 1
+
+    def acknowledge(self, end: int) -> int:
+        """Acknowledge every message below *end* that is not yet; how many they were.
+
+        Not promised: one that was delivered moments ago to a process that then died is acknowledged by a later
+        call only, when the consumer delivers it again (after its ``ack_wait``).
+        """
+        connection = self._connection
+        count = 0
+        # No more messages can be below the end than there are sequences.
+        while (left := end - self.floor - count) > 0:
+            if not connection.is_open:
+                connection.reconnect()
+            inbox = connection.new_inbox()
+            number = connection.subscribe(inbox)
+            subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
+            batch = min(_BATCH, left)
+            connection.publish(subject, json.dumps({"batch": batch, "no_wait": True}).encode(), inbox)
+            try:
+                below, more = self._answer(number, inbox, end, batch)
+            except (TimeoutError, ConnectionLostError):
+                connection.close()
+                raise ConnectionLostError("the acknowledgements could not be sent") from None
+            count += below
+            if not more:
+                break
+        # Once a PONG is back the server has read every acknowledgement.
+        if count:
+            connection.ping()
+        self.floor = max(self.floor, end)
+        return count
+
+    def _answer(self, number: int, inbox: str, end: int, batch: int) -> tuple[int, bool]:
+        """Acknowledge what one pull brings below *end*, give back the rest; the count, and whether to go on.
+
+        How much is pending says nothing here: messages that were given back do not count as such.
+        """
+        connection = self._connection
+        answers: list[bytes] = []
+        below = received = 0
+        ended = False
+        for message in connection.messages(time.monotonic() + connection.options.timeout):
+            status = message.status
+            if status is not None and message.subject == inbox:
+                if status.code not in (NO_MESSAGES, REQUEST_TIMEOUT):
+                    raise StreamError(f"consumer {self._consumer!r}: {status.text or 'refused'}", code=status.code)
+                ended = True
+                break
+            if not message.reply.startswith("$JS.ACK."):
+                continue
+            mine = sequences(message.reply.encode())[0] < end
+            answers.append(frame(message.reply, b"+ACK" if mine else b"-NAK"))
+            below += mine
+            received += 1
+            if received == batch:
+                break
+        connection.unsubscribe(number)
+        if answers:
+            connection.send(b"".join(answers))
+        return below, below == received and not ended

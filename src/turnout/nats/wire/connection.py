@@ -1,0 +1,286 @@
+"""One blocking connection to NATS: the handshake, requests, and the bytes as they come.
+
+It belongs to one thread. There is no reader in the background: nothing is read but while a call waits, and
+what the server asks meanwhile (PING) is answered by the next call that reads.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from turnout.errors import ConnectionLostError
+from turnout.nats.protocol.answers import read_object
+from turnout.nats.protocol.errors import BrokenFrameError, NoRespondersError, RequestTimeoutError, api_error
+from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.protocol.headers import encode
+from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.protocol.status import NO_RESPONDERS, StatusLine, read_status
+from turnout.nats.wire._link import Link, reason_of
+
+__all__ = ["Connection", "Message"]
+
+# Within this many seconds a server that is not frozen answers a PING.
+_PROMPT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as it came; *headers* is the raw block, empty where there was none.
+
+    `turnout.nats.jetstream.Message` is what the async client hands out, with its acknowledgements.
+    """
+
+    subject: str
+    reply: str
+    headers: bytes
+    payload: bytes
+
+    @property
+    def status(self) -> StatusLine | None:
+        """The code and text where the server says something instead of delivering."""
+        return read_status(self.headers) if self.headers and not self.payload else None
+
+
+class Connection(Link):
+    """A connection that is open, or opens itself again, until it is closed.
+
+    `request` and `api` reconnect when the connection is lost, to any of the servers, for as long as
+    ``reconnect_timeout`` says. Whoever reads the raw bytes (`receive_into`) reconnects itself, because only it
+    knows what it had seen.
+    """
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        super().__init__(options)
+        self._inbox = ""
+        self._subscriptions = 0
+        self._requests = 0
+
+    @classmethod
+    def open(cls, servers: str | Sequence[str] | ConnectionOptions, **options: Any) -> Self:
+        """Connect to the first of *servers* that answers; *options* are those of `ConnectionOptions.of`.
+
+        Raises:
+            ConnectionLostError: when none does.
+            StreamError: when a server refuses the credentials.
+        """
+        connection_options = (
+            servers if isinstance(servers, ConnectionOptions) else ConnectionOptions.of(servers, **options)
+        )
+        connection = cls(connection_options)
+        connection.connect()
+        return connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.server or 'closed'}>"
+
+    # -- opening and closing
+
+    def connect(self) -> None:
+        """Connect to the first server that answers, in one round over them all."""
+        self.close()
+        failures = []
+        for server in self.options.servers:
+            try:
+                self.dial(server)
+            except (OSError, ConnectionLostError) as failure:
+                self.close()
+                failures.append(f"{server}: {reason_of(failure)}")
+            except BaseException:
+                self.close()
+                raise
+            else:
+                return
+        raise ConnectionLostError("no NATS server can be reached: " + "; ".join(failures))
+
+    def reconnect(self, deadline: float | None = None) -> None:
+        """Connect again, with growing pauses, until ``time.monotonic()`` passes *deadline*.
+
+        Raises:
+            ConnectionLostError: the last one, when the time is over.
+        """
+        until = deadline or time.monotonic() + self.options.reconnect_timeout
+        pause = 0.02
+        while True:
+            try:
+                self.connect()
+            except ConnectionLostError:
+                if time.monotonic() + pause >= until:
+                    raise
+                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads reconnecting tasks, no secret
+                pause = min(pause * 2, 1.0)
+            else:
+                return
+
+    def close(self) -> None:
+        """Close the socket; calling it again does nothing."""
+        super().close()
+        self._inbox = ""
+
+    # -- messages
+
+    def messages(self, deadline: float) -> Iterator[Message]:
+        """The messages as they come, until *deadline*.
+
+        Raises:
+            RequestTimeoutError: at the deadline.
+            ConnectionLostError: when the server is gone, or sends what is no message.
+        """
+        while True:
+            line = self.line(deadline)
+            if not line.startswith((b"MSG ", b"HMSG ")):
+                self.control(line)
+                continue
+            yield self._message(line, deadline)
+
+    def _message(self, line: bytes, deadline: float) -> Message:
+        """The message whose *line* came."""
+        with self.reading():
+            parsed = MessageLine.parse(line, self.largest_message)
+        end = parsed.total
+        while len(self._buffer) < end + 2:
+            self.more(deadline)
+        with self.reading():
+            if self._buffer[end : end + 2] != b"\r\n":
+                raise BrokenFrameError("message", f"it does not end after its {end} bytes", line)
+        body = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return Message(parsed.subject, parsed.reply, body[: parsed.head], body[parsed.head :])
+
+    # -- subjects and requests
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else listens to."""
+        return f"{self.options.inbox_prefix}.{secrets.token_hex(11)}"
+
+    def subscribe(self, subject: str) -> int:
+        """Subscribe this connection, and give the subscription's number."""
+        self._subscriptions += 1
+        self.send(b"SUB %b %d\r\n" % (subject.encode(), self._subscriptions))
+        return self._subscriptions
+
+    def unsubscribe(self, number: int) -> None:
+        """End a subscription; messages that are on their way still come."""
+        self.send(b"UNSUB %d\r\n" % number)
+
+    def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        reply: str = "",
+        headers: Sequence[tuple[str, bytes | str]] = (),
+    ) -> None:
+        """Send one message and wait for nothing."""
+        self.send(frame(subject, payload, reply, encode(headers)))
+
+    def ping(self, timeout: float | None = None) -> bool:
+        """Whether the server answers in time. Messages that come meanwhile are thrown away."""
+        deadline = time.monotonic() + (timeout or self.options.timeout)
+        try:
+            self._pings += 1
+            self.send(b"PING\r\n")
+            while self._pings:
+                line = self.line(deadline)
+                if line.startswith((b"MSG ", b"HMSG ")):
+                    self._message(line, deadline)
+                else:
+                    self.control(line)
+        except (TimeoutError, ConnectionLostError):
+            return False
+        return True
+
+    def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        headers: Mapping[str, bytes | str] | None = None,
+        timeout: float | None = None,
+    ) -> Message:
+        """Ask, and wait for one answer.
+
+        Lost connections are opened again and the request is sent again, so a request may reach the server twice.
+
+        Raises:
+            NoRespondersError: nobody listens.
+            RequestTimeoutError: a server that is alive does not answer (ADR-19: either means a wrong prefix or a
+                missing import).
+            ConnectionLostError: when the server is away, or frozen, longer than ``reconnect_timeout``.
+        """
+        until = time.monotonic() + self.options.reconnect_timeout
+        while True:
+            try:
+                if self._socket is None:
+                    self.reconnect(until)
+                return self._ask(subject, payload, headers or {}, timeout or self.options.timeout)
+            except TimeoutError:
+                if self._was_alive():
+                    hint = "" if self.options.api_prefix == "$JS.API" else f" (prefix {self.options.api_prefix!r}?)"
+                    raise RequestTimeoutError(f"nobody answered on {subject!r} in time{hint}", code=408) from None
+                server = self.server
+                self.close()
+                if time.monotonic() >= until:
+                    raise ConnectionLostError(f"{server} answered nothing in time, not even a PING") from None
+            except ConnectionLostError:
+                if time.monotonic() >= until:
+                    raise
+
+    def _was_alive(self) -> bool:
+        """Whether the server worked while `_ask` waited for it, and does now.
+
+        One that was frozen, as by a paused machine or a stalled disk, may answer a PING as soon as it goes on; it has
+        lost nothing, so the same request has an answer then.
+        """
+        return self._pings == 0 and self.ping(min(_PROMPT, self.options.timeout))
+
+    def _ask(self, subject: str, payload: bytes, headers: Mapping[str, bytes | str], timeout: float) -> Message:
+        if not self._inbox:
+            self._inbox = self.new_inbox()
+            self.subscribe(f"{self._inbox}.*")
+        self._requests += 1
+        reply = f"{self._inbox}.{self._requests}"
+        # The PONG tells a server that does not answer from one that does not run.
+        self._pings += 1
+        self.send(frame(subject, payload, reply, encode(tuple(headers.items()))) + b"PING\r\n")
+        for message in self.messages(time.monotonic() + timeout):
+            if message.subject == reply:
+                if (status := message.status) is not None and status.code == NO_RESPONDERS:
+                    raise NoRespondersError(subject)
+                return message
+        raise AssertionError("messages() ends by raising only")
+
+    def api(self, subject: str, body: Mapping[str, Any] | None = None, timeout: float | None = None) -> dict[str, Any]:
+        """Ask the JetStream API: *subject* is what stands behind the prefix (``STREAM.INFO.ORDERS``).
+
+        Raises:
+            StreamError: when it answers with an error; ``code`` and ``err_code`` are the server's.
+        """
+        full = f"{self.options.api_prefix}.{subject}"
+        answer = self.request(full, json.dumps(body).encode() if body else b"", timeout=timeout)
+        response = read_object(answer.payload or b"{}", request=subject)
+        if "error" in response:
+            raise api_error(response["error"], request=subject)
+        return response
+
+
+def frame(subject: str, payload: bytes, reply: str = "", head: bytes = b"") -> bytes:
+    """A PUB or, with a header block *head*, an HPUB frame."""
+    answer = f" {reply}" if reply else ""
+    if head:
+        line = f"HPUB {subject}{answer} {len(head)} {len(head) + len(payload)}\r\n"
+    else:
+        line = f"PUB {subject}{answer} {len(payload)}\r\n"
+    return b"".join([line.encode(), head, payload, b"\r\n"])

@@ -1,0 +1,190 @@
+"""Where the messages lie in a buffer of NATS protocol, byte for byte exact, without looking at each in Python.
+
+Line ends are searched for in the whole buffer at once, and those that are followed by ``MSG`` or ``HMSG`` may
+begin a frame. A payload can hold such text as well, so each frame must end where the next one begins; where
+that fails, the chain is followed frame by frame. Large frames are stepped over one at a time, as there
+searching the payloads costs more than a step of Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.nats.protocol.errors import BrokenFrameError
+from turnout.nats.protocol.frames import LARGEST_MESSAGE, LONGEST_LINE, LONGEST_SIZE, MessageLine
+from turnout.nats.wire._digits import numbers_before, windows
+
+__all__ = ["Frames", "locate"]
+
+_MSG = np.uint32(int.from_bytes(b"MSG ", "little"))
+_HMSG = np.uint32(int.from_bytes(b"HMSG", "little"))
+_LARGE = 1500
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The complete frames of a buffer, in their order, as parallel arrays.
+
+    Attributes:
+        start: where the frame's line begins.
+        line_end: where the line's CR is.
+        end: where the payload ends; the payload begins, headers included, at ``line_end + 2``.
+        size_start: where the last number of the line begins.
+        with_headers: whether it is an HMSG.
+        consumed: how many bytes of the buffer are done with, other lines included.
+        lines: the protocol lines between the messages (PING, -ERR, INFO), without their line ends.
+    """
+
+    start: Positions
+    line_end: Positions
+    end: Positions
+    size_start: Positions
+    with_headers: NDArray[np.bool_]
+    consumed: int
+    lines: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def locate(memory: bytearray, filled: int, usual_size: float = 0.0, largest: int = LARGEST_MESSAGE) -> Frames:
+    """The complete frames among the first *filled* bytes, which begin with the beginning of a line.
+
+    Args:
+        memory: the buffer.
+        filled: how many bytes of it count.
+        usual_size: the mean size of the frames so far; it decides how to search.
+        largest: the most bytes that a message may have, headers included.
+
+    Raises:
+        BrokenFrameError: when the bytes are no NATS protocol. That a size has other characters than digits is found
+            by where it leads, or where the frame is the last one.
+    """
+    if usual_size > _LARGE:
+        return _step(memory, filled, largest)
+    return _search(memory, filled, largest)
+
+
+def _step(memory: bytearray, filled: int, largest: int) -> Frames:
+    """One frame after the other."""
+    rows: list[tuple[int, int, int, int, bool]] = []
+    lines: list[bytes] = []
+    at = 0
+    while (line_end := memory.find(b"\r\n", at, filled)) >= 0:
+        line = bytes(memory[at:line_end])
+        if line.startswith((b"MSG ", b"HMSG ")):
+            end = line_end + 2 + MessageLine.parse(line, largest).total
+            if end + 2 > filled:
+                break
+            _check_end(memory, line, end)
+            rows.append((at, line_end, end, at + line.rindex(b" ") + 1, line[0] == 72))
+            at = end + 2
+        else:
+            lines.append(line)
+            at = line_end + 2
+    else:
+        _check_open_line(memory, at, filled)
+    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    start, line_ends, ends, sizes, kinds = (np.ascontiguousarray(table[:, column]) for column in range(5))
+    return Frames(start, line_ends, ends, sizes, kinds.astype(np.bool_), at, lines)
+
+
+def _check_end(memory: bytearray, line: bytes, end: int) -> None:
+    if memory[end : end + 2] != b"\r\n":
+        raise BrokenFrameError("message", "it does not end where its size says", line)
+
+
+def _check_open_line(memory: bytearray, at: int, filled: int) -> None:
+    """A line that has begun ends some day."""
+    if filled - at > LONGEST_LINE:
+        raise BrokenFrameError("line", f"{filled - at:,} bytes without an end", bytes(memory[at : at + 100]))
+
+
+def _search(memory: bytearray, filled: int, largest: int) -> Frames:
+    """All at once, where the frames follow each other."""
+    if filled < 12:
+        return _step(memory, filled, largest)
+    feeds = np.flatnonzero(np.frombuffer(memory, dtype=np.uint8, count=filled) == 10)
+    begins = np.concatenate((np.zeros(1, dtype=np.int64), feeds[:-1] + 1)) if feeds.size else feeds
+    # A line shorter than a word cannot begin a frame; those at the very end have no word to look at.
+    begins = begins[begins <= filled - 4]
+    words = windows(memory, filled, "<u4")[begins]
+    headed = words == _HMSG
+    likely = np.flatnonzero(headed | (words == _MSG))
+    start = begins[likely]
+    line_end = feeds[likely] - 1
+    long_enough = line_end - start >= 9
+    if not long_enough.all():
+        likely, start, line_end = likely[long_enough], start[long_enough], line_end[long_enough]
+    size, size_start = numbers_before(windows(memory, filled, "<u8"), line_end)
+    digits = line_end - size_start
+    # What cannot be a size must not lead anywhere; if the chain comes to it, it is read again and refused.
+    size[(digits < 1) | (digits > LONGEST_SIZE) | (size > largest)] = largest + 1
+    end = line_end + 2 + size
+    return _follow(memory, filled, largest, Frames(start, line_end, end, size_start, headed[likely], 0, []))
+
+
+def _follow(memory: bytearray, filled: int, largest: int, likely: Frames) -> Frames:
+    """Keep of the *likely* frames those that the chain from the buffer's beginning passes through."""
+    start, after = likely.start, likely.end + 2
+    breaks = np.flatnonzero(after[:-1] != start[1:])
+    runs: list[NDArray[np.int64]] = []
+    lines: list[bytes] = []
+    at = 0
+    while at < filled:
+        index = int(np.searchsorted(start, at))
+        if index < len(start) and start[index] == at:
+            step = int(np.searchsorted(breaks, index))
+            last = int(breaks[step]) if step < len(breaks) else len(start) - 1
+            complete = int(np.searchsorted(after[index : last + 1], filled, side="right"))
+            runs.append(np.arange(index, index + complete))
+            if complete:
+                at = int(after[index + complete - 1])
+                # Of the others in the run it is known that the next one begins where they end.
+                _parsed(memory, likely, index + complete - 1, largest)
+                _check_end(memory, _line(memory, likely, index + complete - 1), at - 2)
+            if complete <= last - index:
+                _parsed(memory, likely, index + complete, largest)
+                break
+            continue
+        line_end = memory.find(b"\r\n", at, filled)
+        if line_end < 0:
+            _check_open_line(memory, at, filled)
+            break
+        if memory.startswith((b"MSG ", b"HMSG "), at):
+            raise BrokenFrameError("message", "its line is too short", bytes(memory[at:line_end]))
+        lines.append(bytes(memory[at:line_end]))
+        at = line_end + 2
+    selected: Any = runs[0] if len(runs) == 1 else np.concatenate(runs) if runs else np.zeros(0, dtype=np.int64)
+    return Frames(
+        start[selected],
+        likely.line_end[selected],
+        likely.end[selected],
+        likely.size_start[selected],
+        likely.with_headers[selected],
+        at,
+        lines,
+    )
+
+
+def _line(memory: bytearray, frames: Frames, row: int) -> bytes:
+    return bytes(memory[frames.start[row] : frames.line_end[row]])
+
+
+def _parsed(memory: bytearray, frames: Frames, row: int, largest: int) -> MessageLine:
+    """The line of one frame, read strictly.
+
+    Raises:
+        BrokenFrameError: when it cannot be, or says something else than was found.
+    """
+    line = _line(memory, frames, row)
+    parsed = MessageLine.parse(line, largest)
+    if parsed.total != frames.end[row] - frames.line_end[row] - 2:
+        raise BrokenFrameError("message", "its size cannot be read", line)
+    return parsed

@@ -1,0 +1,135 @@
+"""From Arrow columns to the frames that publish them, a thousand messages at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.records.headers import has_match
+
+__all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
+
+_VERSION = b"NATS/1.0\r\n"
+_BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
+_BAD_VALUE = re.compile(rb"[\r\n]")
+# What a header line cannot carry as it stands: line breaks, and blanks at its ends, which readers drop.
+_UNFIT_ID = r"[\r\n]|^[ \t]|[ \t]$"
+
+
+def pack(subjects: Any, payloads: Any, lines: Any, replies: Any) -> tuple[Any, NDArray[np.int64]]:
+    """The frames of some messages in one buffer, and where each begins, with the end behind them.
+
+    Args:
+        subjects: binary, no nulls.
+        payloads: binary, no nulls.
+        lines: the header lines of each message as binary, each line with its end; None where no message has any.
+        replies: the reply subjects: bytes for one that all share, or binary without nulls.
+    """
+    count = len(subjects)
+    sizes = pc.binary_length(payloads)
+    if lines is None:
+        parts = [b"PUB ", subjects, b" ", replies, b" ", _digits(sizes), b"\r\n", payloads, b"\r\n"]
+    else:
+        heads = pc.add(pc.binary_length(lines), len(_VERSION) + 2)
+        totals = _digits(pc.add(sizes, heads))
+        opening = [b"HPUB ", subjects, b" ", replies, b" ", _digits(heads), b" ", totals, b"\r\n"]
+        parts = [*opening, _VERSION, lines, b"\r\n", payloads, b"\r\n"]
+    joined = _join(parts)
+    edges = np.frombuffer(joined.buffers()[1], dtype=np.int32)[joined.offset : joined.offset + count + 1]
+    return joined.buffers()[2], edges.astype(np.int64)
+
+
+def numbered(lead: bytes, first: int, count: int) -> Any:
+    """*count* reply subjects: *lead* and a number, from *first* on."""
+    return _join([lead, _digits(np.arange(first, first + count))])
+
+
+def have_ids(lines: Any) -> bool:
+    """Whether each of some messages' header lines begin with a message id."""
+    return lines is not None and bool(pc.all(pc.starts_with(lines, MESSAGE_ID.encode() + b": ")).as_py())
+
+
+def id_lines(ids: Any) -> Any:
+    """The header line of each message id; empty where it is null or empty.
+
+    An id that a header cannot carry as it stands is written as hexadecimal digits.
+    """
+    ids = ids.cast(pa.binary()).fill_null(b"")
+    unfit = pc.match_substring_regex(ids, _UNFIT_ID)
+    if pc.any(unfit).as_py():
+        texts = [
+            b"0x" + raw.hex().encode() if bad else raw
+            for raw, bad in zip(ids.to_pylist(), unfit.to_pylist(), strict=True)
+        ]
+        ids = pa.array(texts, type=pa.binary())
+    lines = _join([MESSAGE_ID.encode() + b": ", ids, b"\r\n"])
+    return pc.if_else(pc.equal(pc.binary_length(ids), 0), _scalar(b""), lines)
+
+
+def header_lines(headers: Any, without: Callable[[str], bool] | None = None) -> Any:
+    """The header lines of each list of ``{key, value}``.
+
+    Args:
+        headers: as `turnout.records.headers.ARROW` has them.
+        without: whether to leave out all headers of a name; asked once for each.
+
+    Raises:
+        ConfigError: when a name or a value would break out of its line; the value is not repeated.
+    """
+    parents = pc.list_parent_indices(headers).to_numpy()
+    pairs = pc.list_flatten(headers)
+    texts = pc.struct_field(pairs, [0]).cast(pa.string())
+    values = pc.struct_field(pairs, [1]).cast(pa.binary()).fill_null(b"")
+    distinct = pc.unique(texts).to_pylist()
+    excluded = [name for name in distinct if name is None or (without is not None and without(name))]
+    if excluded:
+        allowed = pc.invert(pc.is_in(texts, value_set=pa.array(excluded, pa.string())))
+        texts, values, parents = (
+            texts.filter(allowed),
+            values.filter(allowed),
+            parents[allowed.to_numpy(zero_copy_only=False)],
+        )
+    _check(texts, values, set(distinct).difference(excluded))
+    lines = _join([texts.cast(pa.binary()), b": ", values, b"\r\n"])
+    offsets = np.zeros(len(headers) + 1, dtype=np.int32)
+    np.cumsum(np.bincount(parents, minlength=len(headers)), out=offsets[1:])
+    # A list of lines joins to one text because its data lie one behind the other already.
+    ends = np.frombuffer(lines.buffers()[1], dtype=np.int32)[: len(lines) + 1] if len(lines) else np.zeros(1, np.int32)
+    edges = pa.py_buffer(np.ascontiguousarray(ends[offsets]))
+    return pa.Array.from_buffers(pa.binary(), len(headers), [None, edges, lines.buffers()[2] or pa.py_buffer(b"")])
+
+
+def _check(names: Any, values: Any, distinct: Iterable[str]) -> None:
+    for name in distinct:
+        if _BAD_NAME.search(name):
+            raise _mistake(name, "a header's name has no blanks, colons or line breaks")
+    if not has_match(_BAD_VALUE, values):
+        return
+    bad = pc.match_substring_regex(values, _BAD_VALUE.pattern)
+    raise _mistake(names[pc.index(bad, True).as_py()].as_py(), "a header's value cannot hold a line break")
+
+
+def _mistake(name: str, problem: str) -> ConfigError:
+    return ConfigError([Mistake(f"headers.{name!r}", problem)], what="NATS message")
+
+
+def _join(parts: list[Any]) -> Any:
+    """The parts of each message one behind the other; bytes stand for the same in every message."""
+    operands = [_scalar(part) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*operands, _scalar(b""))
+
+
+def _scalar(text: bytes) -> Any:
+    return pa.scalar(text, type=pa.binary())
+
+
+def _digits(numbers: Any) -> Any:
+    return pc.cast(pa.array(numbers) if isinstance(numbers, np.ndarray) else numbers, pa.string()).cast(pa.binary())

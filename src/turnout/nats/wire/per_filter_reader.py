@@ -1,0 +1,137 @@
+"""A range read filter by filter, and put back into the order of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.direct import DirectReader
+from turnout.nats.wire.pull import PullReader, Range, hole
+from turnout.nats.wire.read_strategy import TOGETHER, Way, cover
+from turnout.nats.wire.records import SCHEMA
+from turnout.nats.wire.subject_filter import Sieve
+
+__all__ = ["ApartReader", "RangeReader", "SievedReader", "reader_of"]
+
+_BATCH = 2 << 20
+
+
+class RangeReader(Protocol):
+    """Reads one `Range`, once; the attributes are those of `turnout.nats.wire.pull.PullReader`."""
+
+    @property
+    def hole(self) -> int | None:
+        """The lowest sequence that the last record batch steps over."""
+        ...
+
+    @property
+    def next(self) -> int:
+        """The sequence behind the last one that came."""
+        ...
+
+    def batches(self) -> Iterator[Any]:
+        """The record batches in the order of the stream."""
+        ...
+
+
+def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partition: int = 0) -> RangeReader:
+    """What reads a range in a way; the messages are the same in each."""
+    if way.kind == "beside":
+        return _beside(connection, range_)
+    if way.kind == "sieved":
+        wider = replace(range_, filters=way.cover)
+        return SievedReader(PullReader(connection, wider, partition, stream_end=way.stream_end), range_.filters)
+    if way.kind == "apart":
+        return ApartReader(connection, range_, way, partition)
+    return PullReader(connection, range_, partition)
+
+
+def _beside(connection: Connection, range_: Range) -> RangeReader:
+    """By sequence, for which the server knows one filter: of several, their cover is asked for."""
+    if len(range_.filters) < 2:
+        return DirectReader(connection, range_)
+    return SievedReader(DirectReader(connection, replace(range_, filters=(cover(range_.filters),))), range_.filters)
+
+
+class SievedReader:
+    """Leaves out, of what another reader brings, what *filters* do not match; a batch may have no rows."""
+
+    def __init__(self, reader: RangeReader, filters: Sequence[str]) -> None:
+        self._reader = reader
+        self._sieve = Sieve(filters)
+
+    @property
+    def hole(self) -> int | None:
+        """As with `turnout.nats.wire.pull.PullReader`: messages that are left out here make none."""
+        return self._reader.hole
+
+    @property
+    def next(self) -> int:
+        """The sequence behind the last one that came, wanted or not."""
+        return self._reader.next
+
+    def batches(self) -> Iterator[Any]:
+        """The record batches; raises as `turnout.nats.wire.pull.PullReader.batches`."""
+        for batch in self._reader.batches():
+            yield self._sieve.of(batch)
+
+
+class ApartReader:
+    """Reads each filter with a consumer of its own, one after the other, piece by piece of the range.
+
+    Attributes:
+        hole: as with `turnout.nats.wire.pull.PullReader`.
+        next: the sequence behind the last one that came.
+    """
+
+    def __init__(self, connection: Connection, range_: Range, way: Way, partition: int = 0) -> None:
+        self._connection = connection
+        self._range = range_
+        self._way = way
+        self._partition = partition
+        self._begun = False
+        self.hole: int | None = None
+        self.next = max(1, range_.start)
+
+    def batches(self) -> Iterator[Any]:
+        """The record batches; raises as `turnout.nats.wire.pull.PullReader.batches`."""
+        piece = self._way.piece or self._range.end - self._range.start
+        for start in range(self._range.start, self._range.end, piece):
+            for batch in self._piece(start, min(self._range.end, start + piece)):
+                sequences = batch.column("offset").to_numpy()
+                self.hole, self.next = hole(sequences, self.next), int(sequences[-1]) + 1
+                yield batch
+
+    def _piece(self, start: int, end: int) -> Iterator[Any]:
+        batches: list[Any] = []
+        for filter_ in self._range.filters:
+            part = replace(self._range, start=start, end=end, filters=(filter_,))
+            reader = PullReader(
+                self._connection, part, self._partition, stream_end=self._way.stream_end, begun=self._begun
+            )
+            batches += reader.batches()
+            self._begun = True
+        return _in_order(batches)
+
+
+def _in_order(batches: list[Any]) -> Iterator[Any]:
+    """The rows of the batches by their sequences, as batches of the size in which a connection reads."""
+    if not any(batch.num_rows for batch in batches):
+        return
+    sequences = np.concatenate([batch.column("offset").to_numpy() for batch in batches])
+    table = pa.Table.from_batches(batches, schema=SCHEMA)
+    batches.clear()
+    whole = table.combine_chunks().to_batches()[0]
+    del table
+    # What is put together are ascending runs, which this kind of sorting merges.
+    order = np.argsort(sequences, kind="stable")
+    # Filters of which none covers another may have subjects in common; the server does not refuse them.
+    order = order[np.diff(sequences[order], prepend=-1) != 0]
+    rows = max(1, int(len(order) * _BATCH / max(1, whole.nbytes)))
+    for first in range(0, len(order), rows):
+        yield whole.take(pa.array(order[first : first + rows]))

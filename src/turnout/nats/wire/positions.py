@@ -1,0 +1,181 @@
+"""Places in a stream: what a person names by a word, a sequence or a time, as the sequence that it means."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from turnout.errors import ConfigError, ConnectionLostError, Mistake, StreamError
+from turnout.nats.protocol.answers import number_in, object_in
+from turnout.nats.protocol.errors import MessageNotFoundError
+from turnout.nats.protocol.numbers import decimal
+from turnout.nats.protocol.positions import sequences
+from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info
+
+__all__ = ["Place", "StoredSequences", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
+
+_STREAM_NOT_FOUND = 10059
+_CONSUMED = frozenset({"workqueue", "interest"})
+
+Place = str | int | datetime | Mapping[str, int]
+"""``earliest``, ``latest``, a sequence, a time, or a sequence for each stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSequences:
+    """What a stream holds: sequences from *first* up to, not including, *next*, but for those *deleted* between.
+
+    Attributes:
+        consumed: messages go when the stream's consumers have acknowledged them (a work queue, or by interest): whoever
+            only looks must not be one of these.
+    """
+
+    first: int
+    next: int
+    mean_bytes: float
+    deleted: int
+    consumed: bool
+
+
+def state_of(connection: Connection, stream: str) -> StoredSequences:
+    """Ask for the state of *stream*.
+
+    Raises:
+        StreamError: when there is no such stream, or it may not be asked for.
+    """
+    try:
+        info = stream_info(connection, stream)
+    except StreamError as failure:
+        if failure.err_code == _STREAM_NOT_FOUND:
+            raise StreamError(f"there is no stream {stream!r}", code=404, err_code=failure.err_code) from None
+        raise
+    state, consumed = info["state"], info["config"].get("retention") in _CONSUMED
+    messages = state["messages"]
+    # A stream that never had a message says that its first is 0.
+    first, following = max(1, state["first_seq"]), state["last_seq"] + 1
+    mean = state["bytes"] / messages if messages else 0
+    return StoredSequences(first, following, mean, max(0, following - first - messages), consumed)
+
+
+def resolve(connection: Connection, stream: str, place: Place) -> int:
+    """The sequence that *place* names in *stream*."""
+    if isinstance(place, datetime):
+        return _sequence_at(connection, stream, place)
+    if isinstance(place, int):
+        return max(1, place)
+    state = state_of(connection, stream)
+    if place == "earliest":
+        return state.first
+    if place == "latest":
+        return state.next
+    if isinstance(place, str) or stream not in place:
+        raise ConfigError([Mistake("startingOffsets", f"has no sequence for the stream {stream!r}")])
+    return max(1, place[stream])
+
+
+def _sequence_at(connection: Connection, stream: str, moment: datetime) -> int:
+    """The first sequence at or after *moment*; the end of the stream where there is none."""
+    state = state_of(connection, stream)
+    if state.consumed:
+        return _stored_at(connection, stream, moment) or state.next
+    config: dict[str, Any] = {
+        "name": f"turnout-time-{secrets.token_hex(8)}",
+        "deliver_policy": "by_start_time",
+        "opt_start_time": moment.isoformat(),
+        "ack_policy": "none",
+        "headers_only": True,
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": 30_000_000_000,
+    }
+    name = create_consumer(connection, stream, config)["name"]
+    inbox = connection.new_inbox()
+    number = connection.subscribe(inbox)
+    subject = f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}"
+    connection.publish(subject, b'{"batch":1,"no_wait":true}', inbox)
+    sequence = state.next
+    try:
+        for message in connection.messages(time.monotonic() + connection.options.timeout):
+            if message.reply.startswith("$JS.ACK."):
+                sequence = sequences(message.reply.encode())[0]
+            if message.reply or message.subject == inbox:
+                break
+        connection.unsubscribe(number)
+    except TimeoutError as late:
+        raise ConnectionLostError(f"stream {stream!r} did not say what it holds at {moment.isoformat()}") from late
+    delete_consumer(connection, stream, name)
+    return sequence
+
+
+def _stored_at(connection: Connection, stream: str, moment: datetime) -> int | None:
+    """The first sequence at or after *moment*, without any consumer; None where there is none."""
+    request = f"STREAM.MSG.GET.{stream}"
+    try:
+        answer = connection.api(request, {"start_time": moment.isoformat()})
+    except MessageNotFoundError:
+        return None
+    return number_in(object_in(answer, "message", request=request), "seq", request=request)
+
+
+def pending_from(connection: Connection, stream: str, start: int, filters: Sequence[str]) -> int:
+    """How many messages the stream holds from *start* on, on the subjects *filters*, if any, at this moment."""
+    config: dict[str, Any] = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": start,
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": 30_000_000_000,
+        **({"filter_subjects": list(filters)} if filters else {}),
+    }
+    created = create_consumer(connection, stream, config)
+    delete_consumer(connection, stream, created["name"])
+    return int(created["num_pending"])
+
+
+def parse_place(text: str) -> Place | None:
+    """What a text names as a place in a stream; None if it names nothing."""
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if text.isdecimal():
+        return decimal(text)
+    if text.startswith("{"):
+        try:
+            table = json.loads(text)
+        except ValueError:
+            return None
+        numbers = isinstance(table, dict) and all(isinstance(value, int) for value in table.values())
+        return table if numbers else None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def place_of(option: str, written: Place) -> Place:
+    """A place that may be given as text.
+
+    Args:
+        option: where it was given, to be named in the error.
+        written: the place, or the text that names it.
+
+    Raises:
+        ConfigError: the text names none.
+    """
+    if isinstance(written, datetime) and written.tzinfo is None:
+        # What has no zone is UTC, as everywhere in turnout.
+        return written.replace(tzinfo=UTC)
+    if not isinstance(written, str):
+        return written
+    place = parse_place(written.strip())
+    if place is None:
+        expected = "earliest, latest, a sequence, an ISO time or {stream: sequence}"
+        raise ConfigError([Mistake(option, f"expected {expected}, found {written!r}")])
+    return place

@@ -1,0 +1,332 @@
+"""Messages into streams, many under way at once, none forgotten: `Publisher.flush` returns when each is acknowledged.
+
+A message stays here until its PubAck has come. When the connection is lost, or the server is too busy for some,
+they are sent again; a message id makes that harmless within the stream's duplicate window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol import headers as _headers
+from turnout.nats.protocol.frames import MessageLine
+from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
+from turnout.nats.wire._chunks import TOO_LARGE, Numbered, PublishedMessages, Refused, small_enough
+from turnout.nats.wire._digits import numbers_before, windows
+from turnout.nats.wire._memory import with_room
+from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
+from turnout.nats.wire._window import Window
+from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.frames import Frames, locate
+from turnout.nats.wire.published import Published
+
+__all__ = ["TOO_LARGE", "Publisher"]
+
+_CHUNK = 1000
+_CHUNK_BYTES = 1 << 18
+_WINDOW_BYTES = 32 << 20
+# After this long without any acknowledgement the connection is taken for dead.
+_SILENCE = 10.0
+_PAUSE = 0.25
+_DUPLICATE = b'"duplicate":'
+
+
+class Publisher:
+    """Publishes over a connection that it has for itself.
+
+    Args:
+        connection: it is opened again when it is lost.
+        window: the most messages without acknowledgement. Several publishers to one server should stay below
+            10,000 together: beyond that it drops messages (and this class sends them again).
+        expected_stream: the stream that must store them (``Nats-Expected-Stream``).
+
+    Not promised: the order, when the server refuses one for the moment and takes the next.
+    """
+
+    def __init__(self, connection: Connection, window: int = 4000, expected_stream: str | None = None) -> None:
+        self._connection = connection
+        self._limit = max(1, window)
+        self._step = max(1, min(_CHUNK, self._limit // 2))
+        self._inbox = connection.new_inbox()
+        self._window = Window(f"{self._inbox}.".encode())
+        self._expected = b"Nats-Expected-Stream: %b\r\n" % expected_stream.encode() if expected_stream else b""
+        self._rows: list[tuple[str, bytes, bytes]] = []
+        self._rows_bytes = 0
+        self._refusals = Refusals(connection.options)
+        self._memory = bytearray(1 << 20)
+        self._filled = 0
+        self._published = Published()
+        self._trouble: float | None = None
+        self._heard = 0.0
+        self._subscribe()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+
+    def publish(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Sequence[tuple[str, bytes | str]] = (),
+        message_id: str | None = None,
+    ) -> None:
+        """Take one message; it is sent with others, at the latest by `flush`.
+
+        Raises:
+            ConfigError: when a header cannot be.
+            StreamError: when the subject or the size cannot be, or an earlier message was refused for good.
+        """
+        lines = _headers.lines([(_headers.MESSAGE_ID, message_id), *headers] if message_id is not None else headers)
+        self._rows.append((subject, payload, lines))
+        self._rows_bytes += len(payload)
+        if len(self._rows) >= self._step or self._rows_bytes >= _CHUNK_BYTES:
+            self._publish_rows()
+
+    def publish_columns(self, subjects: Any, payloads: Any, lines: Any = None, refused: Refused | None = None) -> None:
+        """Take many messages as Arrow arrays, and wait while the window is full.
+
+        Args:
+            subjects: strings without nulls.
+            payloads: binary without nulls.
+            lines: what `turnout.nats.wire.packing` makes of ids and headers; None where there are none.
+            refused: called with the place of each message that will never be stored, because of its subject, its size
+                or its stream, at the latest by `flush`. The others are stored. Without it, that is an error.
+
+        Raises:
+            StreamError: as `publish`; with *refused* only for what concerns all of them (JetStream is off).
+        """
+        self._publish_rows()
+        ends = np.cumsum(pc.binary_length(payloads).to_numpy(zero_copy_only=False), dtype=np.int64)
+        start = 0
+        while start < len(subjects):
+            before = int(ends[start - 1]) if start else 0
+            fitting = int(np.searchsorted(ends, before + _CHUNK_BYTES, side="right"))
+            stop = max(start + 1, min(start + self._step, fitting))
+            size = stop - start
+            some = lines.slice(start, size) if lines is not None else None
+            places = np.arange(start, stop) if refused is not None else None
+            self._send(
+                PublishedMessages(subjects.slice(start, size), payloads.slice(start, size), some, refused, places)
+            )
+            start = stop
+
+    def flush(self) -> Published:
+        """Send what waits and wait for every acknowledgement; the counts since the last flush.
+
+        Raises:
+            StreamError: when a message was refused; which of the others were stored is not known.
+            ConnectionLostError: when no server comes back in time.
+        """
+        self._publish_rows()
+        self._drain(0, 0)
+        self._settle(0)
+        published, self._published = self._published, Published()
+        return published
+
+    # -- sending
+
+    def _publish_rows(self) -> None:
+        if not self._rows:
+            return
+        subjects, payloads, lines = zip(*self._rows, strict=True)
+        self._rows.clear()
+        self._rows_bytes = 0
+        heads = pa.array(lines, type=pa.binary()) if any(lines) else None
+        self._send(PublishedMessages(pa.array(subjects, type=pa.string()), pa.array(payloads, type=pa.binary()), heads))
+
+    def _send(self, messages: PublishedMessages) -> None:
+        """Send one chunk, and wait if the window is full after it."""
+        messages = self._refusals.publishable(messages)
+        if self._expected:
+            expected = pa.repeat(pa.scalar(self._expected, type=pa.binary()), len(messages))
+            empty = pa.scalar(b"", type=pa.binary())
+            lines = messages.lines
+            lines = expected if lines is None else pc.binary_join_element_wise(lines, expected, empty)
+            messages = replace(messages, lines=lines)
+        messages = small_enough(messages, self._connection.max_payload)
+        if not len(messages):
+            return
+        frames = self._window.add(messages)
+        try:
+            self._connection.send(frames)
+        except ConnectionLostError:
+            self._again()
+        self._drain(self._limit - self._step, _WINDOW_BYTES)
+
+    def _subscribe(self) -> None:
+        self._filled = 0
+        self._connection.subscribe(f"{self._inbox}.*")
+
+    def _again(self) -> None:
+        """A new connection, and everything that has no acknowledgement once more."""
+        deadline = self._patience()
+        while True:
+            if time.monotonic() >= deadline:
+                raise ConnectionLostError(f"{self._window.unacknowledged:,} messages could not be delivered in time")
+            try:
+                self._connection.reconnect(deadline)
+                self._subscribe()
+                for frames in self._window.renew():
+                    self._connection.send(frames)
+            except ConnectionLostError:
+                time.sleep(_PAUSE)
+                continue
+            return
+
+    def _patience(self) -> float:
+        """Until when to keep trying: counted from the first trouble since the last acknowledgement."""
+        if self._trouble is None:
+            self._trouble = time.monotonic()
+        return self._trouble + self._connection.options.reconnect_timeout
+
+    # -- acknowledgements
+
+    def _drain(self, messages: int, size: int) -> None:
+        """Wait until no more than *messages*, and *size* bytes, are without acknowledgement."""
+        self._heard = time.monotonic()
+        while (left := self._window.unacknowledged) > messages or (size and left > 1 and self._window.size > size):
+            try:
+                self._collect()
+            except ConnectionLostError:
+                self._again()
+
+    def _collect(self) -> None:
+        """Take the acknowledgements that have come, waiting for the first."""
+        self._memory = with_room(self._memory, self._filled)
+        view = memoryview(self._memory)
+        try:
+            count = self._connection.receive_into(view[self._filled :], _SILENCE)
+        finally:
+            view.release()
+        if count == 0:
+            raise self._silent()
+        self._filled += count
+        with self._connection.reading():
+            frames = locate(self._memory, self._filled, largest=self._connection.largest_message)
+        for line in frames.lines:
+            self._control(line)
+        if len(frames):
+            self._heard = time.monotonic()
+            self._acknowledge(frames)
+        elif time.monotonic() > self._heard + 2 * _SILENCE:
+            # A server that talks of other things only is as good as one that is silent.
+            raise self._silent()
+        left = self._filled - frames.consumed
+        if frames.consumed and left:
+            self._memory[:left] = self._memory[frames.consumed : self._filled]
+        self._filled = left
+
+    def _control(self, line: bytes) -> None:
+        """Act on a line that is no message; a subject that is forbidden concerns the messages on it alone."""
+        try:
+            self._connection.control(line)
+        except StreamError as reason:
+            subject = forbidden_subject(reason)
+            if subject is None:
+                raise
+            # Each message on it has such a line, and the first has settled them all.
+            if subject not in self._refusals.subjects:
+                self._forbid(subject, reason)
+
+    def _forbid(self, subject: str, reason: StreamError) -> None:
+        """Refuse the messages on a subject that have no answer, and those to come: there will be none."""
+        self._refusals.give_up(subject, reason)
+        refused, frames = self._window.forbid(subject, reason)
+        for others in frames:
+            self._connection.send(others)
+        if not refused:
+            raise reason
+        self._settle(refused)
+
+    def _refusal(self, chunk: Numbered, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
+        """Why a message will never be stored; None where it is worth another try.
+
+        Raises:
+            StreamError: the refusal concerns all messages.
+        """
+        subject = chunk.subject(number)
+        reason = self._refusals.reason(subject, number, head, answer, ask=chunk.messages.refused is not None)
+        if reason is not None and concerns_all(reason):
+            raise reason
+        return reason
+
+    def _silent(self) -> ConnectionLostError:
+        self._connection.close()
+        return ConnectionLostError("no acknowledgement came for a while")
+
+    def _acknowledge(self, frames: Frames) -> None:
+        memory, end = self._memory, frames.consumed
+        words = windows(memory, self._filled, "<u8")
+        before_size = frames.size_start - 1
+        regular = not frames.with_headers.any() and memory.find(b'"error"', 0, end) < 0
+        if not (regular and memory.count(b'"seq":', 0, end) == len(frames)):
+            try:
+                self._acknowledge_each(frames)
+            finally:
+                self._refusals.close()
+            return
+        _, sid_start = numbers_before(words, before_size)
+        numbers, _ = numbers_before(words, sid_start - 1)
+        known = np.zeros(len(frames), dtype=np.bool_)
+        at = memory.find(_DUPLICATE, 0, end)
+        while at >= 0:
+            known[np.searchsorted(frames.start, at, side="right") - 1] = True
+            at = memory.find(_DUPLICATE, at + 1, end)
+        self._settle(self._window.acknowledge(numbers, known))
+
+    def _settle(self, acknowledged: int) -> None:
+        """Let go of the chunks that are through, after this many acknowledgements that were waited for."""
+        if acknowledged:
+            self._trouble = None
+        for chunk in self._window.let_go():
+            stored = len(chunk.messages) - chunk.duplicates - chunk.refused
+            self._published += Published(stored, chunk.duplicates, chunk.delivery)
+
+    def _acknowledge_each(self, frames: Frames) -> None:
+        """The same one by one, where something was refused."""
+        again: list[tuple[Numbered, int]] = []
+        acknowledged = 0
+        for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
+            line = bytes(self._memory[start:line_end])
+            with self._connection.reading():
+                parsed = MessageLine.parse(line, self._connection.largest_message)
+            number = decimal(parsed.subject.rpartition(".")[2], LARGEST_SEQUENCE)
+            if number is None:
+                continue
+            chunk = self._window.holder(number)
+            if chunk is None:
+                continue
+            body = bytes(self._memory[line_end + 2 : end])
+            answer = answer_of(body[parsed.head :])
+            if "error" not in answer and "seq" in answer:
+                self._refusals.heard(number)
+                known = np.array([bool(answer.get("duplicate"))])
+                acknowledged += self._window.answered(chunk, np.array([number]), known)
+            elif not isinstance(chunk, Numbered):
+                self._connection.send(self._window.apart(chunk))
+            elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
+                again.append((chunk, number))
+            else:
+                chunk.refuse(number, reason)
+                acknowledged += 1
+        self._settle(acknowledged)
+        if again:
+            if time.monotonic() > self._patience():
+                raise StreamError(f"{len(again):,} messages are refused for too long", code=TOO_MANY)
+            time.sleep(_PAUSE)
+            self._connection.send(b"".join(chunk.frame(number) for chunk, number in again))

@@ -1,0 +1,383 @@
+"""A range of a stream's sequences as Arrow record batches, read through an ephemeral pull consumer.
+
+Two requests are always under way, so that the server need not wait for us between them, and each is bounded in
+bytes, so that a slow reader is not cut off. A lost connection is opened again and reading goes on behind the
+last message that was handed out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, read_status
+from turnout.nats.wire._memory import with_room
+from turnout.nats.wire.connection import Connection, frame
+from turnout.nats.wire.frames import locate
+from turnout.nats.wire.records import SCHEMA, Received, decode
+from turnout.nats.wire.streams import create_consumer, delete_consumer
+
+__all__ = ["PullReader", "Range", "hole"]
+
+_NANOSECONDS = 1_000_000_000
+_REQUESTS = 2
+_MESSAGES = 50_000
+_BYTES = 8 << 20
+# How far an estimate of how many messages a filter has may be below the truth without another round trip.
+_MARGIN = 1.1
+_SPARE = 64
+_EXPIRES = 5.0
+_BUFFER = 2 << 20
+# Decoding costs some 800 us for a buffer, however little is in it: where much is to come, it waits for more.
+_ENOUGH = 1 << 20
+_MANY = 5000
+_LINGER = 0.002
+_LONGEST_LINGER = 0.02
+# The consumer lives this long without us: long enough for a task that waits for Spark to take a batch.
+_INACTIVE = 300
+# Nobody answers, or JetStream is not ready: after a read has begun that is a server that is just coming up.
+_PASSING = frozenset({REQUEST_TIMEOUT, NO_RESPONDERS})
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The sequences of *stream* from *start* up to, not including, *end*; of the subjects *filters*, if any.
+
+    >>> part = Range("ORDERS", 1, 10, ("orders.eu.>",))
+    >>> part.end - part.start
+    9
+    """
+
+    stream: str
+    start: int
+    end: int
+    filters: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _PullRequest:
+    """One pull under way: how many messages, and bytes of them, it still may bring."""
+
+    inbox: str
+    left: int
+    room: int
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the reading has come."""
+
+    next: int
+    max_bytes: int
+    consumer_sequence: int = 0
+    done: bool = False
+    requests: deque[_PullRequest] = field(default_factory=deque)
+    barren: int = 0
+
+
+class PullReader:
+    """Reads one `Range`, once.
+
+    Args:
+        connection: what to read over.
+        range_: what to read.
+        partition: what the column of that name says.
+        stream_end: the sequence behind the stream's last, if known: it tells how many messages a filter has in the
+            range.
+        begun: whether the server has answered before, so that one that does not now is waited for.
+
+    Attributes:
+        hole: the lowest sequence that the last record batch steps over, None where it steps over none.
+        messages: how many messages came.
+        bytes: how many bytes they were on the wire.
+    """
+
+    def __init__(
+        self, connection: Connection, range_: Range, partition: int = 0, *, stream_end: int = 0, begun: bool = False
+    ) -> None:
+        self._begun = begun
+        self._stream_end = stream_end
+        self._density = 1.0
+        self._subscription = 0
+        self._connection = connection
+        self._range = range_
+        self._partition = partition
+        self._at = _Progress(max(1, range_.start), _BYTES)
+        self._memory = bytearray(_BUFFER)
+        self._filled = 0
+        self._usual = 0.0
+        self._inbox = ""
+        self._consumer = ""
+        self._requested = 0
+        self.hole: int | None = None
+        self.messages = 0
+        self.bytes = 0
+
+    @property
+    def next(self) -> int:
+        """The sequence behind the last one that came; what lies from there to the end of the range is not there."""
+        return self._at.next
+
+    def batches(self) -> Iterator[Any]:
+        """The record batches, of `turnout.nats.wire.records.SCHEMA`, in the order of the stream.
+
+        Raises:
+            StreamError: when the server refuses, or the stream is gone.
+            ConnectionLostError: when no server comes back in time.
+        """
+        deadline = 0.0
+        while not self._at.done and self._at.next < self._range.end:
+            try:
+                self._begin()
+                for batch in self._read():
+                    deadline = 0.0
+                    yield batch
+            except (ConnectionLostError, StreamError) as failure:
+                if isinstance(failure, StreamError) and not (self._begun and failure.code in _PASSING):
+                    raise
+                now = time.monotonic()
+                deadline = deadline or now + self._connection.options.reconnect_timeout
+                if now >= deadline:
+                    raise
+                self._connection.close()
+                self._connection.reconnect(deadline)
+        self._end()
+
+    # -- the consumer
+
+    def _begin(self) -> None:
+        """A consumer that starts at the next message wanted, and an inbox for what it delivers."""
+        connection, at = self._connection, self._at
+        if not connection.is_open:
+            connection.reconnect()
+        config: dict[str, Any] = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": at.next,
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": _INACTIVE * _NANOSECONDS,
+            "max_waiting": 8,
+        }
+        range_ = self._range
+        filters = range_.filters
+        if len(filters) == 1:
+            config["filter_subject"] = filters[0]
+        elif filters:
+            config["filter_subjects"] = list(filters)
+        info = create_consumer(connection, range_.stream, config)
+        self._consumer = info["name"]
+        self._begun = True
+        at.consumer_sequence = 0
+        at.requests.clear()
+        at.barren = 0
+        pending = info.get("num_pending", 1)
+        at.done = pending == 0
+        if filters and range_.end < self._stream_end:
+            self._density = min(1.0, pending / max(1, self._stream_end - at.next))
+        self._filled = 0
+        self._inbox = connection.new_inbox()
+        self._subscription = connection.subscribe(f"{self._inbox}.*")
+
+    def _end(self) -> None:
+        """Remove the consumer. One that cannot be reached removes itself later."""
+        if self._consumer and self._connection.is_open:
+            with contextlib.suppress(StreamError, ConnectionLostError):
+                # What came behind the range ends within a message, and the answer comes behind that.
+                self._connection.give_back(memoryview(self._memory)[: self._filled])
+                self._filled = 0
+                self._connection.unsubscribe(self._subscription)
+                delete_consumer(self._connection, self._range.stream, self._consumer)
+
+    def _ask(self) -> None:
+        """Keep two requests under way, but for no more than the range can hold."""
+        at, range_ = self._at, self._range
+        frames = []
+        left = range_.end - at.next
+        if self._density < 1:
+            # A filter may have few messages in the range: more requests than these would bring what lies behind it.
+            left = min(left, int(left * self._density * _MARGIN) + _SPARE)
+        while len(at.requests) < _REQUESTS:
+            outstanding = sum(request.left for request in at.requests)
+            count = min(_MESSAGES, left - outstanding)
+            if count <= 0:
+                break
+            self._requested += 1
+            request = _PullRequest(f"{self._inbox}.{self._requested}", count, at.max_bytes)
+            body = {"batch": count, "expires": int(_EXPIRES * _NANOSECONDS), "max_bytes": at.max_bytes}
+            subject = f"{self._connection.options.api_prefix}.CONSUMER.MSG.NEXT.{range_.stream}.{self._consumer}"
+            frames.append(frame(subject, json.dumps(body).encode(), request.inbox))
+            at.requests.append(request)
+        if frames:
+            self._connection.send(b"".join(frames))
+
+    # -- the bytes
+
+    def _read(self) -> Iterator[Any]:
+        at = self._at
+        heard = time.monotonic()
+        while not at.done and at.next < self._range.end and self._connection.is_open:
+            self._ask()
+            self._receive()
+            with self._connection.reading():
+                located = locate(self._memory, self._filled, self._usual, self._connection.largest_message)
+            for line in located.lines:
+                self._connection.control(line)
+            if len(located):
+                heard = time.monotonic()
+                self._usual = located.consumed / len(located)
+                with self._connection.reading():
+                    batch = decode(self._memory, self._filled, located, self._partition)
+                count = self._account(batch)
+                self.bytes += located.consumed
+                self._shift(located.consumed)
+                if count:
+                    yield _record_batch(batch, count)
+                    # Whoever takes the batches may take their time.
+                    heard = time.monotonic()
+            else:
+                self._shift(located.consumed)
+                if time.monotonic() > heard + self._patience:
+                    # A server that talks of other things only is as good as one that is silent.
+                    raise self._silent()
+
+    def _receive(self) -> None:
+        """Wait for more bytes, then take what else is there."""
+        self._memory = with_room(self._memory, self._filled)
+        view = memoryview(self._memory)
+        try:
+            before = self._filled
+            count = self._connection.receive_into(view[self._filled :], self._patience)
+            if count == 0:
+                # The server sends a status when a request expires, so silence means that the server is gone.
+                raise self._silent()
+            self._filled += count
+            linger = _LINGER if sum(request.left for request in self._at.requests) > _MANY else 0.0
+            until = time.monotonic() + _LONGEST_LINGER
+            while self._filled - before < _ENOUGH and self._filled < len(self._memory) and time.monotonic() < until:
+                count = self._connection.receive_into(view[self._filled :], linger)
+                if count == 0:
+                    break
+                self._filled += count
+        finally:
+            view.release()
+
+    @property
+    def _patience(self) -> float:
+        return _EXPIRES + self._connection.options.timeout
+
+    def _silent(self) -> ConnectionLostError:
+        server = self._connection.server
+        self._connection.close()
+        return ConnectionLostError(f"{server} has been silent for {self._patience:.0f} s")
+
+    def _shift(self, consumed: int) -> None:
+        """Move what is left of the buffer to its beginning."""
+        left = self._filled - consumed
+        if consumed and left:
+            self._memory[:left] = self._memory[consumed : self._filled]
+        self._filled = left
+
+    # -- what came
+
+    def _account(self, batch: Received) -> int:
+        """Note what *batch* brings; how many of its messages, from its first, belong to the range."""
+        at = self._at
+        count = len(batch.sequences)
+        last = 0
+        for place, subject, block in batch.statuses:
+            self._take(batch.sizes[last:place])
+            last = place
+            self._receive_status(subject, block)
+        self._take(batch.sizes[last:])
+        if not count:
+            return 0
+        expected = np.arange(at.consumer_sequence + 1, at.consumer_sequence + 1 + count)
+        if not np.array_equal(batch.consumer_sequences, expected):
+            self._connection.close()
+            raise ConnectionLostError("the consumer's sequences have a gap: messages were lost on the way")
+        if int(batch.sequences[0]) < at.next or (np.diff(batch.sequences) <= 0).any():
+            self._connection.close()
+            raise ConnectionLostError("the stream's sequences do not ascend")
+        at.consumer_sequence += count
+        in_range = int(np.searchsorted(batch.sequences, self._range.end))
+        if in_range:
+            self.hole = hole(batch.sequences[:in_range], at.next)
+            self.messages += in_range
+            at.next = int(batch.sequences[in_range - 1]) + 1
+        at.done = at.done or in_range < count or batch.pending == 0
+        return in_range
+
+    def _take(self, sizes: NDArray[np.int64]) -> None:
+        """Count messages of these sizes against the requests, the oldest first.
+
+        A request that the next message would not fit into is ended with a status. One whose bytes are used up to the
+        last one is ended without a word.
+        """
+        requests = self._at.requests
+        if len(sizes):
+            self._at.barren = 0
+        while len(sizes) and requests:
+            request = requests[0]
+            used = np.cumsum(sizes[: request.left])
+            full = int(np.searchsorted(used, request.room))
+            taken = full + 1 if full < len(used) and used[full] == request.room else len(used)
+            request.left -= taken
+            request.room -= int(used[taken - 1])
+            sizes = sizes[taken:]
+            if request.left == 0 or request.room == 0:
+                requests.popleft()
+
+    def _receive_status(self, subject: str, block: bytes) -> None:
+        """What the server says about the request whose inbox is *subject*."""
+        at = self._at
+        code, text = read_status(block) or (0, "")
+        if code == HEARTBEAT:
+            return
+        known = next((request for request in at.requests if request.inbox == subject), None)
+        if code == CONFLICT and ("Deleted" in text or "Shutdown" in text or "Leadership" in text):
+            self._connection.close()
+            raise ConnectionLostError(f"the consumer was ended: {text}")
+        if code == NO_RESPONDERS:
+            self._connection.close()
+            raise ConnectionLostError("the consumer does not answer any more")
+        if code not in (NO_MESSAGES, REQUEST_TIMEOUT, CONFLICT):
+            raise StreamError(f"stream {self._range.stream}: {text or 'refused'}", code=code)
+        if text.startswith("Exceeded"):
+            raise StreamError(f"stream {self._range.stream}: {text}", code=code)
+        if known is None:
+            # The server ends a request with max_bytes by a status even after its last message.
+            return
+        at.requests.remove(known)
+        at.barren += 1
+        if at.barren > _REQUESTS:
+            at.barren = 0
+            if code == CONFLICT:
+                # Not one message fits.
+                at.max_bytes *= 2
+            else:
+                # Nothing came, though something was pending: a new consumer tells whether there still is.
+                self._connection.close()
+
+
+def hole(sequences: NDArray[np.int64], expected: int) -> int | None:
+    """The lowest sequence from *expected* on that the ascending *sequences* step over; None where they have no gap."""
+    count = len(sequences)
+    if int(sequences[-1]) == expected + count - 1:
+        return None
+    return expected + int(np.argmax(sequences != np.arange(expected, expected + count)))
+
+
+def _record_batch(batch: Received, count: int) -> Any:
+    record_batch = pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+    return record_batch if count == len(batch.sequences) else record_batch.slice(0, count)

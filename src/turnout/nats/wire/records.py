@@ -1,0 +1,316 @@
+"""From the frames in a buffer to Arrow columns, one vector operation at a time.
+
+The position of a message is in its reply subject (ADR-15, JSAck)::
+
+    $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<timestamp>.<pending>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from turnout.nats.protocol.errors import BrokenFrameError, NotJetStreamMessageError
+from turnout.nats.protocol.frames import LONGEST_SIZE
+from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.nats.protocol.positions import Position
+from turnout.nats.wire._digits import numbers_before, windows
+from turnout.nats.wire.frames import Frames
+from turnout.records.headers import ARROW
+
+__all__ = ["SCHEMA", "Received", "decode"]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", ARROW),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""The columns of a record, as Spark's Arrow expects them."""
+
+Positions = NDArray[np.int64]
+
+_LONGEST_NUMBER = 19
+_ACK = np.uint64(int.from_bytes(b"$JS.ACK.", "little"))
+# Five numbers of one digit with the dots between them.
+_SHORTEST_NUMBERS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The messages of one buffer.
+
+    Attributes:
+        columns: Arrow arrays in the order of `SCHEMA`.
+        sequences: their sequences in the stream.
+        consumer_sequences: their sequences in the consumer, which have no gaps unless something was lost.
+        sizes: how many bytes of a request each uses up: its topic, its reply subject, its headers and its payload.
+        pending: how many messages of the stream the consumer has left behind the last one.
+        statuses: (subject, header block) of what the server said instead of delivering, with its place:
+            how many messages come before it.
+    """
+
+    columns: list[Any]
+    sequences: Positions
+    consumer_sequences: Positions
+    sizes: Positions
+    pending: int
+    statuses: list[tuple[int, str, bytes]]
+
+
+def decode(memory: bytearray, filled: int, frames: Frames, partition: int = 0) -> Received:
+    """Read the *frames* of a buffer; nothing of the result refers to the buffer.
+
+    Raises:
+        StreamError: when a message has no JetStream position.
+        BrokenFrameError: when a frame is none.
+    """
+    words = windows(memory, filled, "<u8")
+    octets = np.frombuffer(memory, dtype=np.uint8, count=filled)
+    body = frames.line_end + 2
+    rows = np.flatnonzero(frames.with_headers)
+    payload, before_size = _payloads(memory, words, frames, body, rows)
+    statuses, keep = _statuses(memory, octets, frames, body, payload, rows)
+    if keep is not None:
+        frames, body, payload, before_size = (
+            _rows(frames, keep),
+            body[keep],
+            payload[keep],
+            before_size[keep],
+        )
+    if not len(frames):
+        empty: Any = np.zeros(0, dtype=np.int64)
+        return Received([pa.array([], type=field.type) for field in SCHEMA], empty, empty, empty, -1, statuses)
+    at = _positions(memory, words, octets, frames, before_size)
+    topic_start = frames.start + 4 + frames.with_headers
+    values = _slices(memory, filled, payload, frames.end)
+    keys, headers = _headers(memory, filled, body, payload, frames.with_headers)
+    columns = [
+        _strings(_slices(memory, filled, topic_start, at.topic_end)),
+        pa.array(np.full(len(frames), partition, dtype=np.int32)),
+        pa.array(at.sequence),
+        keys,
+        values,
+        headers,
+        pa.array(at.time // 1000).cast(pa.timestamp("us", tz="UTC")),
+    ]
+    sizes = (at.topic_end - topic_start) + (before_size - at.reply_start) + (frames.end - body)
+    return Received(columns, at.sequence, at.consumer_sequence, sizes, int(at.pending[-1]), statuses)
+
+
+def _payloads(
+    memory: bytearray, words: NDArray[Any], frames: Frames, body: Positions, rows: Positions
+) -> tuple[Positions, Positions]:
+    """Where each payload begins, behind the headers of *rows*, and where each line ends before its sizes."""
+    payload = body.copy()
+    before_size = frames.size_start - 1
+    if rows.size:
+        sizes, begins = numbers_before(words, before_size[rows])
+        digits = before_size[rows] - begins
+        broken = (digits < 1) | (digits > LONGEST_SIZE) | (sizes > frames.end[rows] - body[rows])
+        if broken.any():
+            row = rows[np.argmax(broken)]
+            line = bytes(memory[frames.start[row] : frames.line_end[row]])
+            raise BrokenFrameError("HMSG", "the size of its headers is impossible", line)
+        payload[rows] += sizes
+        before_size[rows] = begins - 1
+    return payload, before_size
+
+
+def _rows(frames: Frames, keep: Positions) -> Frames:
+    return Frames(
+        frames.start[keep],
+        frames.line_end[keep],
+        frames.end[keep],
+        frames.size_start[keep],
+        frames.with_headers[keep],
+        frames.consumed,
+        frames.lines,
+    )
+
+
+def _statuses(
+    memory: bytearray,
+    octets: NDArray[np.uint8],
+    frames: Frames,
+    body: Positions,
+    payload: Positions,
+    rows: Positions,
+) -> tuple[list[tuple[int, str, bytes]], Positions | None]:
+    """What is no message but the server's word: an empty payload and a code in the version line."""
+    if not rows.size:
+        return [], None
+    # "NATS/1.0" is eight bytes; a blank behind it means that a code follows.
+    rows = rows[(payload[rows] == frames.end[rows]) & (payload[rows] - body[rows] > 9)]
+    status_rows = rows[octets[body[rows] + 8] == 32]
+    if not status_rows.size:
+        return [], None
+    statuses = []
+    for count, row in enumerate(status_rows):
+        line = bytes(memory[frames.start[row] : frames.line_end[row]])
+        block = bytes(memory[body[row] : payload[row]])
+        statuses.append((int(row) - count, line.split(b" ", 2)[1].decode("utf-8", "replace"), block))
+    keep = np.ones(len(frames), dtype=np.bool_)
+    keep[status_rows] = False
+    return statuses, np.flatnonzero(keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplyColumns:
+    """What the reply subjects say, where the topics end and the reply subjects begin."""
+
+    sequence: Positions
+    consumer_sequence: Positions
+    time: Positions
+    pending: Positions
+    topic_end: Positions
+    reply_start: Positions
+
+
+def _positions(
+    memory: bytearray, words: NDArray[Any], octets: NDArray[np.uint8], frames: Frames, reply_end: Positions
+) -> _ReplyColumns:
+    """Read the numbers of each reply subject from its end; where one has another form, read all in Python."""
+    first = bytes(memory[frames.start[0] : reply_end[0]]).split(b" ")
+    reply = first[3] if len(first) > 3 else b""
+    tokens = reply.split(b".")
+    if len(tokens) not in (9, 11):
+        return _read_each(memory, frames, reply_end)
+    lead = len(b".".join(tokens[:-5])) + 1
+    if int((reply_end - frames.start).min()) < lead + _SHORTEST_NUMBERS:
+        return _read_each(memory, frames, reply_end)
+    end = reply_end
+    numbers = []
+    regular = True
+    for _ in range(5):
+        value, begin = numbers_before(words, end)
+        digits = end - begin
+        longest = digits.max()
+        # Nineteen digits fit, or give a negative number.
+        fitting = longest < _LONGEST_NUMBER or (longest == _LONGEST_NUMBER and value.min() >= 0)
+        regular = bool(regular and fitting and digits.min() > 0 and (octets[begin - 1] == 46).all())
+        numbers.append(value)
+        end = begin - 1
+    pending, time, consumer_sequence, sequence, _ = numbers
+    reply_start = np.maximum(end + 1 - lead, 1)
+    topic_end = np.maximum(reply_start - 2 - len(first[2]), 0)
+    # The fields of another form would not meet at these bytes.
+    fits = (words[reply_start] == _ACK) & (octets[reply_start - 1] == 32) & (octets[topic_end] == 32)
+    if not (regular and fits.all() and (topic_end > frames.start + 4).all()):
+        return _read_each(memory, frames, reply_end)
+    return _ReplyColumns(sequence, consumer_sequence, time, pending, topic_end, reply_start)
+
+
+def _read_each(memory: bytearray, frames: Frames, reply_end: Positions) -> _ReplyColumns:
+    """The reply subjects one by one: for servers that put more behind the usual tokens."""
+    table = np.empty((6, len(frames)), dtype=np.int64)
+    for row in range(len(frames)):
+        start = int(frames.start[row])
+        line = bytes(memory[start : reply_end[row]])
+        parts = line.split(b" ")
+        if len(parts) < 3:
+            raise BrokenFrameError("message", f"its line has {len(parts)} words before its size", line)
+        reply = parts[3] if len(parts) > 3 else b""
+        topic_end = start + len(parts[0]) + 1 + len(parts[1])
+        try:
+            at = Position.parse(reply)
+            table[:5, row] = (at.stream_seq, at.consumer_seq, at.timestamp_ns, at.num_pending, topic_end)
+            table[5, row] = start + len(line) - len(reply)
+        except (NotJetStreamMessageError, OverflowError):
+            shown = parts[1].decode("utf-8", "replace")
+            raise NotJetStreamMessageError(
+                reply.decode("utf-8", "replace"),
+                f"says no position: what came on {shown!r} did not come from a stream",
+            ) from None
+    return _ReplyColumns(*table)
+
+
+def _slices(memory: bytearray, filled: int, starts: Positions, ends: Positions) -> Any:
+    """The bytes between each start and end, which lie one behind the other, as a binary array of their own."""
+    count = len(starts)
+    offsets = np.empty(2 * count, dtype=np.int32)
+    offsets[0::2] = starts
+    offsets[1::2] = ends
+    # Every second element is a wanted slice, the others are what lies between them.
+    whole = pa.Array.from_buffers(
+        pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(memoryview(memory)[:filled])]
+    )
+    return whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+
+def _strings(array: Any) -> Any:
+    """A binary array as text; bytes that are not UTF-8 become replacement characters."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([raw.decode("utf-8", "replace") for raw in array.to_pylist()], type=pa.string())
+
+
+def _headers(
+    memory: bytearray, filled: int, body: Positions, payload: Positions, with_headers: NDArray[np.bool_]
+) -> tuple[Any, Any]:
+    """The column of message ids and the column of all headers."""
+    count = len(body)
+    rows = np.flatnonzero(with_headers)
+    if not rows.size:
+        return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
+    if not (payload[rows] > body[rows]).any():
+        return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
+    blocks = _slices(memory, filled, body[rows], payload[rows])
+    edges = np.frombuffer(blocks.buffers()[1], dtype=np.int32)[: len(rows) + 1].astype(np.int64)
+    packed = bytearray(blocks.buffers()[2].to_pybytes()[: edges[-1]])
+    octets = np.frombuffer(packed, dtype=np.uint8)
+    feeds = np.flatnonzero(octets == 10)
+    # Of a block's line feeds the first ends the version line and the last its closing blank line.
+    first = np.searchsorted(feeds, edges[:-1])
+    lines = np.maximum(np.searchsorted(feeds, edges[1:]) - first - 2, 0)
+    owner = np.repeat(np.arange(len(rows)), lines)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(lines) - lines, lines)
+    line = first[owner] + within
+    start = feeds[line] + 1
+    end = feeds[line + 1]
+    end = end - (octets[end - 1] == 13)
+    colons = np.append(np.flatnonzero(octets == 58), len(packed))
+    colon = colons[np.searchsorted(colons, start)]
+    readable = (colon < end) & (colon > start)
+    if not readable.all():
+        owner, start, end, colon = owner[readable], start[readable], end[readable], colon[readable]
+    value = colon + 1
+    while (blank := (value < end) & np.isin(octets[np.minimum(value, len(packed) - 1)], (9, 32))).any():
+        value = value + blank
+    if not len(owner):
+        return pa.nulls(count, pa.binary()), pa.nulls(count, ARROW)
+    names = _slices(packed, len(packed), start, colon)
+    values = _slices(packed, len(packed), value, end)
+    return _ids(names, values, rows, owner, count), _lists(names, values, rows, owner, count)
+
+
+def _ids(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
+    """The first message id of each message, null where it has none."""
+    named = np.flatnonzero(pc.equal(names, pa.scalar(MESSAGE_ID.encode())).to_numpy(zero_copy_only=False))
+    if not named.size:
+        return pa.nulls(count, pa.binary())
+    place = np.full(count, -1, dtype=np.int64)
+    # Backwards, so that the first of several stays.
+    place[rows[owner[named[::-1]]]] = named[::-1]
+    return values.take(pa.array(place, mask=place < 0))
+
+
+def _lists(names: Any, values: Any, rows: Positions, owner: Positions, count: int) -> Any:
+    """All headers as one list a message, null where it has none."""
+    pairs = pa.StructArray.from_arrays([_strings(names), values], fields=list(ARROW.value_type))
+    lengths = np.zeros(count, dtype=np.int64)
+    lengths[rows] = np.bincount(owner, minlength=len(rows))
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=ARROW, mask=pa.array(lengths == 0))

@@ -1,0 +1,56 @@
+"""Messages read one by one, as Arrow columns: for answers that are few, or that carry more than the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from turnout.nats.protocol.headers import MESSAGE_ID
+from turnout.nats.wire.records import SCHEMA
+
+__all__ = ["Row", "record_batch", "row", "with_stream"]
+
+
+class Row(NamedTuple):
+    """One message, in the order of `turnout.nats.wire.records.SCHEMA`."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: list[dict[str, Any]] | None
+    timestamp: int
+
+
+def row(subject: str, sequence: int, value: bytes, headers: Sequence[tuple[str, bytes]], stored: str) -> Row:
+    """A message with its headers; *stored* is the time that the server tells."""
+    key = next((value for name, value in headers if name == MESSAGE_ID), None)
+    pairs = [{"key": name, "value": value} for name, value in headers]
+    return Row(subject, 0, sequence, key, value, pairs or None, _microseconds(stored))
+
+
+def _microseconds(text: str) -> int:
+    """An RFC 3339 time with up to nine digits behind the second, as microseconds since 1970.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
+    return seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+def record_batch(rows: Sequence[Row]) -> Any:
+    """The rows as a record batch."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(SCHEMA)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def with_stream(batch: Any, stream: str) -> Any:
+    """The batch with a column that says which stream it is from, as a run reads it."""
+    return batch.append_column("stream", pa.repeat(pa.scalar(stream), batch.num_rows))

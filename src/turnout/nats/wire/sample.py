@@ -1,0 +1,64 @@
+"""A few messages from all over a stream, by sequence, without any consumer."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from turnout.nats.protocol.answers import read_object
+from turnout.nats.wire.connection import Connection
+from turnout.nats.wire.rows import Row, record_batch
+from turnout.nats.wire.stored import stored_row
+from turnout.nats.wire.streams import stream_info
+
+__all__ = ["sample"]
+
+_AT_ONCE = 250
+
+
+def sample(connection: Connection, stream: str, count: int, subject: str = ">") -> Any:
+    """Up to *count* messages that lie evenly in *stream*, as a record batch of `turnout.nats.wire.records.SCHEMA`.
+
+    Hundreds are asked for at a time, so a server that is far away costs a few round trips and no more. Where a message
+    is gone, or is not on *subject*, the next one that is takes its place.
+
+    Raises:
+        StreamError: when the stream is not there; with code 403 when its messages may not be asked for.
+        ConnectionLostError: when the server goes away.
+    """
+    state = stream_info(connection, stream)["state"]
+    first, last = state["first_seq"], state["last_seq"]
+    places = sorted({first + (last - first) * n // max(1, count - 1) for n in range(count)}) if last >= first else []
+    sampled: dict[int, Row] = {}
+    for begin in range(0, len(places), _AT_ONCE):
+        rows = _ask(connection, stream, places[begin : begin + _AT_ONCE], subject)
+        if not rows:
+            # Nothing is behind these places then, or nobody answers: not worth the same wait again.
+            break
+        sampled |= {row.offset: row for row in rows}
+    return record_batch([sampled[sequence] for sequence in sorted(sampled)])
+
+
+def _ask(connection: Connection, stream: str, places: list[int], subject: str) -> list[Row]:
+    """The messages at or behind each of these places; those that do not come in time are left out."""
+    inbox = connection.new_inbox()
+    number = connection.subscribe(inbox)
+    for place in places:
+        body = json.dumps({"seq": place, "next_by_subj": subject}).encode()
+        connection.publish(f"{connection.options.api_prefix}.STREAM.MSG.GET.{stream}", body, inbox)
+    rows: list[Row] = []
+    answers = 0
+    try:
+        for message in connection.messages(time.monotonic() + connection.options.timeout):
+            if message.subject != inbox:
+                continue
+            answer = read_object(message.payload or b"{}", request=f"STREAM.MSG.GET.{stream}")
+            rows += [stored_row(stream, answer)] if "message" in answer else []
+            answers += 1
+            if answers == len(places):
+                break
+    except TimeoutError:
+        pass
+    connection.unsubscribe(number)
+    return rows

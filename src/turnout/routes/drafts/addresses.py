@@ -1,0 +1,100 @@
+"""Where records come from and where messages go, said in one word each: ``nats://host:4222/STREAM``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from turnout.errors import ConfigError, Mistake
+from turnout.routes.endpoints import FORMATS
+from turnout.secrets import masked_url
+from turnout.suggestions import did_you_mean
+
+__all__ = ["SINK", "from_environment", "named_after", "sink_of", "source_of"]
+
+SINK: dict[str, Any] = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
+"""Where messages go that were not said to go anywhere."""
+
+_SCHEMES = {"nats": "nats", "tls": "nats", "kafka": "kafka"}
+_FILES = tuple(name for name in FORMATS if name not in ("nats", "kafka"))
+
+
+def source_of(address: str) -> dict[str, Any]:
+    """The ``source`` that an address stands for.
+
+    >>> source_of("nats://127.0.0.1:4222/ORDERS")
+    {'format': 'nats', 'servers': 'nats://127.0.0.1:4222', 'stream': 'ORDERS'}
+    >>> source_of("kafka://broker:9092/orders,returns")
+    {'format': 'kafka', 'servers': 'broker:9092', 'topics': ['orders', 'returns']}
+    >>> source_of("parquet:lake/orders")
+    {'format': 'parquet', 'path': 'lake/orders'}
+
+    Raises:
+        ConfigError: it is no address, or does not say what is to be read there.
+    """
+    end, path = _end(address, "--from")
+    if end["format"] == "nats":
+        return {**end, "stream": _needed(path, address, "a stream: nats://host:4222/STREAM")}
+    if end["format"] == "kafka":
+        topics = _needed(path, address, "topics: kafka://host:9092/topic,topic").split(",")
+        return {**end, "topics": topics[0] if len(topics) == 1 else topics}
+    return end
+
+
+def sink_of(address: str) -> dict[str, Any]:
+    """The ``sink`` that an address stands for.
+
+    >>> sink_of("nats://127.0.0.1:4222")
+    {'format': 'nats', 'servers': 'nats://127.0.0.1:4222'}
+    >>> sink_of("kafka://broker:9092")
+    {'format': 'kafka', 'servers': 'broker:9092'}
+
+    Raises:
+        ConfigError: it is no address.
+    """
+    end, path = _end(address, "--to")
+    if end["format"] == "nats" and path:
+        return {**end, "stream": path}
+    if end["format"] == "kafka" and path:
+        problem = f"found {masked_url(address)!r}, expected brokers alone: a message's topic says where it goes"
+        raise ConfigError([Mistake("--to", problem)])
+    return end
+
+
+def from_environment(end: dict[str, Any], variable: str | None = None) -> dict[str, Any]:
+    """The end with its servers as the default of a variable, so that one file serves several places.
+
+    Addresses with a password in them are no defaults: the variable has to be set then.
+    """
+    if "servers" not in end:
+        return end
+    name = variable or {"nats": "NATS_URL", "kafka": "KAFKA_SERVERS"}[end["format"]]
+    servers = end["servers"]
+    default = "" if masked_url(servers) != servers else f":-{servers}"
+    return {**end, "servers": f"${{{name}{default}}}"}
+
+
+def _end(address: str, option: str) -> tuple[dict[str, Any], str]:
+    """What both ends share, and what stands behind the servers."""
+    scheme, colon, rest = address.partition(":")
+    if scheme in _FILES and colon and rest:
+        return {"format": scheme, "path": rest}, ""
+    if scheme not in _SCHEMES or not rest.startswith("//"):
+        known = (*_SCHEMES, *_FILES)
+        examples = "nats://host:4222/STREAM, kafka://host:9092/topic or parquet:folder"
+        problem = f"found {masked_url(address)!r}, expected {examples}{did_you_mean(scheme, known)}"
+        raise ConfigError([Mistake(option, problem)])
+    authority, _, path = rest.removeprefix("//").partition("/")
+    servers = authority if scheme == "kafka" else f"{scheme}://{authority}"
+    return {"format": _SCHEMES[scheme], "servers": servers}, path.strip("/")
+
+
+def _needed(path: str, address: str, expected: str) -> str:
+    if not path:
+        raise ConfigError([Mistake("--from", f"found {masked_url(address)!r}, expected {expected}")])
+    return path
+
+
+def named_after(file: Path) -> str:
+    """What a route is called that is made of a file."""
+    return file.name.partition(".")[0]

@@ -1,0 +1,93 @@
+"""The folder of a run's progress, and what a run keeps there beside Spark's own files."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from turnout.private_files import private_file, private_folder
+from turnout.routes import Route
+
+__all__ = ["BatchRevisions", "checkpoint_of", "keep_private", "local_folder"]
+
+_log = logging.getLogger(__name__)
+
+_KEPT = 10
+
+
+def checkpoint_of(route: Route) -> Path | str:
+    """Where the route keeps its progress if nobody says otherwise."""
+    if route.checkpoint:
+        return route.checkpoint
+    beside = route.file.parent if route.file else Path()
+    return (beside / ".turnout" / route.name / "checkpoint").absolute()
+
+
+def local_folder(checkpoint: str | None) -> Path | None:
+    """The folder of a checkpoint that lies on this machine; None for others, and for none."""
+    if checkpoint is None:
+        return None
+    parts = urlsplit(checkpoint)
+    if parts.scheme == "file":
+        return Path(parts.path)
+    return None if "://" in checkpoint else Path(checkpoint).absolute()
+
+
+def keep_private(checkpoint: str) -> None:
+    """Make a checkpoint on this machine for its owner only, before Spark makes it for everybody to read.
+
+    Spark's files in it have the modes that the umask gives; nobody else gets to them. One that is there keeps its mode.
+    """
+    folder = local_folder(checkpoint)
+    if folder is not None:
+        private_folder(folder)
+
+
+class BatchRevisions:
+    """The revision of each micro-batch, for sources whose offsets cannot hold one.
+
+    It is written down before the micro-batch runs, so that one that is done again finds it.
+
+    Args:
+        folder: where; None keeps nothing, and a micro-batch done again is matched with what is the newest then.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    @classmethod
+    def beside(cls, checkpoint: str | None) -> Self:
+        """Those that are kept in a checkpoint; nowhere if it is not on this machine, as on HDFS."""
+        folder = local_folder(checkpoint)
+        return cls(None if folder is None else folder / "revisions")
+
+    def of(self, batch: int) -> int | None:
+        """What the micro-batch was matched with before; None where it is new, or where that cannot be read any more."""
+        if self._folder is None:
+            return None
+        file = self._folder / str(batch)
+        try:
+            return int(file.read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            _log.warning("%s is torn: micro-batch %d is matched with the newest subscriptions", file, batch)
+            return None
+
+    def note(self, batch: int, revision: int) -> None:
+        """Keep it, and forget those of micro-batches that are long done."""
+        if self._folder is None:
+            return
+        private_folder(self._folder)
+        part = self._folder / f".{batch}"
+        with private_file(part).open("w", encoding="ascii") as file:
+            file.write(str(revision))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._folder / str(batch))
+        for old in self._folder.iterdir():
+            if old.name.isdigit() and int(old.name) <= batch - _KEPT:
+                old.unlink()

@@ -1,0 +1,132 @@
+"""Sequences that hold no message: which of them are a loss, and how many there are.
+
+A message may be deleted by itself, by a limit per subject, or by its time to live: that leaves a hole, as compaction
+does in Kafka. It is stepped over and reported. What a limit of the stream or a purge removes from its beginning before
+it was read is a loss: ``failOnDataLoss`` decides what follows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import TracebackType
+from typing import Self
+
+from turnout.errors import StreamError
+from turnout.nats.wire import Connection, stream_info
+from turnout.runtime.source_options import SourceOptions
+
+__all__ = ["HoleCounter", "LossWatch", "lost"]
+
+_log = logging.getLogger(__name__)
+
+_PAUSE = 1.0
+"""Seconds between two looks of a task that reads with filters."""
+
+_LISTED = 10_000
+"""The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
+
+
+def lost(stream: str, start: int, end: int) -> StreamError:
+    """The error for sequences that were to be read and are not there any more."""
+    return StreamError(
+        f"stream {stream!r} no longer has the sequences {start:,} to {end - 1:,}: they were removed by its limits, a"
+        " purge, or the stream is another one; set failOnDataLoss=false to go on without them",
+        code=404,
+    )
+
+
+class LossWatch:
+    """Tells the holes that a task comes upon from messages that the stream has dropped before they were read.
+
+    A hole below which the stream still has messages was there before. One that reaches to the stream's beginning
+    was not, or cannot be told from such; with a filter, the messages that it passes by make holes as well.
+    """
+
+    def __init__(self, options: SourceOptions, stream: str, end: int, *, passing_by: bool = False) -> None:
+        self._options = options
+        self._stream = stream
+        self._end = end
+        self._warned = 0
+        self._hole: int | None = None
+        self._pause = _PAUSE if passing_by else 0.0
+        self._next_look = time.monotonic() + self._pause
+        # The task's own connection is full of messages: what it is asked would wait behind them.
+        self._connection = Connection(options.connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def note(self, hole: int) -> None:
+        """Look after *hole* too: at once, or, with filters, which make holes everywhere, within a second.
+
+        Raises:
+            StreamError: as `look`.
+        """
+        self._hole = hole if self._hole is None else min(hole, self._hole)
+        if time.monotonic() >= self._next_look:
+            self.look()
+
+    def look(self) -> None:
+        """Ask whether the stream still reaches below the holes that were noted since the last look, if any.
+
+        Raises:
+            StreamError: when it does not, and ``failOnDataLoss`` is on.
+        """
+        if self._hole is None:
+            return
+        hole, self._hole = self._hole, None
+        self._next_look = time.monotonic() + self._pause
+        state = stream_info(self._connection, self._stream)["state"]
+        # A stream without messages says that its first is one above its last.
+        first = min(self._end, state["first_seq"])
+        if first <= max(hole, self._warned):
+            return
+        missing = lost(self._stream, max(hole, self._warned), first)
+        if self._options.fail_on_data_loss:
+            raise missing
+        _log.warning("%s", missing)
+        self._warned = first
+
+
+class HoleCounter:
+    """Counts the sequences between two offsets that hold no message, for the log and the query's progress.
+
+    Attributes:
+        missing: stream → how many there were since the query was started.
+    """
+
+    def __init__(self) -> None:
+        self.missing: dict[str, int] = {}
+        self._silent: set[str] = set()
+
+    def count(self, connection: Connection, stream: str, start: int, end: int, deleted: int) -> int:
+        """How many of the sequences from *start* up to, not including, *end* hold no message.
+
+        Args:
+            connection: to ask over.
+            stream: the stream.
+            start: the first sequence.
+            end: the sequence behind the last.
+            deleted: how many holes the whole stream has; the server is asked only where there are some. Where there
+                are more than it should list, they are not counted, which is said once.
+        """
+        if not deleted or start >= end:
+            return 0
+        if deleted > _LISTED:
+            if stream not in self._silent:
+                self._silent.add(stream)
+                _log.warning("stream %r has %d holes, too many to count", stream, deleted)
+            return 0
+        listed: list[int] = stream_info(connection, stream, deleted_details=True)["state"].get("deleted") or []
+        holes = sum(start <= sequence < end for sequence in listed)
+        if holes:
+            self.missing[stream] = self.missing.get(stream, 0) + holes
+            warning = "%d of the sequences %d to %d of stream %r hold no message: they were deleted one by one"
+            _log.warning(warning, holes, start, end - 1, stream)
+        return holes

@@ -1,0 +1,62 @@
+"""Asking the driver's process for revisions of the subscriptions, and for the files of their index."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.error import HTTPError
+
+from turnout.errors import ConnectionLostError
+
+__all__ = ["AskedRevisions", "ask"]
+
+_TIMEOUT = 60.0
+
+
+@contextmanager
+def ask(url: str, path: str) -> Iterator[Any]:
+    """What `turnout.runtime.index.server` at *url* has under *path*, to be read.
+
+    Raises:
+        ConnectionLostError: it does not answer, or has no such thing; the message does not repeat the address.
+    """
+    # Whoever has set a proxy has set it for other hosts than the cluster's own.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/{path}", timeout=_TIMEOUT) as answer:
+            yield answer
+    except OSError as failure:
+        if isinstance(failure, HTTPError):
+            failure.close()
+        reason = getattr(failure, "reason", failure)
+        raise ConnectionLostError(f"the driver does not give the subscriptions' index: {reason}") from None
+
+
+class AskedRevisions:
+    """What the source knows of revisions: the numbers, from the process that keeps the index.
+
+    Args:
+        url: of the index server.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def newest(self) -> int:
+        """The present revision, which tasks can open from now on."""
+        with ask(self._url, "newest") as answer:
+            return int(answer.read())
+
+    def filters(self, revision: int) -> tuple[str, ...] | None:
+        """The subjects that the subscriptions of a revision can want; None where they can be any."""
+        with ask(self._url, f"filters/{revision}") as answer:
+            filters = json.loads(answer.read())
+        return None if filters is None else tuple(filters)
+
+    def usable(self, revision: int) -> int:
+        """*revision* where it is kept, else the nearest later one."""
+        with ask(self._url, f"usable/{revision}") as answer:
+            return int(answer.read())

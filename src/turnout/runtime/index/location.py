@@ -1,0 +1,151 @@
+"""Where tasks find the index of a revision: in the driver's own folder, or, on another host, in a copy of its files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from turnout.errors import ConnectionLostError
+from turnout.private_files import hold
+from turnout.runtime.index.client import ask
+
+if TYPE_CHECKING:
+    from turnout.subscriptions.index import Index
+
+__all__ = ["IndexPlace"]
+
+_MARK: Final = ".place"
+_CHUNK: Final = 1 << 20
+_KEPT: Final = 2
+"""This many revisions are in use at once: the next micro-batch begins while the last one ends."""
+
+_opened: dict[tuple[str, int], Index] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """The index of one run, for any process of it.
+
+    Attributes:
+        folder: on the driver's host.
+        mark: what the folder's mark says, so that a folder of the same name on another host is not taken for it.
+        url: where `turnout.runtime.index.server` gives its files to other hosts; None where there are none.
+    """
+
+    folder: str
+    mark: str
+    url: str | None = None
+
+    @classmethod
+    def at(cls, folder: str | Path, url: str | None = None) -> IndexPlace:
+        """The place of an index folder of this machine for one run, which takes nothing that another has opened."""
+        mark = secrets.token_hex(16)
+        descriptor = os.open(Path(folder) / _MARK, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(mark)
+        return cls(str(folder), mark, url)
+
+    def open(self, revision: int) -> Index:
+        """The index of a revision; a process keeps the last two that it has opened.
+
+        Raises:
+            ConnectionLostError: the driver does not give its files.
+        """
+        known = _opened.get((self.mark, revision))
+        if known is None:
+            while len(_opened) >= _KEPT:
+                del _opened[next(iter(_opened))]
+            known = _opened[self.mark, revision] = self._open(revision)
+        return known
+
+    def _open(self, revision: int) -> Index:
+        from turnout.subscriptions.index import Index
+
+        if self._is_here():
+            return Index.open(Path(self.folder), revision)
+        if self.url is None:
+            raise ConnectionLostError(f"the folder {self.folder} of the subscriptions' index is not on this host")
+        with _Copy(_scratch() / f"turnout-index-{self.mark}", self.url).of(revision) as folder:
+            return Index.open(folder, revision)
+
+    def _is_here(self) -> bool:
+        try:
+            return (Path(self.folder) / _MARK).read_text(encoding="ascii") == self.mark
+        except OSError:
+            return False
+
+
+def _scratch() -> Path:
+    """A folder of this host that goes with the executor, where Spark says which."""
+    for name in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
+        for folder in os.environ.get(name, "").replace(",", os.pathsep).split(os.pathsep):
+            if folder and Path(folder).is_dir():
+                return Path(folder)
+    return Path(tempfile.gettempdir())
+
+
+class _Copy:
+    """The files of a run's index on a host that is not the driver's, each fetched once for all of its processes."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+
+    @contextmanager
+    def of(self, revision: int) -> Iterator[Path]:
+        """The folder with the files of a revision, which stay there at least as long as this block."""
+        hold(self._folder)
+        lock = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            names = self._names(revision)
+            self._forget(revision, names)
+            for name, size in names.items():
+                if not self._has(name, size):
+                    self._fetch(revision, name)
+            yield self._folder
+        finally:
+            os.close(lock)
+
+    def _names(self, revision: int) -> dict[str, int]:
+        """The files of a revision and their sizes, as the driver names them."""
+        with ask(self._url, f"{revision}") as answer:
+            sizes: dict[str, int] = json.load(answer)
+        return sizes
+
+    def _has(self, name: str, size: int) -> bool:
+        file = self._folder / name
+        return file.exists() and file.stat().st_size == size
+
+    def _fetch(self, revision: int, name: str) -> None:
+        file = self._folder / name
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = file.with_name(f"{file.name}.part")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as target, ask(self._url, f"{revision}/{quote(name)}") as source:
+            shutil.copyfileobj(source, target, _CHUNK)
+        part.replace(file)
+
+    def _forget(self, revision: int, names: dict[str, int]) -> None:
+        """Remove what belongs to neither this revision nor the one fetched before; open files stay readable."""
+        book = self._folder / ".revisions"
+        fetched: dict[str, list[str]] = json.loads(book.read_text(encoding="utf-8")) if book.exists() else {}
+        fetched.pop(str(revision), None)
+        fetched = dict(list(fetched.items())[-(_KEPT - 1) :]) | {str(revision): list(names)}
+        needed = {name for some in fetched.values() for name in some}
+        for file in self._folder.rglob("*"):
+            name = file.relative_to(self._folder).as_posix()
+            if file.is_file() and name not in needed and not name.startswith("."):
+                file.unlink()
+        book.touch(0o600)
+        book.write_text(json.dumps(fetched), encoding="utf-8")

@@ -1,0 +1,154 @@
+"""The subscriptions of a run, revision by revision: the driver keeps their index in step with the store."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from turnout.engine.subject_filters import SubjectFilters
+from turnout.errors import TurnoutError
+from turnout.runtime.index.topic_filter import WantedSubjects
+from turnout.subscriptions import Snapshot, open_store
+from turnout.subscriptions.address import existing
+from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
+from turnout.subscriptions.pinned import Pinned
+
+__all__ = ["Revisions"]
+
+_log = logging.getLogger(__name__)
+
+
+class Revisions:
+    """Which revisions of a store's subscriptions there are to match with. Safe to use from several threads.
+
+    Args:
+        url: the store.
+        pinned: what to match with in place of what the store holds, and whatever happens to it; it is not opened then.
+        folder: for the index of this run alone.
+        lasting: whether the latest revisions stay when the run ends, however it ends: a micro-batch that the next run
+            does again is then matched with the revision that it was begun with.
+        filters: gives the subjects that subscriptions can want; None where that is not asked for.
+
+    Raises:
+        TurnoutError: the store cannot be read, or another run has the folder.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        lasting: bool = False,
+        pinned: Snapshot | None = None,
+        filters: SubjectFilters | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._store = open_store(existing(url)) if pinned is None else Pinned(pinned)
+        self._wanted_subjects = None if filters is None else WantedSubjects(self._store, filters, folder)
+        try:
+            keep = _LASTING if lasting and _same_store(folder, url) else 0
+            self._index = IndexFolder(folder, self._wanted_subjects or self._store, keep=keep)
+            self._index.keep = _LASTING if lasting else 0
+        except BaseException:
+            self._store.close()
+            raise
+        self.folder = self._index.folder
+        self._newest = self._index.revision
+        if self._wanted_subjects is not None:
+            self._wanted_subjects.note(self._newest)
+        self._away = False
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def close(self) -> None:
+        """Remove the index and let go of the store."""
+        self._index.close()
+        self._store.close()
+
+    def newest(self) -> int:
+        """The store's present revision, which can be opened from now on.
+
+        While the store is away the last one that was seen answers, with one warning until it is back.
+        """
+        with self._lock:
+            try:
+                newest = self._index.refresh()
+                if self._wanted_subjects is not None:
+                    self._wanted_subjects.note(newest)
+                self._newest = newest
+            except (TurnoutError, OSError) as failure:
+                if not self._away:
+                    why = "their store is away" if isinstance(failure, TurnoutError) else "their index is not written"
+                    _log.warning("subscriptions stay at revision %d: %s: %s", self._newest, why, failure)
+                self._away = True
+            else:
+                self._away = False
+            return self._newest
+
+    def usable(self, revision: int) -> int:
+        """*revision* where it can be opened, else the nearest later one there is, which is said in a line.
+
+        A checkpoint on another machine names revisions of which this one never had the files.
+        """
+        if self._has(revision):
+            return revision
+        nearest = self.newest()
+        _log.warning(
+            "subscriptions of revision %d are not kept any more: the micro-batch that was begun with them is matched"
+            " with revision %d",
+            revision,
+            nearest,
+        )
+        return nearest
+
+    def filters(self, revision: int) -> tuple[str, ...] | None:
+        """The subjects that the subscriptions of a revision can want; None where they can be any, or nobody knows."""
+        with self._lock:
+            return None if self._wanted_subjects is None else self._wanted_subjects.of(revision)
+
+    def files(self, revision: int) -> Sequence[Path]:
+        """The files of a revision.
+
+        Raises:
+            IndexFileError: it is not kept.
+        """
+        return self._index.files(revision)
+
+    def learn(self, sample: Callable[[Sequence[str]], Sequence[Mapping[str, str]]]) -> None:
+        """Look subscriptions up by what is rare in typical messages.
+
+        Args:
+            sample: gives the metadata of some under the keys that conditions look at.
+        """
+        metadata = sample(Index.open(self.folder, self._newest).keys)
+        if metadata:
+            self._index.learn(metadata)
+            self._index.settle()
+
+    def _has(self, revision: int) -> bool:
+        try:
+            return all(file.exists() for file in self.files(revision))
+        except IndexFileError:
+            return False
+
+
+_LASTING = 4
+"""This many revisions outlive a run. A micro-batch that is not committed has the last one, or the one before it."""
+
+
+def _same_store(folder: Path, url: str) -> bool:
+    """Whether the folder's revisions are of this store; from now on they are."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mark = folder / "store"
+    digest = hashlib.sha256(url.encode()).hexdigest()
+    same = mark.exists() and mark.read_text(encoding="ascii") == digest
+    if not same:
+        descriptor = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(digest)
+    return same

@@ -1,0 +1,131 @@
+"""Gives revisions of the subscriptions, and the files of their index, to other processes: HTTP from the driver's."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import threading
+from collections.abc import Sequence
+from hmac import compare_digest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import unquote
+
+from turnout.errors import TurnoutError
+
+__all__ = ["IndexServer"]
+
+_CHUNK = 1 << 20
+
+
+class Kept(Protocol):
+    """What the server asks: see `turnout.runtime.index.revisions.Revisions`."""
+
+    folder: Path
+
+    def newest(self) -> int:
+        """The present revision."""
+        ...
+
+    def usable(self, revision: int) -> int:
+        """This revision or the nearest later one."""
+        ...
+
+    def filters(self, revision: int) -> Sequence[str] | None:
+        """The subjects that a revision can want, None for any."""
+        ...
+
+    def files(self, revision: int) -> Sequence[Path]:
+        """The files of a revision, all in the folder."""
+        ...
+
+
+class IndexServer:
+    """Serves five paths, to those who know the token.
+
+    ``/TOKEN/newest`` and ``/TOKEN/usable/REVISION`` give the number of a revision, ``/TOKEN/filters/REVISION`` the
+    subjects that it can want, ``/TOKEN/REVISION`` the names and sizes of its files, and ``/TOKEN/REVISION/NAME`` one of
+    them. Nothing but these files is read.
+
+    Args:
+        kept: the revisions that there are.
+        host: the address to listen on, and the one that others know it by.
+    """
+
+    def __init__(self, kept: Kept, host: str = "127.0.0.1") -> None:
+        self._kept = kept
+        self._token = secrets.token_urlsafe(24)
+        self._server = ThreadingHTTPServer((host, 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="turnout-index", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """What to ask under; it holds the token and is not to be logged."""
+        host, port = self._server.server_address[:2]
+        name = host.decode() if isinstance(host, bytes) else str(host)
+        return f"http://{f'[{name}]' if ':' in name else name}:{port}/{self._token}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        find = self._find
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                _answer(self, find(self.path))
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+                """Say nothing: the path holds the token."""
+
+        return Handler
+
+    def _find(self, path: str) -> Path | bytes | None:
+        """What a path asks for: a list, a file, or nothing that there is."""
+        token, _, rest = path.lstrip("/").partition("/")
+        if not compare_digest(token.encode(), self._token.encode()):
+            return None
+        first, _, second = rest.partition("/")
+        try:
+            if rest == "newest":
+                return b"%d" % self._kept.newest()
+            if first == "usable" and second.isdigit():
+                return b"%d" % self._kept.usable(int(second))
+            if first == "filters" and second.isdigit():
+                return json.dumps(self._kept.filters(int(second))).encode()
+            return self._file(int(first), unquote(second)) if first.isdigit() else None
+        except (TurnoutError, OSError):
+            return None
+
+    def _file(self, revision: int, name: str) -> Path | bytes | None:
+        files = {file.relative_to(self._kept.folder).as_posix(): file for file in self._kept.files(revision)}
+        if name:
+            return files.get(name)
+        return json.dumps({known: file.stat().st_size for known, file in files.items()}).encode()
+
+
+def _answer(request: BaseHTTPRequestHandler, content: Path | bytes | None) -> None:
+    if content is None:
+        request.send_error(404)
+        return
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    request.send_response(200)
+    request.send_header("Content-Length", str(size))
+    request.end_headers()
+    if isinstance(content, bytes):
+        request.wfile.write(content)
+        return
+    with content.open("rb") as file:
+        shutil.copyfileobj(file, request.wfile, _CHUNK)

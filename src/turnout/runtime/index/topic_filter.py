@@ -1,0 +1,149 @@
+"""The subjects that each revision of the subscriptions can want, kept beside the index of the same revisions."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from turnout.engine.subject_bounds import Asked
+from turnout.engine.subject_filters import SubjectFilters
+from turnout.private_files import private_file
+from turnout.subscriptions.index.folder import FollowedStore
+from turnout.subscriptions.model import Changes, Subscription
+from turnout.subscriptions.snapshot import Snapshot
+
+__all__ = ["WantedSubjects"]
+
+_log = logging.getLogger(__name__)
+
+_KEPT: Final = 32
+"""This many revisions are kept, as of the index."""
+
+_SHOWN: Final = 5
+
+
+class WantedSubjects:
+    """Stands between a store and its index, and sees what the index sees: both are always of one revision.
+
+    A file for each revision outlives the run, so that a micro-batch which the next run does again is read as it was.
+    What another route, or other rules, have written is not read: that micro-batch is then read whole.
+
+    Args:
+        store: to follow.
+        filters: of the route.
+        folder: of the index.
+    """
+
+    def __init__(self, store: FollowedStore, filters: SubjectFilters, folder: Path) -> None:
+        self._store = store
+        self._filters = filters
+        self._folder = Path(folder)
+        self._questions: dict[str, Asked | None] = {}
+        self._counts: Counter[Asked | None] = Counter()
+        self._same: dict[Asked, Asked] = {}
+        self._revision: int | None = None
+        self._stale = True
+        self._newest: tuple[str, ...] | None = None
+        self._known: dict[int, tuple[str, ...] | None] = {}
+
+    # What an index asks of a store
+
+    def snapshot(self) -> Snapshot:
+        """Everything, with the revision it belongs to."""
+        snapshot = self._store.snapshot()
+        if self._revision is None:
+            self._begin(snapshot.subscriptions)
+            self._revision = snapshot.revision
+        # A later one is of an index that is built anew beside the one in use: that goes on by changes.
+        return snapshot
+
+    def changes(self, since: int) -> Changes:
+        """What happened after a revision, or after the earlier one that is known here: once more does no harm."""
+        changes = self._store.changes(since if self._revision is None else min(since, self._revision))
+        if changes.reset:
+            self._begin(changes.created)
+        else:
+            for id_ in changes.deleted_ids:
+                self._drop(id_)
+            for subscription in changes.created:
+                self._add(subscription)
+        self._revision = changes.revision
+        return changes
+
+    def _begin(self, subscriptions: Iterable[Subscription]) -> None:
+        self._questions.clear()
+        self._counts.clear()
+        self._stale = True
+        for subscription in subscriptions:
+            self._add(subscription)
+
+    def _add(self, subscription: Subscription) -> None:
+        self._drop(subscription.id)
+        questions = self._filters.asked(subscription.condition)
+        if questions is not None:
+            questions = self._same.setdefault(questions, questions)
+        self._questions[subscription.id] = questions
+        self._counts[questions] += 1
+        self._stale = self._stale or self._counts[questions] == 1
+
+    def _drop(self, id_: str) -> None:
+        if id_ not in self._questions:
+            return
+        questions = self._questions.pop(id_)
+        self._counts[questions] -= 1
+        if not self._counts[questions]:
+            del self._counts[questions]
+            if questions is not None:
+                del self._same[questions]
+            self._stale = True
+
+    # Revisions
+
+    def note(self, revision: int) -> None:
+        """Keep the filters of the revision that the index is of now."""
+        if revision in self._known and not self._stale:
+            return
+        if self._stale:
+            filters = self._filters.of(self._counts)
+            if filters != self._newest or not self._known:
+                _log.info("revision %d of the subscriptions: %s", revision, _in_words(filters))
+            self._newest, self._stale = filters, False
+        self._known[revision] = self._newest
+        text = json.dumps({"route": self._filters.digest, "filters": self._newest})
+        part = self._file(revision).with_suffix(".part")
+        with private_file(part).open("w", encoding="utf-8") as file:
+            file.write(text)
+        part.replace(self._file(revision))
+        for old in sorted(self._known)[:-_KEPT]:
+            del self._known[old]
+        self._forget()
+
+    def of(self, revision: int) -> tuple[str, ...] | None:
+        """The filters of a revision; None for all that the source reads, also where they are not known any more."""
+        if revision in self._known:
+            return self._known[revision]
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            document = json.loads(self._file(revision).read_text(encoding="utf-8"))
+            if document["route"] == self._filters.digest and document["filters"] is not None:
+                return tuple(map(str, document["filters"]))
+        return None
+
+    def _file(self, revision: int) -> Path:
+        return self._folder / f"filters-{revision}.json"
+
+    def _forget(self) -> None:
+        files = {int(name): file for file in self._folder.glob("filters-*.json") if (name := file.stem[8:]).isdigit()}
+        for old in sorted(files)[:-_KEPT]:
+            files[old].unlink(missing_ok=True)
+
+
+def _in_words(filters: tuple[str, ...] | None) -> str:
+    if filters is None:
+        return "any subject of the source can be wanted, and all are read"
+    shown = ", ".join(filters[:_SHOWN]) + (f" and {len(filters) - _SHOWN} more" if len(filters) > _SHOWN else "")
+    return f"read are {shown}" if filters else "no subject can be wanted, and none is read"

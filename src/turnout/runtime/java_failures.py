@@ -1,0 +1,144 @@
+"""Sentences for Spark's exceptions: the cause at the end of a Java or Python trace, its record, and a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from turnout.errors import RunError
+from turnout.runtime.remedies import remedy_for
+
+__all__ = ["in_one_line", "run_error"]
+
+_ERROR_CLASS: Final = re.compile(r"\[[A-Z_.]{1,200}\] ")
+_SQLSTATE: Final = "SQLSTATE: "
+_QUERY_ENDED: Final = "] terminated with exception: "
+_NOISE: Final = (
+    "at ", "... ", "File ", "Traceback", "During handling", "The above", "== ", "SQLSTATE", "JVM stacktrace",
+    "Driver stacktrace", "An error occurred while calling ",
+)  # fmt: skip
+_CAUSES: Final = (": ", "Caused by: ")
+"""The beginnings of the lines that name Java's exceptions: Py4J's own, and each cause of it."""
+
+_GENERIC: Final = (
+    "ExecutionException",
+    "SparkException",
+    "StreamingQueryException",
+    "Py4JException",
+    "UndeclaredThrowableException",
+    "WrappedRuntimeException",
+)
+"""Classes that say that something failed, and leave what to their cause."""
+
+_PLACES: Final = (
+    ("topic", re.compile(r"\b[Tt]opic(?:[-_ ]?name)?[ =:]{1,3}'?([\w.-]{1,249})")),
+    ("partition", re.compile(r"\b[Pp]artition[ =:]{1,3}([0-9]{1,10})\b")),
+    ("offset", re.compile(r"\b[Oo]ffset[ =:]{1,3}([0-9]{1,19})\b")),
+)
+_TOPIC_PARTITION: Final = re.compile(r"(?<![\w.-])([\w.-]{1,249})-([0-9]{1,10})(?![\w.-])")
+_LONGEST: Final = 20_000
+"""Characters of one line of a trace that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Thrown:
+    """One exception of a trace."""
+
+    kind: str
+    message: str
+
+    @property
+    def telling(self) -> bool:
+        """Whether it says more than that something failed."""
+        return bool(self.message) and self.kind.rpartition(".")[2] not in _GENERIC
+
+
+def in_one_line(failure: BaseException) -> str:
+    """Return the sentence that tells what happened.
+
+    It is the last one of a Python trace inside a Java trace inside a message, or the deepest of Java's causes that
+    says anything; then the record, where a cause names it, and a remedy, where there is a known one.
+    """
+    text = str(failure)
+    lines = [line.strip()[:_LONGEST] for line in text.splitlines() if line.strip()]
+    python = [thrown for line in lines if (thrown := _thrown(line)) and not line.startswith(_CAUSES)]
+    java = list(_causes(lines))
+    if python and ("Traceback" in text or not java):
+        said = _bare(python[-1].message)
+    elif java:
+        said = _deepest(java)
+    else:
+        telling = [line for line in lines if not line.startswith(_NOISE)]
+        said = _bare((telling or [type(failure).__name__])[0])
+    remedy = remedy_for(text)
+    return f"{said}; {remedy}" if remedy and remedy not in said else said
+
+
+def run_error(action: str, failure: BaseException) -> RunError:
+    """A RunError that says what was being done and, in one line, why it stopped."""
+    return RunError(f"{action}: {in_one_line(failure)}")
+
+
+def _causes(lines: list[str]) -> Iterator[_Thrown]:
+    """The exceptions of a Java trace, the outermost first."""
+    for line in lines:
+        prefix = next((prefix for prefix in _CAUSES if line.startswith(prefix)), None)
+        if prefix is None:
+            continue
+        thrown = _thrown(line[len(prefix) :])
+        if thrown is not None:
+            yield thrown
+
+
+def _thrown(line: str) -> _Thrown | None:
+    """The exception that a line of a trace names, None if it names none."""
+    kind, _, message = line.partition(": ")
+    kind = kind.partition("[")[0].strip()
+    named = kind.replace(".", "").replace("$", "").isidentifier()
+    return _Thrown(kind, message) if named and kind.endswith(("Error", "Exception")) else None
+
+
+def _deepest(java: list[_Thrown]) -> str:
+    """What the deepest telling cause says, with its class, and the record that it or one above it names."""
+    chosen = next((thrown for thrown in reversed(java) if thrown.telling), java[-1])
+    said = _bare(chosen.message) or chosen.kind.rpartition(".")[2]
+    record = _record([thrown.message for thrown in reversed(java)])
+    return f"{record}: {said}" if record and not said.startswith(record) else said
+
+
+def _record(messages: list[str]) -> str:
+    """Topic, partition and offset, as far as the causes name them."""
+    found: dict[str, str] = {}
+    for message in messages:
+        pair = _TOPIC_PARTITION.search(message)
+        if pair is not None and "artition" in message:
+            found.setdefault("topic", pair[1])
+            found.setdefault("partition", pair[2])
+        for name, pattern in _PLACES:
+            place = pattern.search(message)
+            if place is not None:
+                found.setdefault(name, place[1])
+    return ", ".join(f"{name} {found[name]}" for name, _ in _PLACES if name in found) if len(found) > 1 else ""
+
+
+def _bare(text: str) -> str:
+    """A message without the classes and codes before it and the SQLSTATE behind it."""
+    said = text
+    while True:
+        thrown = _thrown(said)
+        code = _ERROR_CLASS.match(said)
+        if thrown is not None and thrown.message:
+            said = thrown.message
+        elif code is not None:
+            said = said[code.end() :]
+        elif said.startswith("Query [id = ") and _QUERY_ENDED in said:
+            said = said.partition(_QUERY_ENDED)[2]
+        elif said.startswith(_SQLSTATE) and " " in said[len(_SQLSTATE) :]:
+            said = said[len(_SQLSTATE) :].partition(" ")[2]
+        else:
+            break
+    head, found, state = said.rpartition(_SQLSTATE)
+    said = head if found and state.strip().isalnum() else said
+    return said.strip() or text

@@ -1,0 +1,90 @@
+"""The options of the NATS sink, and which headers it passes on; without Spark, so that others may publish alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turnout.errors import ConfigError, Mistake
+from turnout.nats.protocol.settings import CONNECTION_OPTIONS
+from turnout.nats.wire import ConnectionOptions
+from turnout.runtime.source_options import check_names
+
+__all__ = ["NOT_FORWARDED", "SinkOptions"]
+
+_WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
+_MESSAGE_IDS = ("auto", "key", "offset", "none")
+
+NOT_FORWARDED = (
+    # About the stream that a record was read from: in another one it would be wrong or harmful.
+    "Nats-Msg-Id",
+    "Nats-Expected-*",
+    "Nats-Stream-Source",
+    # What the server is to do with the message, with others of its stream, or with later ones.
+    "Nats-Rollup",
+    "Nats-TTL",
+    "Nats-Marker-Reason",
+    "Nats-Incr",
+    "Nats-Counter-Sources",
+    "Nats-Batch-*",
+    "Nats-Schedule",
+    "Nats-Schedule-*",
+    "Nats-Scheduler",
+    "Nats-Required-Api-Level",
+    # Whom it tells of the message's way, and whether it delivers it at all.
+    "Nats-Trace-*",
+    # Who asks, as one server says it to another.
+    "Nats-Request-Info",
+)
+"""Headers that instruct a nats-server (as of 2.15), which a sink forwards only where it asks for them by name.
+
+``traceparent`` is not among them: it traces only where the server's configuration says so, and other programs use it.
+"""
+
+_WITHHELD = re.compile("|".join(re.escape(name).replace(r"\*", ".+") for name in NOT_FORWARDED), re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where and how to write.
+
+    Attributes:
+        message_id: where ids come from: ``key``, ``offset`` (stream, offset and topic), ``none``, or ``auto``:
+            the key where there is one, else the offset where the columns are there, else none.
+        forward_headers: names of `NOT_FORWARDED` that are forwarded all the same, in lower case.
+    """
+
+    connection: ConnectionOptions
+    stream: str | None = None
+    window: int = 4000
+    message_id: str = "auto"
+    forward_headers: frozenset[str] = frozenset()
+
+    def withholds(self, name: str) -> bool:
+        """Whether headers of this name are left out."""
+        # A client or a proxy may write names in another case than the server's.
+        return _WITHHELD.fullmatch(name) is not None and name.lower() not in self.forward_headers
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Read and check Spark's options.
+
+        Raises:
+            ConfigError: lists every mistake, with the option's name.
+        """
+        mistakes = check_names(options, (*CONNECTION_OPTIONS, *_WRITE_OPTIONS))
+        try:
+            connection = ConnectionOptions.from_mapping(options)
+        except ConfigError as wrong:
+            mistakes += wrong.mistakes
+        window = options.get("window", "4000")
+        if not window.isdigit() or not 1 <= int(window) <= 10_000:
+            mistakes.append(Mistake("window", f"is a number from 1 to 10000, not {window!r}"))
+        message_id = options.get("messageId", "auto").lower()
+        if message_id not in _MESSAGE_IDS:
+            mistakes.append(Mistake("messageId", f"is one of {', '.join(_MESSAGE_IDS)}, not {message_id!r}"))
+        if mistakes:
+            raise ConfigError(mistakes, what="NATS sink")
+        forward = frozenset(name.strip().lower() for name in options.get("forwardHeaders", "").split(",")) - {""}
+        return cls(connection, options.get("stream") or None, int(window), message_id, forward)

@@ -1,0 +1,68 @@
+"""Waiting at the server for the next message, instead of asking again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.wire import Connection, create_consumer, delete_consumer
+
+__all__ = ["wait_for_more"]
+
+_PAUSE = 0.05
+"""Seconds between two looks at a stream that cannot be waited at."""
+
+
+def wait_for_more(connection: Connection, places: dict[str, int], filters: tuple[str, ...], seconds: float) -> None:
+    """Return when one of the streams has a message at or behind its place, or after *seconds*.
+
+    A consumer for each stream hands over the headers of one message. It is a hint only: what goes wrong here
+    goes wrong again, and is told, when the stream is asked for its state.
+    """
+    consumers: list[tuple[str, str]] = []
+    try:
+        _wait(connection, places, filters, seconds, consumers)
+    except StreamError:
+        # A stream whose consumers must not overlap has none to wait with.
+        time.sleep(min(seconds, _PAUSE))
+    except (ConnectionLostError, TimeoutError):
+        pass
+    for stream, name in consumers:
+        with contextlib.suppress(StreamError, ConnectionLostError):
+            delete_consumer(connection, stream, name)
+
+
+def _wait(
+    connection: Connection,
+    places: dict[str, int],
+    filters: tuple[str, ...],
+    seconds: float,
+    consumers: list[tuple[str, str]],
+) -> None:
+    """The same; the consumers that are to be removed afterwards are put into *consumers*."""
+    inbox = connection.new_inbox()
+    number = connection.subscribe(inbox)
+    try:
+        for stream, place in places.items():
+            config = {
+                "deliver_policy": "by_start_sequence",
+                "opt_start_seq": place,
+                "ack_policy": "none",
+                "headers_only": True,
+                "mem_storage": True,
+                "num_replicas": 1,
+                "inactive_threshold": 30_000_000_000,
+                **({"filter_subjects": list(filters)} if filters else {}),
+            }
+            consumers.append((stream, create_consumer(connection, stream, config)["name"]))
+        request = json.dumps({"batch": 1, "expires": int(seconds * 1_000_000_000)}).encode()
+        for stream, name in consumers:
+            connection.publish(f"{connection.options.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{name}", request, inbox)
+        for message in connection.messages(time.monotonic() + seconds + 1):
+            if message.subject == inbox or message.reply.startswith("$JS.ACK."):
+                break
+    finally:
+        with contextlib.suppress(ConnectionLostError):
+            connection.unsubscribe(number)

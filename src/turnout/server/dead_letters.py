@@ -1,0 +1,109 @@
+"""The dead letters of a server's routes: the newest, one of them, and how a record is written for the sandbox."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+from turnout.engine.sample_records import Given
+from turnout.errors import StreamError
+from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, read
+from turnout.history.masked_views import masked_letter
+from turnout.history.masking import hidden_anywhere
+from turnout.nats.wire.positions import state_of
+from turnout.routes import Route
+from turnout.server.errors import ConflictError
+
+__all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes", "visible"]
+
+REACH = 20_000
+"""This many messages of the stream of dead letters are looked at, from its end on."""
+
+
+def newest(route: Route, *, done: bool = False) -> list[DeadLetter]:
+    """The dead letters among the last `REACH` messages of their stream, the newest first.
+
+    Args:
+        route: whose.
+        done: also those that a redrive has delivered.
+
+    Raises:
+        ConflictError: the route sets nothing aside.
+        ConfigError: what it sets aside cannot be read.
+        StreamError: no stream takes them.
+        ConnectionLostError: the server is away.
+    """
+    _check(route)
+    box = LetterBox.of(route)
+    with box.connection() as connection:
+        begin = max(1, state_of(connection, box.stream).next - REACH)
+    return read(route, start=begin, done=done)[::-1]
+
+
+def visible(
+    route: Route,
+    letters: Iterable[DeadLetter],
+    *,
+    masked: bool,
+    stage: str | None = None,
+    reason: str | None = None,
+) -> list[DeadLetter]:
+    """Return the letters that are asked for, as they are shown.
+
+    Args:
+        route: whose letters they are.
+        letters: as they were read.
+        masked: what the route masks is hidden.
+        stage: only those that failed there.
+        reason: only those with this text in their reason as it is shown: one that is hidden is not searched.
+    """
+    if masked:
+        hidden = hidden_anywhere(route.chain)
+        letters = (masked_letter(letter, hidden) for letter in letters)
+    return [letter for letter in letters if is_wanted(letter, stage, reason)]
+
+
+def letter_at(route: Route, sequence: int) -> DeadLetter:
+    """The dead letter of that sequence, also one that was delivered since.
+
+    Raises:
+        ConflictError: the route sets nothing aside.
+        StreamError: there is none, with code 404.
+    """
+    _check(route)
+    letters = read(route, start=sequence, end=sequence + 1, done=True)
+    if not letters or letters[0].sequence != sequence:
+        raise StreamError(f"route {route.name} has no dead letter {sequence}", code=404)
+    return letters[0]
+
+
+def _check(route: Route) -> None:
+    if route.dead_letter is None:
+        raise ConflictError(f"route {route.name} sets nothing aside: deadLetter in its file names where to")
+
+
+def as_given(record: Given) -> dict[str, Any]:
+    """A record as `turnout.engine.sample_records` reads one: text where it is text, base64 where it is none."""
+    written: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset or 0,
+        "headers": [[name, None if raw is None else raw.decode("utf-8", "replace")] for name, raw in record.headers],
+    }
+    if record.stream is not None:
+        written["stream"] = record.stream
+    for part, raw in (("key", record.key), ("value", record.value)):
+        if raw is not None:
+            text = text_of_bytes(raw)
+            written |= {f"{part}Base64": base64.b64encode(raw).decode()} if text is None else {part: text}
+    return written
+
+
+def text_of_bytes(raw: bytes) -> str | None:
+    """Bytes as text; None where they are none that people could read."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(character.isprintable() or character in "\n\r\t" for character in text) else None

@@ -1,0 +1,178 @@
+"""A look, every few seconds, how far routes are behind their sources, and whether the servers of their ends answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from turnout.errors import ConnectionLostError, StreamError, TurnoutError
+from turnout.nats.protocol.settings import CONNECTION_OPTIONS
+from turnout.nats.wire import Connection
+from turnout.routes.endpoints import Endpoint, NatsSink, NatsSource
+from turnout.secrets import masked_url
+from turnout.server.entry import RouteEntry
+from turnout.server.offsets import committed
+from turnout.server.sources import address_of, knock, oldest, opened, seconds_since, stream_ends
+from turnout.server.supervisor import Phase
+
+__all__ = ["Lag", "Survey"]
+
+_log = logging.getLogger("turnout.server")
+_AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
+"""Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a route is behind.
+
+    Attributes:
+        records: by stream, the sequences that are not read yet. With a filter not all of them are for this route.
+        seconds: the age of the oldest of them; 0 where there is none, None where the server does not say.
+    """
+
+    records: dict[str, int] = field(default_factory=dict)
+    seconds: float | None = 0.0
+
+
+class Survey:
+    """What the last look found. Only streams of NATS say how far they reach; of Kafka the servers are knocked at.
+
+    Args:
+        entries: gives the routes.
+        pause: seconds between two looks.
+        clock: seconds since the epoch.
+        observer: hears of each lag that a look finds.
+    """
+
+    def __init__(
+        self,
+        entries: Callable[[], list[RouteEntry]],
+        *,
+        pause: float = 2.0,
+        clock: Callable[[], float] = time.time,
+        observer: Callable[[str, Lag], None] | None = None,
+    ) -> None:
+        self._entries = entries
+        self._pause = pause
+        self._clock = clock
+        self._observer = observer
+        self._lags: dict[str, Lag] = {}
+        self._problems: dict[str, str] = {}
+        self._looked = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="turnout-survey", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def looked(self) -> bool:
+        """Whether there was a look at all."""
+        return self._looked.is_set()
+
+    def lag(self, name: str) -> Lag | None:
+        """How far the route is behind; None where that is not known."""
+        return self._lags.get(name)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why a route cannot work, by name: a server of it is away."""
+        return self._problems
+
+    def _keep_looking(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - the next look may go well, and nobody else would begin it
+                _log.exception("the routes' servers cannot be looked at")
+            self._ending.wait(self._pause)
+
+    def look(self) -> None:
+        """Ask all servers, each once."""
+        lags: dict[str, Lag] = {}
+        problems: dict[str, str] = {}
+        with ExitStack() as resources:
+            servers = _Servers(resources)
+            for entry in self._entries():
+                if entry.version is None:
+                    continue
+                try:
+                    for sink in entry.version.route.sinks.values():
+                        servers.reach(sink)
+                    lag = self._lag(entry, servers)
+                except TurnoutError as failure:
+                    problems |= {entry.name: masked_url(str(failure))} if entry.status.phase in _AT_WORK else {}
+                else:
+                    lags |= {} if lag is None else {entry.name: lag}
+        self._lags, self._problems = lags, problems
+        if self._observer is not None:
+            for name, lag in lags.items():
+                self._observer(name, lag)
+        self._looked.set()
+
+    def _lag(self, entry: RouteEntry, servers: _Servers) -> Lag | None:
+        assert entry.version is not None
+        source = entry.version.route.source
+        if not isinstance(source, NatsSource):
+            servers.reach(source)
+            return None
+        connection = servers.connection(source)
+        ends = stream_ends(connection, source)
+        if entry.checkpoint is None:
+            return None
+        done = committed(entry.checkpoint).next
+        places = {stream: max(end.first, int(done.get(stream, 0))) for stream, end in ends.items()}
+        records = {stream: max(0, end.next - places[stream]) for stream, end in ends.items()}
+        ages: list[float] = []
+        for stream in (stream for stream, count in records.items() if count):
+            message = oldest(connection, stream, places[stream])
+            if message is None:
+                return Lag(records, None)
+            ages.append(seconds_since(message, self._clock()))
+        return Lag(records, max(ages, default=0.0))
+
+
+class _Servers:
+    """The servers that a look has asked, and what became of it."""
+
+    def __init__(self, resources: ExitStack) -> None:
+        self._resources = resources
+        self._connections: dict[tuple[str, ...], Connection] = {}
+        self._reached: dict[tuple[str, ...], TurnoutError | None] = {}
+
+    def reach(self, endpoint: Endpoint) -> None:
+        key = _key(endpoint)
+        if key not in self._reached:
+            self._reached[key] = None
+            try:
+                knock(endpoint)
+            except (ConnectionLostError, StreamError) as failure:
+                self._reached[key] = failure
+        if (before := self._reached[key]) is not None:
+            raise before
+
+    def connection(self, source: NatsSource) -> Connection:
+        self.reach(source)
+        key = _key(source)
+        if key not in self._connections:
+            self._connections[key] = self._resources.enter_context(opened(source))
+        return self._connections[key]
+
+
+def _key(endpoint: Endpoint) -> tuple[str, ...]:
+    """What makes one connection differ from another: the address, and who asks."""
+    if not isinstance(endpoint, NatsSource | NatsSink):
+        return address_of(endpoint)
+    return tuple(f"{name}={value}" for name, value in sorted(endpoint.options().items()) if name in CONNECTION_OPTIONS)

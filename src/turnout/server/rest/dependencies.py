@@ -1,0 +1,145 @@
+"""What the answers are made from, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, HTTPException, Request
+
+from turnout.rpc.caller import Caller, Right
+from turnout.rpc.refusal import RefusedError
+from turnout.rpc.tenants import Tenants
+from turnout.server.errors import NoStoreError
+from turnout.server.events import Events
+from turnout.server.health import Health
+from turnout.server.lag_monitor import Survey
+from turnout.server.matchers import Matchers
+from turnout.server.metrics import Metrics
+from turnout.server.routes import Routes
+from turnout.server.security import Principal
+from turnout.server.state import State
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.live import LiveMatcher
+from turnout.subscriptions.service import SubscriptionService
+from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
+
+__all__ = [
+    "Matches",
+    "Parts",
+    "Reads",
+    "Subscriptions",
+    "TheParts",
+    "TheSubscriptions",
+    "Writes",
+    "is_masked",
+    "parts_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriptions:
+    """The subscriptions service, as gRPC offers it, as far as the caller may see: the use cases, and the index.
+
+    Attributes:
+        threads: on which it is used, as it waits for the store.
+    """
+
+    service: SubscriptionService
+    caller: Caller
+    threads: StoreThreads
+    _tenants: Tenants
+
+    @property
+    def live(self) -> LiveMatcher:
+        """The index; the first look of a tenant without one builds it."""
+        return self._tenants.live(self.caller)
+
+    def create(self, subscription: Subscription) -> str:
+        """Store a subscription; its id.
+
+        Raises:
+            HTTPException: the caller may not name its destinations.
+        """
+        try:
+            self.caller.check_destinations([subscription])
+        except RefusedError as refused:
+            raise HTTPException(403, refused.details) from None
+        id_ = self.service.create(subscription)
+        self._tenants.changed()
+        return id_
+
+    def delete(self, id_: str) -> None:
+        """Forget a subscription."""
+        self.service.delete(id_)
+        self._tenants.changed()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a server that requests are about.
+
+    Attributes:
+        subscriptions: by tenant; None where the server has no store.
+        matchers: of the stores that routes match with.
+        threads: for calls that wait for a store.
+        scrapes: for metrics, which others' work is not to delay.
+    """
+
+    routes: Routes
+    state: State
+    events: Events
+    survey: Survey
+    metrics: Metrics
+    health: Health
+    subscriptions: Tenants | None = None
+    matchers: Matchers = field(default_factory=Matchers)
+    threads: StoreThreads = field(default_factory=StoreThreads)
+    scrapes: BoundedPool = field(default_factory=lambda: BoundedPool("metrics", 2, waiting=16))
+
+
+def parts_of(request: Request) -> Parts:
+    """The parts of the server that got the request."""
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+# These are coroutines although they wait for nothing: functions would wait for one of the threads that all share.
+async def _whole(request: Request) -> Parts:
+    """The parts of the server, for those who may look at all of it."""
+    principal: Principal = request.state.principal
+    if principal.caller.tenant is not None:
+        raise HTTPException(403, "this token is for the subscriptions of one tenant")
+    return parts_of(request)
+
+
+def is_masked(principal: Principal) -> bool:
+    """Return True if what routes mask is hidden from who asks."""
+    return Right.UNMASKED not in principal.caller.rights
+
+
+async def _subscriptions_of(request: Request) -> Subscriptions:
+    parts = parts_of(request)
+    tenants = parts.subscriptions
+    if tenants is None:
+        raise NoStoreError
+    caller = request.state.principal.caller
+    return Subscriptions(tenants.service(caller), caller, parts.threads, tenants)
+
+
+def _with(right: Right) -> Callable[[Request], Awaitable[Principal]]:
+    async def principal_of(request: Request) -> Principal:
+        principal: Principal = request.state.principal
+        if right not in principal.caller.rights:
+            raise HTTPException(403, f"this token does not give the right to {right}")
+        return principal
+
+    return principal_of
+
+
+TheParts = Annotated[Parts, Depends(_whole)]
+TheSubscriptions = Annotated[Subscriptions, Depends(_subscriptions_of)]
+Reads = Annotated[Principal, Depends(_with(Right.READ))]
+Writes = Annotated[Principal, Depends(_with(Right.WRITE))]
+Matches = Annotated[Principal, Depends(_with(Right.MATCH))]

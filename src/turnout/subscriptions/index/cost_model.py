@@ -1,0 +1,177 @@
+"""What the literals of some clauses cost, and by which of them each clause is found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.conditions.anchor import Anchor
+from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.arrays import EQUAL, HOLDS, MANY
+from turnout.subscriptions.index.buckets import Places, expanded
+from turnout.subscriptions.index.clauses import Clauses
+
+__all__ = ["NOTHING", "Prices", "cheapest"]
+
+NOTHING = -1
+"""In place of a literal or of a row: there is none."""
+
+
+class _Several:
+    """The literals of clauses that have several, one after another.
+
+    Attributes:
+        clause: which clauses.
+    """
+
+    def __init__(self, literals: Mapping[int, Sequence[int]]) -> None:
+        self.clause: Places = np.fromiter(literals, np.int64, len(literals))
+        self._count: Places = np.fromiter(map(len, literals.values()), np.int64, len(literals))
+        self._literals: Places = np.fromiter(chain.from_iterable(literals.values()), np.int64)
+
+    def pairs(self) -> tuple[Places, Places]:
+        """Clause and literal, for each literal."""
+        return np.repeat(self.clause, self._count), self._literals
+
+    def cheapest(self, costs: NDArray[np.float64]) -> Places:
+        """The literal of least cost of each clause; `NOTHING` for those that have none."""
+        some = np.flatnonzero(self._count)
+        best = np.full(len(self.clause), NOTHING, np.int64)
+        if len(some):
+            first = (np.cumsum(self._count) - self._count).take(some)
+            best[some] = self._literals.take(cheapest(costs.take(self._literals), first, self._count.take(some)))
+        return best
+
+
+class Prices:
+    """The cost of each literal, and of each clause that something can be found by."""
+
+    def __init__(self, clauses: Clauses, clause_uses: NDArray[np.int64], costs: Costs) -> None:
+        self._clauses = clauses
+        self._costs = costs
+        self._choices = _Several(clauses.choices)
+        self.uses = self._uses_of_literals(clause_uses)
+        self.literal = self._of_literals()
+        op, b = np.array(clauses.op, np.int32), np.array(clauses.b, np.int64)
+        direct = (op == EQUAL) | (op == MANY)
+        self.access = np.where(direct, b, NOTHING)
+        self.clause = np.full(len(op), inf)
+        if len(self.literal):
+            self.clause[direct] = self.literal.take(b[direct])
+        # What a clause checks, and what it is found by, differ where a text was cut or has several parts.
+        self.decided = direct
+        choosing, best = self._choices.clause, self._choices.cheapest(self.literal)
+        self.access[choosing] = best
+        # `NOTHING` takes the last one.
+        self.clause[choosing] = np.append(self.literal, inf).take(best, mode="wrap")
+        self.decided[choosing] &= best == b.take(choosing)
+        self._set_of = np.full(len(op), NOTHING, np.int64)
+        for clause, literals in clauses.members.items():
+            self.clause[clause] = sum(self.literal[literal] for literal in literals)
+            self.decided[clause] = True
+            self._set_of[clause] = clauses.b[clause]
+        self._set_at = np.cumsum([0, *map(len, clauses.sets)])
+        self._set_literals = np.array([*chain.from_iterable(clauses.sets)], np.int64)
+
+    def _uses_of_literals(self, clause_uses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How often each literal is asked for, given how often each clause is."""
+        clauses = self._clauses
+        uses = np.zeros(len(clauses.literals.text), np.int64)
+        op = np.array(clauses.op, np.int32)
+        b = np.array(clauses.b, np.int64)
+        direct = np.flatnonzero((op == EQUAL) | (op == MANY))
+        np.add.at(uses, b[direct], clause_uses[direct])
+        for several in (self._choices, _Several(clauses.members)):
+            clause, literal = several.pairs()
+            counted = np.isin(op.take(clause), (EQUAL, MANY)) & (literal == b.take(clause))
+            np.add.at(uses, literal[~counted], clause_uses.take(clause[~counted]))
+        return uses
+
+    def _of_literals(self) -> NDArray[np.float64]:
+        uses, literals = self.uses, self._clauses.literals
+        cost = np.empty(len(uses), np.float64)
+        of_fact = np.array(literals.fact, np.int64)
+        order = np.argsort(of_fact, kind="stable")
+        edges = np.searchsorted(of_fact[order], np.arange(len(literals.facts) + 1))
+        for number, fact in enumerate(literals.facts):
+            # In the order in which they came, as those of one fact are in its dict.
+            mine = order[edges[number] : edges[number + 1]]
+            if len(mine):
+                cost[mine] = self._costs.of(fact, list(literals.by_fact[number]), uses[mine])
+        return cost
+
+    def members_of(self, clauses: Places) -> Places:
+        """The set that each clause is, or `NOTHING`."""
+        return self._set_of.take(clauses)
+
+    def written_out(self, sets: Places) -> tuple[Places, Places]:
+        """For each member of each set: which of the sets, and the literal."""
+        first = self._set_at.take(sets)
+        which, places = expanded(first, self._set_at.take(sets + 1) - first)
+        return which, self._set_literals.take(places)
+
+    def of_anchor(self, anchor: Anchor) -> float:
+        """The cost of an anchor."""
+        fact = (anchor.key, anchor.kind)
+        number = self._clauses.literals.facts.get(fact)
+        literal = None if number is None else self._clauses.literals.by_fact[number].get(anchor.text)
+        if literal is not None and literal < len(self.literal):
+            return float(self.literal[literal])
+        return float(self._costs.of(fact, [anchor.text], np.ones(1, np.int64))[0])
+
+    def forerunners(self) -> Places:
+        """For each clause that has to be carried out, one that spares that mostly: a literal that it needs.
+
+        It is found by that literal then, or checks it first. `NOTHING` for the other clauses.
+        """
+        clauses, literals = self._clauses, self._clauses.literals
+        access = self.access.take(self._choices.clause)
+        spares = np.array([literals.kind(fact).op != "has" for fact in range(len(literals.facts))], np.bool_)
+        holds = np.array(clauses.op, np.int32).take(self._choices.clause) == HOLDS
+        some = np.flatnonzero(holds & (access != NOTHING))
+        some = some[spares.take(np.array(literals.fact, np.int64).take(access.take(some)))]
+        clause = self._choices.clause.take(some)
+        first = np.array([clauses.literal(literal) for literal in access.take(some).tolist()], np.int64)
+        self.extended()
+        forerunner = np.full(len(self.clause), NOTHING, np.int64)
+        forerunner[clause] = first
+        self.clause[clause] = inf
+        return forerunner
+
+    def extended(self) -> None:
+        """Take in literals and clauses that came after the prices were made."""
+        literals, clauses = self._clauses.literals, self._clauses
+        facts = list(literals.facts)
+        more = [
+            self.of_anchor(Anchor(*facts[literals.fact[number]], literals.text[number]))
+            for number in range(len(self.literal), len(literals.text))
+        ]
+        self.literal = np.concatenate([self.literal, more])
+        self.uses = np.concatenate([self.uses, np.ones(len(more), np.int64)])
+        known = len(self.clause)
+        new = len(clauses.op) - known
+        op, b = np.array(clauses.op[known:], np.int32), np.array(clauses.b[known:], np.int64)
+        direct = (op == EQUAL) | (op == MANY)
+        cost = np.full(new, inf)
+        cost[direct] = self.literal.take(b[direct])
+        self.clause = np.concatenate([self.clause, cost])
+        self.access = np.concatenate([self.access, np.where(direct, b, NOTHING)])
+        self.decided = np.concatenate([self.decided, direct])
+        self._set_of = np.concatenate([self._set_of, np.full(new, NOTHING, np.int64)])
+
+
+def cheapest(costs: NDArray[np.float64], first: Places, count: Places) -> Places:
+    """The place of the least cost in each range; `NOTHING` where none is finite. No range is empty."""
+    owner, places = expanded(first, count)
+    of_places = costs.take(places)
+    begins = np.cumsum(count) - count
+    least = np.minimum.reduceat(of_places, begins)
+    hits = np.flatnonzero((of_places == least.take(owner)) & (of_places < inf))
+    chosen = np.full(len(first), NOTHING, np.int64)
+    # Backwards, so that the first of several stays.
+    chosen[owner.take(hits[::-1])] = places.take(hits[::-1])
+    return chosen

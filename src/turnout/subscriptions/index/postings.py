@@ -1,0 +1,239 @@
+"""Subscriptions → entries: each a literal to be found by, and rows of clauses that have to be true besides.
+
+Most conditions are conjunctions, and their rarest literal is chosen for all of them at once. The others are put in
+disjoint terms first (`turnout.conditions.terms`), one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from turnout.conditions.anchor import ALWAYS
+from turnout.conditions.model import Condition, Group, Logic, leaves
+from turnout.conditions.terms import terms_of
+from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.buckets import Places
+from turnout.subscriptions.index.clauses import Clauses
+from turnout.subscriptions.index.cost_model import NOTHING, Prices, cheapest
+
+__all__ = ["Drawn", "Entries", "drawn", "entries_of"]
+
+_FEW = 8
+"""With no more alternatives than this, each one is checked against all the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Conditions as rows of clauses.
+
+    Attributes:
+        clauses: what the rows speak of.
+        rows: clauses, times two, one more if negated; of all subscriptions, one after another.
+        counts: how many rows each subscription has; none for those in *alternatives* and *others*.
+        alternatives: a few leaves of which one has to be true, or with XOR exactly one: their rows, and whose they are,
+            by logic and by how many there are.
+        others: conditions that are more than that, by subscription.
+    """
+
+    clauses: Clauses
+    rows: list[int]
+    counts: list[int]
+    alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]]
+    others: dict[int, Condition]
+
+
+def drawn(conditions: Iterable[Condition], clauses: Clauses) -> Drawn:
+    """The conditions as rows, as far as they can be."""
+    rows: list[int] = []
+    counts: list[int] = []
+    alternatives: dict[tuple[Logic, int], tuple[list[int], list[int]]] = {}
+    others: dict[int, Condition] = {}
+    rows_of = clauses.rows
+    for number, condition in enumerate(conditions):
+        own = rows_of(condition)
+        if own is not None:
+            rows += own
+            counts.append(len(own))
+            continue
+        counts.append(0)
+        few = _alternatives(condition, clauses)
+        if few is None or not isinstance(condition, Group):
+            others[number] = condition
+            continue
+        of_all, whose = alternatives.setdefault((condition.logic, len(few)), ([], []))
+        of_all += few
+        whose.append(number)
+    return Drawn(clauses, rows, counts, alternatives, others)
+
+
+def _alternatives(condition: Condition, clauses: Clauses) -> list[int] | None:
+    """The rows of a few alternatives; None for other conditions."""
+    if not isinstance(condition, Group) or condition.negated or condition.logic is Logic.AND:
+        return None
+    if len(condition.children) > _FEW:
+        return None
+    rows = []
+    for child in condition.children:
+        if isinstance(child, Group) or child.negated:
+            return None
+        rows.append(clauses.leaf(child))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries as parallel arrays.
+
+    Attributes:
+        subscription: whose.
+        literal: what each is found by; `NOTHING` for those that are looked at always.
+        first: the first of its rows.
+        count: how many rows.
+        skip: the row that need not be checked because of the literal; `NOTHING` if all have to be.
+        rows: of all entries.
+    """
+
+    subscription: Places
+    literal: Places
+    first: Places
+    count: Places
+    skip: Places
+    rows: Places
+
+    def take(self, places: Places) -> Entries:
+        """Some of them."""
+        return Entries(
+            self.subscription.take(places),
+            self.literal.take(places),
+            self.first.take(places),
+            self.count.take(places),
+            self.skip.take(places),
+            self.rows,
+        )
+
+
+def entries_of(drawn: Drawn, costs: Costs) -> tuple[Entries, Prices]:
+    """The entries of all subscriptions, and what the literals cost."""
+    clauses = drawn.clauses
+    rows = np.array(drawn.rows, np.int64)
+    by_others = [clauses.leaf(leaf) for condition in drawn.others.values() for leaf in leaves(condition)]
+    by_alternatives = [np.array(few, np.int64) for few, _ in drawn.alternatives.values()]
+    all_rows = np.concatenate([rows, np.array(by_others, np.int64), *by_alternatives])
+    clause_uses = np.bincount(all_rows >> 1, minlength=len(clauses.op))
+    prices = Prices(clauses, clause_uses, costs)
+    rows, counts = _with_forerunners(rows, np.array(drawn.counts, np.int64), prices.forerunners())
+    entries = _of_rows(rows, counts, prices)
+    for (logic, size), (few, whose) in drawn.alternatives.items():
+        own = np.array(few, np.int64).reshape(-1, size)
+        entries = _with_alternatives(entries, own, np.array(whose), prices, exactly_one=logic is Logic.XOR)
+    return (_with_others(entries, drawn, prices) if drawn.others else entries), prices
+
+
+def _with_forerunners(rows: Places, counts: Places, forerunner: Places) -> tuple[Places, Places]:
+    """The rows with their forerunners among them, and how many rows each subscription has then."""
+    before = np.where(rows & 1, NOTHING, forerunner.take(rows >> 1))
+    places = np.flatnonzero(before != NOTHING)
+    if len(places) == 0:
+        return rows, counts
+    owner = np.repeat(np.arange(len(counts)), counts)
+    more = np.bincount(owner.take(places), minlength=len(counts))
+    return np.insert(rows, places, before.take(places) * 2), counts + more
+
+
+def _of_rows(rows: Places, counts: Places, prices: Prices) -> Entries:
+    """The entries of conjunctions: each is found by its cheapest row."""
+    ends = np.cumsum(counts)
+    subscription = np.flatnonzero(counts)
+    first = (ends - counts).take(subscription)
+    count = counts.take(subscription)
+    if len(subscription) == 0:
+        empty = np.zeros(0, np.int64)
+        return Entries(empty, empty, empty, empty, empty, rows)
+    row = cheapest(np.where(rows & 1, inf, prices.clause.take(rows >> 1)), first, count)
+    clause = np.where(row == NOTHING, 0, rows.take(row) >> 1)
+    literal = np.where(row == NOTHING, NOTHING, prices.access.take(clause))
+    skip = np.where((row != NOTHING) & prices.decided.take(clause), row, NOTHING)
+    entries = Entries(subscription, literal, first, count, skip, rows)
+    sets = prices.members_of(clause)
+    return with_members(entries, np.where(row == NOTHING, NOTHING, sets), prices)
+
+
+def with_members(entries: Entries, sets: Places, prices: Prices) -> Entries:
+    """The same with an entry for each member of a set in place of those that are found by a set."""
+    by_set = np.flatnonzero(sets != NOTHING)
+    if len(by_set) == 0:
+        return entries
+    which, literal = prices.written_out(sets.take(by_set))
+    left = np.flatnonzero(sets == NOTHING)
+    return joined(entries.take(left), _with_access(entries.take(by_set.take(which)), literal))
+
+
+def _with_access(entries: Entries, literal: Places) -> Entries:
+    return Entries(entries.subscription, literal, entries.first, entries.count, entries.skip, entries.rows)
+
+
+def joined(first: Entries, second: Entries) -> Entries:
+    """Both; the rows are those of the second, which begin with those of the first."""
+    return Entries(
+        np.concatenate([first.subscription, second.subscription]),
+        np.concatenate([first.literal, second.literal]),
+        np.concatenate([first.first, second.first]),
+        np.concatenate([first.count, second.count]),
+        np.concatenate([first.skip, second.skip]),
+        second.rows,
+    )
+
+
+def _with_alternatives(entries: Entries, rows: Places, whose: Places, prices: Prices, *, exactly_one: bool) -> Entries:
+    """Beside other entries, one for each alternative: it is true, and those before it or all others are not.
+
+    As `terms_of` would have it, without what it takes to look into groups.
+    """
+    for own in range(rows.shape[1]):
+        others = [other for other in range(rows.shape[1]) if other < own or (exactly_one and other > own)]
+        checked = np.column_stack([rows[:, own], rows[:, others] + 1])
+        first = len(entries.rows) + np.arange(len(whose)) * checked.shape[1]
+        clause = rows[:, own] >> 1
+        more = Entries(
+            whose,
+            prices.access.take(clause),
+            first,
+            np.full(len(whose), checked.shape[1]),
+            np.where(prices.decided.take(clause), first, NOTHING),
+            np.concatenate([entries.rows, checked.ravel()]),
+        )
+        entries = joined(entries, more)
+    return entries
+
+
+def _with_others(plain: Entries, drawn: Drawn, prices: Prices) -> Entries:
+    """Beside the plain ones, the entries of conditions that have to be put in terms."""
+    clauses, literals = drawn.clauses, drawn.clauses.literals
+    alternatives: list[tuple[int, int, int, int, int]] = []
+    rows: list[int] = []
+    begun = len(plain.rows)
+    for subscription, condition in drawn.others.items():
+        for term in terms_of(condition, prices.of_anchor):
+            own = [clauses.leaf(leaf) for leaf in term.checks]
+            if term.rest is not None:
+                own += _rows_of_rest(term.rest, clauses)
+            literal = NOTHING if term.access == ALWAYS else literals.add_anchor(term.access)
+            alternatives.append((subscription, literal, begun + len(rows), len(own), NOTHING))
+            rows += own
+    prices.extended()
+    owner, literal_of, firsts, length, skips = np.array(alternatives, np.int64).reshape(-1, 5).T
+    all_rows = np.concatenate([plain.rows, np.array(rows, np.int64)])
+    return joined(plain, Entries(owner, literal_of, firsts, length, skips, all_rows))
+
+
+def _rows_of_rest(rest: Condition, clauses: Clauses) -> list[int]:
+    rows = clauses.rows(rest)
+    if rows is not None:
+        return rows
+    if isinstance(rest, Group) and rest.logic is Logic.AND and not rest.negated:
+        return [clauses.tree(part) for part in rest.children]
+    return [clauses.tree(rest)]

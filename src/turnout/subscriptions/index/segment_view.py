@@ -1,0 +1,81 @@
+"""The layers of an index as those see them who change it: each can lose subscriptions, and several be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.subscriptions.index.anchor_costs import Costs
+from turnout.subscriptions.index.build import build
+from turnout.subscriptions.index.facts import Fact, encoded_all, hashes_of, salt_of, taker
+from turnout.subscriptions.index.ids import Ids
+from turnout.subscriptions.index.segment import Segment
+from turnout.subscriptions.model import Subscription
+
+__all__ = ["Stratum", "UseCounts"]
+
+
+class Stratum:
+    """A segment, what is gone from it, and its subscriptions where these are kept. It is never changed.
+
+    Attributes:
+        segment: what matches.
+        subscriptions: in the order of their numbers; empty if they are not kept.
+        gone: by number; None if none is.
+        left: how many are not gone.
+    """
+
+    def __init__(self, segment: Segment, subscriptions: Sequence[Subscription] = (), ids: Ids | None = None) -> None:
+        self.segment = segment
+        self.subscriptions = subscriptions
+        self.ids = Ids(segment.arrays.ids) if ids is None else ids
+        self.gone: NDArray[np.bool_] | None = None
+        self.left = len(segment)
+
+    @classmethod
+    def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> Stratum:
+        """A layer of these subscriptions, which are kept; no two have the same id."""
+        members = tuple(subscriptions)
+        return cls(build(members, costs), members)
+
+    def without(self, ids: Iterable[str]) -> Stratum:
+        """The layer without the subscriptions of these ids; itself if it has none of them."""
+        numbers = [number for id_ in ids if (number := self.ids.number(id_)) is not None]
+        if not numbers:
+            return self
+        gone = np.zeros(len(self.segment), np.bool_) if self.gone is None else self.gone.copy()
+        gone[numbers] = True
+        left = len(gone) - int(np.count_nonzero(gone))
+        if left == self.left:
+            return self
+        other = Stratum(self.segment, self.subscriptions, self.ids)
+        other.gone, other.left = gone, left
+        return other
+
+    def living(self) -> Iterator[Subscription]:
+        """Its subscriptions that are not gone."""
+        if self.gone is None:
+            return iter(self.subscriptions)
+        return (
+            subscription for subscription, gone in zip(self.subscriptions, self.gone.tolist(), strict=True) if not gone
+        )
+
+
+class UseCounts:
+    """How often the subscriptions of a segment ask for a text; see `turnout.subscriptions.index.anchor_costs.Background`."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._facts = {fact: number for number, fact in enumerate(segment.head.facts)}
+
+    def use_counts(self, fact: Fact, texts: Sequence[str]) -> NDArray[np.int64]:
+        """For each text of the fact."""
+        number, uses = self._facts.get(fact), self._segment.uses
+        if number is None or uses is None or len(uses) == 0:
+            return np.zeros(len(texts), np.int64)
+        raws = encoded_all(texts)
+        hashes = hashes_of(raws, salt_of(fact))
+        literals = self._segment.find(np.full(len(raws), number, np.int64), hashes, taker(raws))
+        return np.where(literals > 0, uses.take(np.maximum(literals - 1, 0)), 0).astype(np.int64)

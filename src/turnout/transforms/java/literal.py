@@ -1,0 +1,232 @@
+"""The value of InsertHeader's literal: Connect's ``Values.parseString``, typing and oddities included."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.records.scalars import Float32, Int8, Int16, Int32, Moment
+from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema
+from turnout.transforms.java.literal_schemas import ElementMisfit, aligned, merged, plain
+from turnout.transforms.java.number import double, parsed_decimal, scale_of, single
+from turnout.transforms.java.text import trim
+from turnout.transforms.java.time_parse import time_parser
+
+__all__ = ["Literal", "parse_literal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value and the schema that goes with it, None for neither.
+
+    Elements of an array or a map without a common schema carry their own width (`turnout.records.scalars`).
+    """
+
+    schema: Schema | None
+    value: Any
+
+
+_STRING = Schema("string")
+_BOOLEAN = Schema("boolean")
+_NULL = Literal(None, None)
+_TOKEN = re.compile(r'(?:\\.|[^:,{}\[\]"\\]|\\\Z)+|[:,{}\[\]"]', re.DOTALL)
+_DELIMITERS = frozenset(':,{}[]"')
+_TEMPORAL = {
+    len(text): (schema, time_parser(pattern))
+    for text, pattern, schema in (
+        ("2013-01-01", "yyyy-MM-dd", Schema("int32", name=DATE, version=1)),
+        ("12:30:00.123Z", "HH:mm:ss.SSS'Z'", Schema("int32", name=TIME, version=1)),
+        ("2013-01-01T12:30:00.123Z", "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", Schema("int64", name=TIMESTAMP, version=1)),
+    )
+}
+_LONGEST_TEMPORAL = max(_TEMPORAL)
+_DEEPEST = 100
+"""Arrays and maps inside each other beyond it are text: reading them takes Python's stack."""
+_INTEGERS = ((8, Int8), (16, Int16), (32, Int32), (64, int))
+
+
+class _NotALiteral(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+    """Raised inside a bracket when the text is no array or map after all."""
+
+
+def parse_literal(text: str) -> Literal:
+    """The value that *text* stands for, with the narrowest schema that holds it.
+
+    After a number or a closing bracket the rest of the text is ignored, as Connect does. Not as in Connect, these
+    stay text: a map whose keys are arrays or maps themselves, or are equal in Python and not in Java
+    (``{true: 0, 1: 0}``), and more than a hundred arrays and maps inside each other.
+
+    Args:
+        text: trimmed, as the text of an option is.
+    """
+    if not text:
+        return Literal(_STRING, "")
+    if text == "null":
+        return _NULL
+    if text in ("true", "false"):
+        return Literal(_BOOLEAN, text == "true")
+    tokens = _TOKEN.findall(text)
+    try:
+        if tokens[0] in ("[", "{"):
+            literal = _LiteralReader(tokens).container()
+        else:
+            literal = _scalar(tokens, 0)[0] or Literal(_STRING, text)
+    except (_NotALiteral, ElementMisfit, IndexError):
+        return Literal(_STRING, text)
+    return Literal(literal.schema, plain(literal.schema, literal.value))
+
+
+def _scalar(tokens: Sequence[str], at: int) -> tuple[Literal | None, int]:
+    """The time or the number whose text begins at a token, and how many tokens it took."""
+    token = trim(tokens[at])
+    if token[:1].isdecimal():
+        # An unescaped colon ends a token, so that a time of day is five of them.
+        several = token + "".join(tokens[at + 1 : at + 5]) if len(tokens) >= at + 5 else ""
+        literal = _temporal(several)
+        if literal is not None:
+            return literal, 5
+        literal = _temporal(token)
+        if literal is not None:
+            return literal, 1
+    return (_number(token) if token[:1].isdecimal() or token[:1] in ("+", "-") else None), 1
+
+
+def _temporal(text: str) -> Literal | None:
+    """A date, a time or a timestamp, if the text has the length of one and can be read as one."""
+    text = text.replace("\\:", ":")
+    # Java counts a character beyond U+FFFF as two.
+    length = len(text) + sum(char > "\uffff" for char in text) if len(text) <= _LONGEST_TEMPORAL else 0
+    if length not in _TEMPORAL:
+        return None
+    schema, parse = _TEMPORAL[length]
+    millis = parse(text)
+    return None if millis is None else Literal(schema, Moment(millis))
+
+
+def _number(text: str) -> Literal | None:
+    """The number, in the narrowest type: int8 … int64, float32, float64, decimal."""
+    number = parsed_decimal(text)
+    if number is None:
+        return None
+    if not number or (number.adjusted() < 20 and number == number.to_integral_value()):
+        for bits, kind in _INTEGERS:
+            if -(1 << bits - 1) <= number < 1 << bits - 1:
+                return Literal(Schema(f"int{bits}"), kind(number))
+    scale = scale_of(number)
+    if scale != 0:
+        if math.isfinite(narrow := single(number)):
+            return Literal(Schema("float32"), Float32(narrow))
+        if math.isfinite(wide := double(number)):
+            return Literal(Schema("float64"), wide)
+    return Literal(Schema("bytes", name=DECIMAL, version=1, parameters=(("scale", str(scale)),)), number)
+
+
+class _LiteralReader:
+    """Reads arrays and maps off a list of tokens."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.depth = 0
+
+    def container(self) -> Literal:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _NotALiteral
+        self.at += 1
+        literal = self._array() if trim(self.tokens[self.at - 1]) == "[" else self._map()
+        self.depth -= 1
+        return literal
+
+    def _next(self) -> str:
+        """The next token that is more than white space, without the blanks around it, and without taking it."""
+        while not trim(self.tokens[self.at]):
+            self.at += 1
+        return trim(self.tokens[self.at])
+
+    def _array(self) -> Literal:
+        items: list[Literal] = []
+        while self._next() != "]":
+            items.append(self._item())
+            if self._next() == ",":
+                self.at += 1
+            elif self._next() != "]":
+                raise _NotALiteral
+        self.at += 1
+        common = merged([item.schema for item in items])
+        values = [item.value for item in items]
+        if common is not None:
+            values = [aligned(common, value) for value in values]
+        return Literal(Schema("array", values=common), values)
+
+    def _map(self) -> Literal:
+        keys: list[Schema | None] = []
+        items: list[Schema | None] = []
+        entries: dict[tuple[type, str], tuple[Any, Any]] = {}
+        while self._next() != "}":
+            key = self._item()
+            if key.value is None or isinstance(key.value, list | dict) or self._next() != ":":
+                raise _NotALiteral
+            self.at += 1
+            item = self._item()
+            keys.append(key.schema)
+            items.append(item.schema)
+            entries[_identity(key.value)] = key.value, item.value
+            if self._next() == ",":
+                self.at += 1
+        self.at += 1
+        of_keys = merged(keys)
+        of_values = merged(items) if of_keys is not None else None
+        return Literal(
+            Schema("map", keys=of_keys, values=of_values), _aligned_map(of_keys, of_values, entries.values())
+        )
+
+    def _item(self) -> Literal:
+        word = self._next()
+        if word in ("[", "{"):
+            return self.container()
+        if word == '"':
+            return self._string()
+        if word in _DELIMITERS:
+            raise _NotALiteral
+        if word in ("null", "true", "false"):
+            self.at += 1
+            return _NULL if word == "null" else Literal(_BOOLEAN, word == "true")
+        literal, count = _scalar(self.tokens, self.at)
+        if literal is None:
+            raise _NotALiteral
+        self.at += count
+        return literal
+
+    def _string(self) -> Literal:
+        self.at += 1
+        text: list[str] = []
+        # White space between two delimiters inside the quotes is skipped, as between elements.
+        while self._next() != '"':
+            text.append(self.tokens[self.at])
+            self.at += 1
+        self.at += 1
+        joined = "".join(text)
+        return _temporal(joined) or Literal(_STRING, joined)
+
+
+def _identity(key: Any) -> tuple[type, str]:
+    """The type and the text of a map's key: equal where Java's ``equals`` holds, unlike True and 1 in Python."""
+    return type(key), str(key)
+
+
+def _aligned_map(
+    of_keys: Schema | None, of_values: Schema | None, entries: Iterable[tuple[Any, Any]]
+) -> dict[Any, Any]:
+    """The entries of a map under their common schemas."""
+    values: dict[Any, Any] = {}
+    names: dict[Any, tuple[type, str]] = {}
+    for key, item in entries:
+        name = key if of_keys is None else aligned(of_keys, key)
+        if names.setdefault(name, _identity(name)) != _identity(name):
+            raise _NotALiteral
+        values[name] = item if of_values is None else aligned(of_values, item)
+    return values

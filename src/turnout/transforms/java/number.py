@@ -1,0 +1,168 @@
+"""Numbers in texts as Java reads them: inside a longer text, as ``DecimalFormat`` does for dates, and as a whole."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, Context, Decimal
+from fractions import Fraction
+
+from turnout.transforms.java.calendar import wrapped
+
+__all__ = ["double", "low_bits", "parsed_decimal", "parsed_integer", "read_integer", "scale_of", "single"]
+
+_DIGITS = re.compile(r"(-?)(\d+)")
+_EXPONENT = re.compile(r"E(-?\d+)")
+_MAX, _MIN = (1 << 31) - 1, -(1 << 31)
+_LONG = 1 << 63
+
+
+def read_integer(text: str, at: int, end: int) -> tuple[int, int] | None:
+    """The number that begins at *at*, in 32 bits, and where it ends, at *end* at the latest; None if there is none.
+
+    Digits may be those of any script, and an exponent with a large E counts: ``1E3`` is 1000.
+    """
+    match = _DIGITS.match(text, at, end)
+    if match is None:
+        return _named(text, at, end)
+    sign, digits = match.groups()
+    stop = match.end()
+    if not digits.isascii():
+        beyond = next((place for place, char in enumerate(digits) if char > "\uffff"), None)
+        if beyond == 0:
+            return None
+        if beyond is not None:
+            stop -= len(digits) - beyond
+            digits = digits[:beyond]
+    if len(digits) < 10 and not text.startswith("E", stop, end):
+        return int(sign + digits), stop
+    power = _EXPONENT.match(text, stop, end)
+    exponent = 0
+    if power is not None and len(power.group(1).lstrip("-0")) < 19:
+        exponent = wrapped(int(power.group(1)), 32)
+        stop = power.end()
+    return _as_int(sign == "-", digits, exponent), stop
+
+
+def _named(text: str, at: int, end: int) -> tuple[int, int] | None:
+    """The words for what is no number."""
+    for word, value in (("NaN", 0), ("\u221e", _MAX), ("-\u221e", _MIN)):
+        if text.startswith(word, at, end):
+            return value, at + len(word)
+    return None
+
+
+def _as_int(negative: bool, digits: str, exponent: int) -> int:
+    """``Number.intValue``: the low bits of what fits into 64, the nearest end of what does not."""
+    digits = digits.lstrip("0123456789"[:1] if digits.isascii() else "".join(z for z in set(digits) if int(z) == 0))
+    if not digits:
+        return 0
+    size = len(digits) + exponent
+    if size > 19:
+        return _MIN if negative else _MAX
+    if size <= -1:
+        return 0
+    number = int(Decimal(digits[:60]).scaleb(exponent + max(0, len(digits) - 60)))
+    number = -number if negative else number
+    if -_LONG <= number < _LONG and exponent >= 0:
+        return wrapped(number, 32)
+    return max(_MIN, min(_MAX, number))
+
+
+# --- numbers that are a whole text ------------------------------------------------------------------------------------
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_BIG_DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE]([+-]?\d++))?")
+_LARGEST = 1 << 31
+"""Exponents and scales are below it."""
+
+
+_MOST_DIGITS = 10_000
+"""Digits of an integer without bounds: making one takes the square of their number."""
+
+
+def parsed_integer(text: str, digits: int = _MOST_DIGITS) -> int | None:
+    """The whole number that a text is (``new BigInteger(text)``), None if it is none, or has more *digits*.
+
+    Zeros at its beginning do not count.
+    """
+    if not _INTEGER.fullmatch(text) or (not text.isascii() and max(text) > "\uffff"):
+        return None
+    number = Decimal(text)
+    return int(number) if number.adjusted() < digits else None
+
+
+def parsed_decimal(text: str) -> Decimal | None:
+    """The decimal number that a text is (``new BigDecimal(text)``), scale and all; None if it is none."""
+    match = _BIG_DECIMAL.fullmatch(text)
+    if match is None or (not text.isascii() and max(text) > "\uffff"):
+        return None
+    power = (match.group(1) or "0").lstrip("+-0") or "0"
+    if len(power) > 10 or int(power) >= _LARGEST:
+        return None
+    number = Decimal(text)
+    return number if scale_of(number) < _LARGEST else None
+
+
+def scale_of(number: Decimal) -> int:
+    """How many digits stand behind the point; below 0 where the number ends in zeros that are not written."""
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int), "NaN and infinities have no scale"
+    return -exponent
+
+
+def low_bits(number: Decimal, bits: int) -> int:
+    """The number without its fraction, cut to its low bits (``BigDecimal.longValue`` and its like)."""
+    if scale_of(number) <= -bits:
+        # Ten to that power has as many zero bits at its end; 1e999999999 need not be written out to know that.
+        return 0
+    if number.adjusted() < _MOST_DIGITS:
+        return wrapped(int(number), bits)
+    # Of a longer one only the low bits are made: all of it would take the square of its length.
+    context = Context(prec=number.adjusted() + 2, rounding=ROUND_DOWN, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return wrapped(int(context.remainder(number.to_integral_value(context=context), Decimal(1 << bits))), bits)
+
+
+def single(number: int | float | str | Decimal | Fraction) -> float:
+    """The number, or the number that a text is, rounded once to single precision; infinite where it is too large."""
+    real = double(number)
+    if math.isinf(real) or real != real:
+        return real
+    try:
+        near = _float32(real)
+    except OverflowError:
+        near = math.copysign(math.inf, real)
+    if near == real or isinstance(number, float):
+        return near
+    # Rounding twice goes wrong only where the first rounding ends in the middle between two of the coarser numbers.
+    bits = struct.unpack("<I", struct.pack("<f", near))[0]
+    neighbours = (bits - 1, bits + 1) if bits & 0x7FFFFFFF else (bits + 1,)
+    for neighbour in map(_of_bits, neighbours):
+        if (_finite(near) + _finite(neighbour)) / 2 == real:
+            # Decimals are compared exactly, and have any number of digits.
+            exact = number if isinstance(number, Fraction) else Decimal(number)
+            if exact != real:
+                return max(near, neighbour) if exact > real else min(near, neighbour)
+    return near
+
+
+def double(number: int | float | str | Decimal | Fraction) -> float:
+    """The number, or the number that a text is, rounded to double precision; infinite where it is too large."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if not isinstance(number, str) and number > 0 else -math.inf
+
+
+def _float32(real: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", real))[0])
+
+
+def _of_bits(bits: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
+
+
+def _finite(number: float) -> float:
+    """The number; for an infinity the first one beyond single precision."""
+    return math.copysign(2.0**128, number) if math.isinf(number) else number

@@ -1,0 +1,331 @@
+"""Reading times as ``java.text.SimpleDateFormat`` does: leniently, in UTC, in English.
+
+Nothing is tried twice: each part of the pattern takes what it can of the text, and the way back is never gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+
+from turnout.transforms.java.calendar import DAY
+from turnout.transforms.java.fields import millis_of
+from turnout.transforms.java.number import read_integer
+from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
+from turnout.transforms.java.zone import read_iso_zone, read_zone
+from turnout.transforms.java.zone_names import offset_of, zone_name_at
+
+__all__ = ["time_parser"]
+
+_UNIX = date(1970, 1, 1).toordinal()
+_MODERN = 1583
+"""From this year on Java's calendar is Python's."""
+
+_MODERN_DAY = date(_MODERN, 1, 1).toordinal() - _UNIX
+_EPOCH = datetime(1970, 1, 1)
+_ISO_DATE = (Letters("y", 4), "-", Letters("M", 2), "-", Letters("d", 2))
+_ISO_TIME = (Letters("H", 2), ":", Letters("m", 2), ":", Letters("s", 2))
+
+_BLANK = (" ", "\t")
+_BLANKS = re.compile(r"[ \t]*")
+_Fields = dict[str, int]
+_Read = Callable[[str, int, int, _Fields], int]
+"""Reads a part of the text: the text, where it begins, the same behind blanks, and the fields that it adds to; gives
+where it ends, -1 where it does not fit."""
+
+_PLACES = {"k": "H", "K": "h", "L": "M", "u": "E"}
+"""Letters that are another way to say a field."""
+
+_QUICK = {"yyyy": r"(\d{4})", "MM": r"(\d\d)", "dd": r"(\d\d)", "HH": r"(\d\d)", "mm": r"(\d\d)", "ss": r"(\d\d)",
+          "SSS": r"(\d{3})"}  # fmt: skip
+_ORDER = tuple(_QUICK)
+
+
+def time_parser(pattern: str, now: datetime | None = None) -> Callable[[str], int | None]:
+    """A function that reads a text by *pattern*: milliseconds since 1970, None where it does not fit.
+
+    Args:
+        pattern: of ``java.text.SimpleDateFormat``.
+        now: what years of two digits are within 80 years before and 20 after.
+
+    Raises:
+        JavaTimeError: when Java would refuse the pattern.
+    """
+    tokens = parse_java_time(pattern)
+    slow = _TimeParser(tokens, now or datetime.now(UTC)).parse
+    quick = _quickened(tokens, slow) or slow
+    return _of_iso(tokens, quick) or quick
+
+
+def _of_iso(tokens: tuple[Token, ...], otherwise: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
+    """The same for the pattern of ISO 8601 with one character between date and time; None if it is another one.
+
+    Python's own parser reads texts that are exactly as long and as strict as the pattern, from 1583 on.
+    """
+    between, tail = tokens[5:6], list(tokens[11:])
+    if tokens[:5] != _ISO_DATE or tokens[6:11] != _ISO_TIME or not isinstance(between[0], str) or len(between[0]) != 1:
+        return None
+    has_millis = tail[:2] == [".", Letters("S", 3)]
+    size = 23 if has_millis else 19
+    zone = tail[2:] if has_millis else tail
+    if len(zone) > 1 or not all(part == "Z" or (isinstance(part, Letters) and part.letter == "X") for part in zone):
+        return None
+    length, end, sign = size + len(zone), "Z" if zone else "", between[0]
+
+    def quick(text: str) -> int | None:
+        if (
+            len(text) == length
+            and text[4] == "-" == text[7]
+            and text[10] == sign
+            and text[13] == ":" == text[16]
+            and (size == 19 or text[19] == ".")
+            and text.endswith(end)
+        ):
+            try:
+                since = datetime.fromisoformat(text[:size]) - _EPOCH
+            except (ValueError, TypeError):
+                return otherwise(text)
+            if since.days >= _MODERN_DAY:
+                return since.days * DAY + since.seconds * 1000 + since.microseconds // 1000
+        return otherwise(text)
+
+    return quick
+
+
+def _quickened(tokens: tuple[Token, ...], slow: Callable[[str], int | None]) -> Callable[[str], int | None] | None:
+    """The same, with one regular expression for texts as strict as the pattern; None if it has other letters."""
+    parts: list[str] = []
+    names: list[str] = []
+    for token in tokens:
+        if isinstance(token, str):
+            # Behind a number a digit or an exponent would be read as a part of it.
+            if token[0].isdigit() or token[0] == "E":
+                return None
+            parts.append(re.escape(token))
+        elif token.letter * token.count in _QUICK:
+            names.append(token.letter * token.count)
+            parts.append(_QUICK[names[-1]])
+        elif token.letter == "X" and token.count <= 3:
+            parts.append("Z")
+        else:
+            return None
+    if len(set(names)) < len(names) or not {"yyyy", "MM", "dd"}.issubset(names):
+        return None
+    fullmatch = re.compile("".join(parts), re.ASCII).fullmatch
+    order = [names.index(name) if name in names else len(names) for name in _ORDER]
+
+    def quick(text: str) -> int | None:
+        match = fullmatch(text)
+        if match is not None:
+            numbers = [*map(int, match.groups()), 0]
+            year, month, day, hour, minute, second, milli = [numbers[at] for at in order]
+            if year >= _MODERN and 1 <= month <= 12:
+                days = date(year, month, 1).toordinal() - _UNIX + day - 1
+                return days * DAY + ((hour * 60 + minute) * 60 + second) * 1000 + milli
+        return slow(text)
+
+    return quick
+
+
+class _TimeParser:
+    """A pattern, ready to read texts."""
+
+    def __init__(self, tokens: tuple[Token, ...], now: datetime) -> None:
+        self.century = _Century(now)
+        following = (*tokens[1:], "")[: len(tokens)]
+        self.parts = [
+            token if isinstance(token, str) else self._reader(token, _is_number(next_))
+            for token, next_ in zip(tokens, following, strict=True)
+        ]
+
+    def parse(self, text: str) -> int | None:
+        """Milliseconds since 1970, None where the text does not fit. What follows is ignored."""
+        fields: _Fields = {}
+        at = 0
+        for part in self.parts:
+            if isinstance(part, str):
+                if not text.startswith(part, at):
+                    return None
+                at += len(part)
+                continue
+            begin = at if text[at : at + 1] not in _BLANK else _BLANKS.match(text, at).end()  # type: ignore[union-attr]
+            if begin >= len(text):
+                return None
+            at = part(text, at, begin, fields)
+            if at < 0:
+                return None
+        if not self.parts:
+            return None
+        doubtful = fields.pop("?", 0)
+        millis = _millis_in_zone(fields)
+        if doubtful and millis < self.century.start:
+            millis = _millis_in_zone(
+                {**fields, **{letter: fields[letter] + 100 for letter in "yY" if letter in fields}}
+            )
+        return millis
+
+    def _reader(self, token: Letters, abutting: bool) -> _Read:
+        letter, count = token.letter, token.count
+        if token.is_number:
+            if letter in "yY":
+                return _year(letter, count, abutting, self.century)
+            return _number(letter, count if abutting else None)
+        match letter:
+            case "M" | "L":
+                return _name("M", _MONTHS)
+            case "E":
+                return _name("E", _WEEKDAYS)
+            case "a":
+                return _name("a", {"AM": 0, "PM": 1})
+            case "G":
+                return _name("G", _ERAS)
+            case "X":
+                return _iso_zone(count)
+        return _zone
+
+
+def _millis_in_zone(fields: _Fields) -> int:
+    """The time that the fields say; what a zone's name means depends on the day."""
+    name = fields.get("z")
+    if name is None:
+        return millis_of(fields)
+    wall = millis_of({letter: value for letter, value in fields.items() if letter not in "zZ"})
+    return wall - offset_of(name, wall)
+
+
+def _is_number(token: Token) -> bool:
+    return isinstance(token, Letters) and token.is_number
+
+
+class _Century:
+    """Which years two digits stand for: those from 80 years before now on."""
+
+    def __init__(self, now: datetime) -> None:
+        year = now.year - 80
+        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        day = 28 if (now.month, now.day) == (2, 29) and not leap else now.day
+        self.year = year
+        self.start = int(now.replace(year=year, day=day).timestamp() * 1000)
+
+    def full(self, short: int) -> int:
+        """The year of two digits."""
+        return short + self.year // 100 * 100 + (100 if short < self.year % 100 else 0)
+
+    def is_doubtful(self, short: int) -> bool:
+        """Whether it is the year in which the hundred years begin and end."""
+        return short == self.year % 100
+
+
+def _set(fields: _Fields, letter: str, value: int) -> None:
+    # What is set again moves to the end: the order tells which fields the day is made of.
+    fields.pop(letter, None)
+    fields[letter] = value
+
+
+def _limited(text: str, at: int, begin: int, count: int | None) -> tuple[int, int] | None:
+    """A number and where it ends; with a *count* it has to end within as many characters, blanks included."""
+    if count is None:
+        return read_integer(text, begin, len(text))
+    return None if at + count > len(text) else read_integer(text, begin, at + count)
+
+
+def _number(letter: str, count: int | None) -> _Read:
+    field = _PLACES.get(letter, letter)
+
+    def read(text: str, at: int, begin: int, fields: _Fields) -> int:
+        number = _limited(text, at, begin, count)
+        if number is None:
+            return -1
+        value, end = number
+        _set(fields, field, _adjusted(letter, value))
+        return end
+
+    return read
+
+
+def _adjusted(letter: str, value: int) -> int:
+    """What the calendar has for the number that a letter reads."""
+    match letter:
+        case "M" | "L":
+            return value - 1
+        case "k":
+            return 0 if value == 24 else value
+        case "h":
+            return 0 if value == 12 else value
+        case "u" if 1 <= value <= 7:
+            return value % 7 + 1
+    return value
+
+
+def _year(letter: str, count: int, abutting: bool, century: _Century) -> _Read:
+    def read(text: str, at: int, begin: int, fields: _Fields) -> int:
+        number = _limited(text, at, begin, count if abutting else None)
+        if number is None:
+            return -1
+        value, end = number
+        if count <= 2 and end - begin == 2 and text[begin:end].isdecimal():
+            fields["?"] = century.is_doubtful(value)
+            value = century.full(value)
+        _set(fields, letter, value)
+        return end
+
+    return read
+
+
+def _by_length(names: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(names.items(), key=lambda item: -len(item[0]))
+
+
+_MONTHS = {name[:size].upper(): number for number, name in enumerate(MONTHS) for size in (3, len(name))}
+_WEEKDAYS = {name[:size].upper(): number for number, name in enumerate(WEEKDAYS, 1) for size in (3, len(name))}
+_ERAS = {"BC": 0, "AD": 1, "BEFORE CHRIST": 0, "ANNO DOMINI": 1}
+
+
+def _name(field: str, names: Mapping[str, int]) -> _Read:
+    """Reads the longest name that the text has, in any case. Blanks before it are not skipped, as in Java."""
+    candidates = _by_length(names)
+    longest = len(candidates[0][0])
+
+    def read(text: str, at: int, _begin: int, fields: _Fields) -> int:
+        piece = text[at : at + longest]
+        upper = piece.upper() if piece.isascii() else "".join(map(_upper, piece))
+        for name, number in candidates:
+            if upper.startswith(name):
+                _set(fields, field, number)
+                return at + len(name)
+        return -1
+
+    return read
+
+
+def _upper(char: str) -> str:
+    """The character in upper case as Java compares it: one character, and what is one in lower case only is, too."""
+    upper = char.upper()
+    upper = upper if len(upper) == 1 else char
+    return upper if upper.isascii() else (upper.lower()[:1].upper() or upper)
+
+
+def _iso_zone(count: int) -> _Read:
+    def read(text: str, _at: int, begin: int, fields: _Fields) -> int:
+        zone = read_iso_zone(text, begin, count)
+        if zone is None:
+            return -1
+        fields.pop("z", None)
+        _set(fields, "Z", zone[0])
+        return zone[1]
+
+    return read
+
+
+def _zone(text: str, at: int, begin: int, fields: _Fields) -> int:
+    zone = read_zone(text, at, begin)
+    if zone is not None:
+        fields.pop("z", None)
+        _set(fields, "Z", zone[0])
+        return zone[1]
+    name = zone_name_at(text, begin)
+    if name is None:
+        return -1
+    fields["z"] = name[0]
+    return name[1]

@@ -1,0 +1,213 @@
+"""Printing times as ``java.text.SimpleDateFormat`` does: in UTC, in English."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from functools import cached_property
+
+from turnout.transforms.java.calendar import CUTOVER_DAY, CUTOVER_YEAR, DAY, Date, date_of, days_of, on_or_before
+from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
+
+__all__ = ["time_printer", "time_unit"]
+
+_UNIX = date(1970, 1, 1).toordinal()
+_QUICK_FROM = -12_212_553_600_000
+"""1583-01-01: from here on to the end of the year 9999 Java's calendar is Python's."""
+
+_QUICK_TO = 253_402_300_800_000
+_NUMBERS = {"y": 0, "M": 1, "L": 1, "d": 2, "H": 3, "m": 4, "s": 5, "S": 6}
+"""Letters that print a plain number, and its place among those that the quick path has."""
+
+_NAMES = {"MMM": 7, "LLL": 7, "MMMM": 8, "LLLL": 8, "EEE": 9, "EE": 9, "E": 9, "EEEE": 10}
+_ZONES = {"X": "Z", "XX": "Z", "XXX": "Z", "z": "UTC", "Z": "+0000"}
+
+_UNITS = {"S": 1, "s": 1000, "m": 60_000, "H": 3_600_000, "k": 3_600_000, "K": 3_600_000, "h": 3_600_000, "a": DAY // 2}
+
+
+def time_unit(pattern: str) -> int:
+    """The milliseconds within which all times print the same: a day for ``yyyyMMdd``.
+
+    Raises:
+        JavaTimeError: when Java would refuse the pattern.
+    """
+    letters = [token.letter for token in parse_java_time(pattern) if isinstance(token, Letters)]
+    return min((_UNITS.get(letter, DAY) for letter in letters), default=DAY)
+
+
+def time_printer(pattern: str) -> Callable[[int], str]:
+    """A function that prints milliseconds since 1970 by *pattern*.
+
+    Raises:
+        JavaTimeError: when Java would refuse the pattern.
+    """
+    tokens = parse_java_time(pattern)
+
+    def slow(millis: int) -> str:
+        moment = _Moment(millis)
+        return "".join(token if isinstance(token, str) else _field(token, moment) for token in tokens)
+
+    return _quickened(tokens, slow) or slow
+
+
+def _quickened(tokens: tuple[Token, ...], slow: Callable[[int], str]) -> Callable[[int], str] | None:
+    """The same, with one formatting operation for the times of usual years; None if it has other letters."""
+    parts: list[str] = []
+    places: list[int] = []
+    for token in tokens:
+        letters = token if isinstance(token, str) else token.letter * token.count
+        if isinstance(token, str):
+            parts.append(token.replace("%", "%%"))
+        elif letters in _ZONES:
+            parts.append(_ZONES[letters])
+        elif letters in _NAMES:
+            parts.append("%s")
+            places.append(_NAMES[letters])
+        elif not token.is_number or token.letter not in _NUMBERS or letters == "yy":
+            return None
+        else:
+            parts.append(f"%0{token.count}d")
+            places.append(_NUMBERS[token.letter])
+    template = "".join(parts)
+    named = any(place >= 7 for place in places)
+
+    def quick(millis: int) -> str:
+        if not _QUICK_FROM <= millis < _QUICK_TO:
+            return slow(millis)
+        days, rest = divmod(millis, DAY)
+        day = date.fromordinal(days + _UNIX)
+        seconds, milli = divmod(rest, 1000)
+        minutes, second = divmod(seconds, 60)
+        items: tuple[object, ...] = (day.year, day.month, day.day, minutes // 60, minutes % 60, second, milli)
+        if named:
+            month, weekday = MONTHS[day.month - 1], WEEKDAYS[(days + 4) % 7]
+            items = (*items, month[:3], month, weekday[:3], weekday)
+        return template % tuple([items[place] for place in places])
+
+    return quick
+
+
+class _Moment:
+    """A time as what letters print of it."""
+
+    def __init__(self, millis: int) -> None:
+        self.days, self.of_day = divmod(millis, DAY)
+        self.hour = self.of_day // 3_600_000
+
+    @cached_property
+    def date(self) -> Date:
+        return date_of(self.days)
+
+    @cached_property
+    def first_of_year(self) -> int:
+        return _first_of(self.date.year)
+
+    @cached_property
+    def of_month(self) -> int:
+        """Which day of its month it is; October 1582 had no days from the 5th to the 14th, and they do not count."""
+        return self.date.day - (10 if CUTOVER_DAY <= self.days <= CUTOVER_DAY + 16 else 0)
+
+    @property
+    def weekday(self) -> int:
+        """Monday is 1, Sunday 7."""
+        return (self.days + 3) % 7 + 1
+
+    @cached_property
+    def saturday(self) -> int:
+        """The day that a week is counted by: it belongs to the year of its Saturday."""
+        return on_or_before(self.days, 1) + 6
+
+    @cached_property
+    def week_year(self) -> int:
+        return date_of(self.saturday).year if self.date.year > 0 else _week_year_before_christ(self)
+
+
+def _first_of(year: int) -> int:
+    """The 1 January of a year."""
+    return days_of(year, 1, 1, julian=year <= CUTOVER_YEAR)
+
+
+def _week_year_before_christ(at: _Moment) -> int:
+    """The same where Java asks for the wrong year's first Sunday, as it takes the next year for one before Christ."""
+    year = at.date.year
+    left = _first_of(year + 1) - at.days
+    other = _first_of(-year)
+    before_sunday = (on_or_before(other + 6, 1) - other) or 7
+    own_sunday = on_or_before(at.first_of_year + 6, 1)
+    return year + 1 if at.days >= own_sunday and left <= 7 - before_sunday else year
+
+
+def _padded(number: int, width: int) -> str:
+    return f"-{-number:0{width}d}" if number < 0 else f"{number:0{width}d}"
+
+
+def _year(number: int, count: int) -> str:
+    if count != 2:
+        return _padded(number, count)
+    return f"{'-' if number < 0 else ''}{abs(number) % 100:02d}"
+
+
+def _field(token: Letters, at: _Moment) -> str:
+    letter, count = token.letter, token.count
+    match letter:
+        case "a":
+            return "AM" if at.hour < 12 else "PM"
+        case "E":
+            name = WEEKDAYS[at.weekday % 7]
+            return name if count >= 4 else name[:3]
+        case "G":
+            return "AD" if at.date.year > 0 else "BC"
+        case "M" | "L" if count >= 3:
+            name = MONTHS[at.date.month - 1]
+            return name if count >= 4 else name[:3]
+        case "X":
+            return "Z"
+        case "z":
+            return "Coordinated Universal Time" if count >= 4 else "UTC"
+        case "Z":
+            return "+0000"
+        case "y":
+            year = at.date.year if at.date.year > 0 else 1 - at.date.year
+            return _year(year, count)
+        case "Y":
+            return _year(at.week_year, count)
+    return _padded(_number(letter, at), count)
+
+
+def _number(letter: str, at: _Moment) -> int:
+    """What a letter prints that is always a number."""
+    match letter:
+        case "H":
+            return at.hour
+        case "k":
+            return at.hour or 24
+        case "K":
+            return at.hour % 12
+        case "h":
+            return at.hour % 12 or 12
+        case "m":
+            return at.of_day // 60_000 % 60
+        case "s":
+            return at.of_day // 1000 % 60
+        case "S":
+            return at.of_day % 1000
+        case "u":
+            return at.weekday
+    return _number_of_date(letter, at)
+
+
+def _number_of_date(letter: str, at: _Moment) -> int:
+    match letter:
+        case "M" | "L":
+            return at.date.month
+        case "d":
+            return at.date.day
+        case "D":
+            return at.days - at.first_of_year + 1
+        case "F":
+            return (at.of_month - 1) // 7 + 1
+        case "W":
+            first = at.days - at.of_month + 1
+            return (on_or_before(at.days, 1) - on_or_before(first, 1)) // 7 + 1
+    first = _first_of(date_of(at.saturday).year)
+    return (at.saturday - 6 - on_or_before(first, 1)) // 7 + 1

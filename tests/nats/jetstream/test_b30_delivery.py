@@ -1,0 +1,324 @@
+"""ADR-15 on a real server: heartbeats, gaps and flow control (B30 to B39)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from tests.nats.jetstream.support import (
+    Errors,
+    Proxy,
+    asynchronous,
+    eventually,
+    forge,
+    push,
+    stream_of_messages,
+    unbound,
+)
+
+from turnout.embedded import NatsServer
+from turnout.nats.jetstream import AckPolicy, ConsumerConfig, Delivery, Message, connect
+from turnout.nats.jetstream.errors import (
+    HeartbeatMissedError,
+    RequestTimeoutError,
+    SequenceGapError,
+    StreamError,
+)
+from turnout.nats.jetstream.subscribe import create_consumer
+
+
+@asynchronous
+async def test_b30_silence(nats_server: NatsServer) -> None:
+    """B30: three intervals without a sign of life are an alarm, repeated each period; the subscription stays."""
+    errors = Errors()
+    async with connect(nats_server.url, error_callback=errors) as js:
+        stream, subject = await stream_of_messages(js, 1)
+        sub = await js.subscribe(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=0.2))
+        await sub.next()
+        await asyncio.sleep(0.8)
+        assert not errors
+
+        loop = asyncio.get_running_loop()
+        await stream.delete_consumer(sub.consumer_name)
+        begun = loop.time()
+        failure = await errors.expect(HeartbeatMissedError)
+        assert 0.35 <= loop.time() - begun <= 1.0
+        assert 0.6 <= failure.idle <= 0.9
+        await eventually(lambda: len(errors.of(HeartbeatMissedError)) >= 2)
+        assert not sub.closed
+        sub._owns_consumer = False
+
+
+@asynchronous
+async def test_b30_configurable_alarm(nats_server: NatsServer) -> None:
+    """B30: the time until the alarm can be chosen."""
+    errors = Errors()
+    async with connect(nats_server.url, error_callback=errors) as js:
+        _, subject = await stream_of_messages(js, 1)
+        config = ConsumerConfig(idle_heartbeat=30)
+        await js.subscribe(f"{subject}.a", config=config, delivery=Delivery(heartbeat_alarm=0.2))
+        assert (await errors.expect(HeartbeatMissedError)).idle < 1
+
+
+@asynchronous
+async def test_b31_gap(nats_server: NatsServer) -> None:
+    """B31: a message that is missing between two others is reported once, with what was expected and what came."""
+    errors = Errors()
+    async with Proxy(nats_server.port) as proxy, connect(proxy.url, error_callback=errors) as js:
+        _, subject = await stream_of_messages(js, 6)
+        proxy.drop = lambda frame: frame.startswith(b"MSG") and bool(re.search(rb"\.1\.3\.3\.\d+\.", frame))
+        async with await js.subscribe(f"{subject}.a") as sub:
+            sequences = [(await sub.next()).sequence for _ in range(5)]
+
+        assert sequences == [1, 2, 4, 5, 6]
+        (failure,) = errors.of(SequenceGapError)
+        assert (failure.expected, failure.got, failure.resume_from) == (3, 4, 3)
+
+
+@asynchronous
+async def test_b32_gap_in_a_heartbeat(nats_server: NatsServer) -> None:
+    """B32: a heartbeat that names another last consumer sequence is reported; the stream's sequence does not count."""
+    errors = Errors()
+    async with connect(nats_server.url, error_callback=errors) as js:
+        stream, _ = await stream_of_messages(js, 3)
+        config = push("b32", durable_name="D", ack_policy=AckPolicy.NONE, idle_heartbeat=0.1)
+        await create_consumer(js.api, stream.name, config)
+        first = await js.subscribe(stream=stream.name, consumer="D")
+        for _ in range(3):
+            await first.next()
+        await first.unsubscribe()
+        # Bound again: the last sequence is 3, not 0, and messages elsewhere in the stream are no gap.
+        await eventually(lambda: unbound(stream, "D"))
+        again = await js.subscribe(stream=stream.name, consumer="D")
+        await asyncio.sleep(0.35)
+        assert not errors
+
+        for _ in range(2):
+            forge(js, again.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "99", "Nats-Last-Stream": "120"})
+        failure = await errors.expect(SequenceGapError)
+        assert (failure.expected, failure.got, failure.resume_from) == (3, 99, 4)
+        await js.connection.round_trip(2)
+        assert len(errors.of(SequenceGapError)) == 1
+
+
+@asynchronous
+async def test_b33_no_gap_check_in_queues(nats_server: NatsServer) -> None:
+    """B33: members of a queue see gaps by nature: none is reported."""
+    errors = Errors()
+    async with connect(nats_server.url, error_callback=errors) as js:
+        _, subject = await stream_of_messages(js, 30)
+        subscription = await js.subscribe(f"{subject}.a", queue="q")
+        await subscription.next()
+        forge(js, subscription.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "99"})
+        two = await js.subscribe(f"{subject}.a", queue="q")
+        for _ in range(30):
+            await js.publish(f"{subject}.a")
+        await eventually(lambda: two.pending > 1 and subscription.pending + two.pending >= 59)
+
+        assert not errors
+
+
+@asynchronous
+async def test_b34_redelivery_is_no_gap(nats_server: NatsServer) -> None:
+    """B34: a message that comes again has a new consumer sequence, and is no gap."""
+    errors = Errors()
+    async with connect(nats_server.url, error_callback=errors) as js:
+        _, subject = await stream_of_messages(js, 2)
+        async with await js.subscribe(f"{subject}.a") as sub:
+            first = await sub.next()
+            await first.nak()
+            await sub.next()
+            again = await sub.next()
+
+        assert (first.sequence, again.sequence) == (1, 1)
+        assert again.metadata.num_delivered == 2
+        assert not errors
+
+
+@pytest.mark.parametrize("fault", ["deleted", "gap", "heartbeat gap", "reconnect", "silence"])
+@asynchronous
+async def test_b35_ordered(nats_server: NatsServer, fault: str) -> None:
+    """B35: after every fault an ordered consumer goes on where it was: each message once, in order."""
+    resets: list[StreamError] = []
+    async with Proxy(nats_server.port) as proxy, connect(proxy.url, error_callback=Errors()) as js:
+        stream, subject = await stream_of_messages(js, 20)
+        config = ConsumerConfig(idle_heartbeat=0.2)
+        sub = await js.ordered(f"{subject}.a", config=config, on_reset=resets.append)
+        sequences = [(await sub.next()).sequence for _ in range(20)]
+        old, dropped = sub.subject, []
+        if fault == "deleted":
+            await stream.delete_consumer(sub.consumer_name)
+        elif fault == "reconnect":
+            proxy.cut()
+            await eventually(lambda: bool(resets))
+        elif fault == "silence":
+            sid = b"%d" % sub._interest.sid
+            proxy.drop = lambda frame: frame.startswith((b"MSG", b"HMSG")) and frame.split()[2] == sid
+        else:
+            # One data frame is lost; for "heartbeat gap" it is the last, which only a heartbeat can tell.
+            lost = b".21.21." if fault == "gap" else b".25.25."
+
+            def drop_once(frame: bytes) -> bool:
+                if lost in frame.split(b"\r\n")[0] and not dropped:
+                    dropped.append(frame)
+                    return True
+                return False
+
+            proxy.drop = drop_once
+        async with connect(nats_server.url) as other:
+            for _ in range(5):
+                await other.publish(f"{subject}.a")
+            sequences += [(await sub.next()).sequence for _ in range(5)]
+
+        assert sequences == list(range(1, 26))
+        assert len(resets) == sub.resets >= 1
+        assert old != sub.subject
+        await eventually(lambda: only_one(stream))
+        with pytest.raises(RequestTimeoutError):
+            await sub.next(0.3)
+
+
+async def only_one(stream: object) -> bool:
+    return len(await stream.consumer_names()) == 1  # type: ignore[attr-defined]
+
+
+@asynchronous
+async def test_b36_flow_control_in_turn(nats_server: NatsServer) -> None:
+    """B36: a flow control request is answered when the messages before it have been handed over, not earlier."""
+    async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
+        _, subject = await stream_of_messages(js, 3000, size=1000)
+        before: list[int] = []
+        handed = 0
+        requested: list[int] = []
+        received = 0
+
+        def count(frame: bytes) -> bool:
+            nonlocal received
+            if b"$JS.ACK." in frame.split(b"\r\n")[0]:
+                received += 1
+            elif b"FlowControl" in frame:
+                requested.append(received)
+            return False
+
+        answered = 0
+
+        def count_answers(frame: bytes) -> bool:
+            nonlocal answered
+            answered += frame.startswith(b"PUB $JS.FC.")
+            return False
+
+        proxy.drop, proxy.drop_sent = count, count_answers
+        handled = asyncio.Event()
+
+        async def slow(message: Message) -> None:
+            nonlocal handed
+            handed += 1
+            if handed % 50 == 0:
+                await asyncio.sleep(0.001)
+            before.append(answered)
+            if handed == 3000:
+                handled.set()
+
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, flow_control=True, idle_heartbeat=2)
+        async with await js.subscribe(f"{subject}.a", slow, config=config):
+            await handled.wait()
+
+        assert len(requested) >= 1
+        for number, position in enumerate(requested):
+            if position < 3000:
+                # While the message before the request was not handed over, no answer to it was on the wire.
+                assert max(before[: position - 1], default=0) <= number
+
+
+@asynchronous
+async def test_b36_at_once_when_idle(nats_server: NatsServer) -> None:
+    """B36: a request that comes when all has been handed over is answered at once, empty, and not shown."""
+    async with connect(nats_server.url) as js:
+        _, subject = await stream_of_messages(js)
+        sub = await js.subscribe(f"{subject}.a", config=ConsumerConfig(idle_heartbeat=5, flow_control=True))
+        answers: list[bytes] = []
+        await js.connection.listen("fc.36", lambda s, r, h, d: answers.append(d))
+        forge(js, sub.subject, 100, "FlowControl Request", {}, b"fc.36")
+        await eventually(lambda: answers == [b""])
+
+        assert sub.pending == 0
+
+
+@asynchronous
+async def test_b37_next_passes_flow_control(nats_server: NatsServer) -> None:
+    """B37: a synchronous next answers a request on its way, and returns the message behind it."""
+    async with connect(nats_server.url) as js:
+        _, subject = await stream_of_messages(js, 2)
+        config = ConsumerConfig(idle_heartbeat=5, flow_control=True)
+        sub = await js.subscribe(f"{subject}.a", config=config)
+        answers: list[bytes] = []
+        await js.connection.listen("fc.37", lambda s, r, h, d: answers.append(s))
+        await eventually(lambda: sub.pending == 2)
+        forge(js, sub.subject, 100, "FlowControl Request", {}, b"fc.37")
+        await js.publish(f"{subject}.a")
+        await eventually(lambda: sub.pending == 4)
+        await sub.next()
+        await js.connection.round_trip(2)
+        assert answers == []
+
+        sequences = [(await sub.next(1)).sequence for _ in range(2)]
+        await eventually(lambda: answers == [b"fc.37"])
+        assert sequences == [2, 3]
+
+
+@asynchronous
+async def test_b38_stalled_once(nats_server: NatsServer) -> None:
+    """B38: the stalled header is answered once per value, and not if its request was answered."""
+    errors = Errors()
+    async with connect(nats_server.url, error_callback=errors) as js:
+        _, subject = await stream_of_messages(js)
+        config = ConsumerConfig(idle_heartbeat=5, flow_control=True)
+        sub = await js.subscribe(f"{subject}.a", config=config)
+        answers: list[str] = []
+        await js.connection.listen("fc38.*", lambda s, r, h, d: answers.append(s.decode()))
+        for name in ("one", "one", "two", "two"):
+            header = {"Nats-Last-Consumer": "0", "Nats-Consumer-Stalled": f"fc38.{name}"}
+            forge(js, sub.subject, 100, "Idle Heartbeat", header)
+        forge(js, sub.subject, 100, "FlowControl Request", {}, b"fc38.three")
+        forge(
+            js, sub.subject, 100, "Idle Heartbeat", {"Nats-Last-Consumer": "0", "Nats-Consumer-Stalled": "fc38.three"}
+        )
+        await eventually(lambda: len(answers) >= 3)
+        await js.connection.round_trip(2)
+
+        assert answers == ["fc38.one", "fc38.two", "fc38.three"]
+
+
+@asynchronous
+async def test_b38_a_lost_request_is_made_good(nats_server: NatsServer) -> None:
+    """B38: when the request is lost on the way, the stalled header releases the rest."""
+    async with Proxy(nats_server.port) as proxy, connect(proxy.url) as js:
+        _, subject = await stream_of_messages(js, 3000, size=1000)
+        lost: list[bytes] = []
+
+        def lose_first(frame: bytes) -> bool:
+            if b"FlowControl Request" in frame and not lost:
+                lost.append(frame)
+                return True
+            return False
+
+        proxy.drop = lose_first
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, flow_control=True, idle_heartbeat=0.2)
+        async with await js.subscribe(f"{subject}.a", config=config) as sub:
+            for _ in range(3000):
+                await sub.next(5)
+
+        assert lost
+
+
+@asynchronous
+async def test_b39_only_data(nats_server: NatsServer) -> None:
+    """B39: heartbeats never reach the user."""
+    messages: list[Message] = []
+    async with connect(nats_server.url) as js:
+        _, subject = await stream_of_messages(js, 2)
+        await js.subscribe(f"{subject}.a", messages.append, config=ConsumerConfig(idle_heartbeat=0.1))
+        await asyncio.sleep(0.5)
+
+        assert [m.sequence for m in messages] == [1, 2]

@@ -1,0 +1,68 @@
+"""Header lines in columns are those of the single form."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.errors import ConfigError
+from turnout.nats.protocol import headers
+from turnout.nats.wire.packing import header_lines, id_lines
+from turnout.records.headers import ARROW
+
+_names = st.text(alphabet="abcXYZ-_09", min_size=1, max_size=8)
+_values = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"").lstrip(b" \t"))
+_lists = st.lists(st.tuples(_names, _values), max_size=4)
+
+
+@given(st.lists(st.one_of(st.none(), _lists), min_size=1, max_size=5))
+def test_columns_of_headers_give_the_same_lines(rows: list[list[tuple[str, bytes]] | None]) -> None:
+    """The vector form and the single form are one format; a null list is no header."""
+    column = pa.array(
+        [None if row is None else [{"key": name, "value": value} for name, value in row] for row in rows], type=ARROW
+    )
+
+    assert header_lines(column).to_pylist() == [headers.lines(row or []) for row in rows]
+
+
+def test_headers_of_a_slice_are_those_of_its_rows() -> None:
+    """A record batch that was cut has offsets that do not begin at zero."""
+    rows = [[{"key": f"k{n}", "value": b"v"}] * n for n in range(5)]
+
+    assert header_lines(pa.array(rows, type=ARROW).slice(2, 2)).to_pylist() == [b"k2: v\r\n" * 2, b"k3: v\r\n" * 3]
+
+
+def test_headers_about_another_stream_are_left_out() -> None:
+    """A name that is excluded goes, its neighbours stay."""
+    rows = pa.array([[{"key": "Nats-Msg-Id", "value": b"1"}, {"key": "a", "value": b"b"}]], type=ARROW)
+
+    assert header_lines(rows, "Nats-Msg-Id".__eq__).to_pylist() == [b"a: b\r\n"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("a b", "x"), ("", "x"), ("a:b", "x"), ("a", "x\r\nEvil: 1"), ("a\n", "")])
+def test_a_header_cannot_break_out_of_its_line(name: str, value: str) -> None:
+    """Neither form lets a line break or a blank name through; the value is not repeated."""
+    column = pa.array([[{"key": name, "value": value.encode()}]], type=ARROW)
+
+    with pytest.raises(ConfigError) as single:
+        headers.encode([(name, value)])
+    with pytest.raises(ConfigError) as many:
+        header_lines(column)
+
+    assert "Evil" not in str(single.value) + str(many.value)
+
+
+def test_ids_that_a_header_cannot_carry_are_written_as_digits() -> None:
+    """They stay apart from each other; null and empty ids give no line."""
+    ids = pa.array([b"plain", None, b"", b"a\nb", b" a", b"\xff"], type=pa.binary())
+
+    assert id_lines(ids).to_pylist() == [
+        b"Nats-Msg-Id: plain\r\n",
+        b"",
+        b"",
+        b"Nats-Msg-Id: 0x610a62\r\n",
+        b"Nats-Msg-Id: 0x2061\r\n",
+        b"Nats-Msg-Id: \xff\r\n",
+    ]

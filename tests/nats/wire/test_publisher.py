@@ -1,0 +1,460 @@
+"""Publishing with every acknowledgement awaited, on a real server."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.nats.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.wire import (
+    Connection,
+    Published,
+    Publisher,
+    PullReader,
+    Range,
+    create_stream,
+    delete_stream,
+    stream_info,
+    subject_counts,
+)
+from turnout.nats.wire._chunks import Counted, Numbered, PublishedMessages
+from turnout.nats.wire.packing import id_lines
+
+
+@pytest.fixture
+def publisher(nats_server: NatsServer) -> Iterator[Publisher]:
+    with Connection.open(nats_server.url) as opened:
+        yield Publisher(opened, window=200)
+
+
+def stored(connection: Connection, stream: str) -> int:
+    return int(stream_info(connection, stream)["state"]["messages"])
+
+
+def test_every_message_is_stored_and_counted(connection: Connection, publisher: Publisher, stream: str) -> None:
+    """More than the window holds, with and without ids; known ids are counted as such."""
+    for n in range(1000):
+        publisher.publish(f"{stream}.{n % 4}", b"x", message_id=f"{n}" if n % 2 else None)
+    assert publisher.flush() == Published(1000, 0)
+
+    for n in range(1000):
+        publisher.publish(f"{stream}.{n % 4}", b"x", message_id=f"{n}" if n % 2 else None)
+    assert publisher.flush() == Published(500, 500)
+
+    assert subject_counts(connection, stream) == {f"{stream}.{n}": 500 if n % 2 == 0 else 250 for n in range(4)}
+
+
+def test_columns(connection: Connection, publisher: Publisher, stream: str) -> None:
+    """Arrow columns, cut into chunks of the window; a slice counts from its own beginning."""
+    count = 3456
+    subjects = pa.array([f"{stream}.{n}" for n in range(count)])
+    payloads = pa.array([b"%d" % n for n in range(count)], type=pa.binary())
+    publisher.publish_columns(subjects.slice(10), payloads.slice(10), id_lines(subjects.slice(10)))
+
+    assert publisher.flush() == Published(count - 10, 0)
+    last = connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": f"{stream}.{count - 1}"})["message"]
+    assert last["seq"] == count - 10
+    assert last["data"] == "MzQ1NQ=="
+
+
+def test_nobody_listens(publisher: Publisher) -> None:
+    """A subject without a stream fails and is named; it is not taken for success."""
+    publisher.publish("nobody.listens.here", b"x")
+
+    with pytest.raises(StreamError, match=r"no stream listens on 'nobody.listens.here'") as failure:
+        publisher.flush()
+
+    assert failure.value.code == 503
+
+
+def test_an_answer_that_is_no_acknowledgement(nats_server: NatsServer, publisher: Publisher) -> None:
+    """A service on the same subject is not a stream."""
+    ready = threading.Event()
+
+    def serve() -> None:
+        with Connection.open(nats_server.url) as service:
+            service.subscribe("a.service")
+            service.ping()
+            ready.set()
+            message = next(service.messages(time.monotonic() + 10))
+            service.publish(message.reply, b"OK")
+            service.ping()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait(10)
+    publisher.publish("a.service", b"x")
+    with pytest.raises(StreamError, match="is no stream"):
+        publisher.flush()
+    thread.join(10)
+
+
+def test_how_long_each_took_is_counted(connection: Connection, publisher: Publisher, stream: str) -> None:
+    """Every message once, known ones too, whichever way its acknowledgement is counted; and since the last flush."""
+    for n in range(1000):
+        publisher.publish(f"{stream}.{n % 4}", b"x", message_id=f"{n % 700}" if n % 2 else None)
+    begun = time.monotonic()
+    first = publisher.flush()
+    publisher.publish(f"{stream}.a", b"x")
+    second = publisher.flush()
+
+    assert first.delivery.count == first.stored + first.duplicates == 1000
+    assert first.duplicates
+    assert second.delivery.count == 1
+    assert 0 < second.delivery.seconds <= time.monotonic() - begun
+
+
+def test_a_message_that_is_sent_again_has_waited_since_the_first_time(nats_server: NatsServer, stream: str) -> None:
+    """A connection that is lost before the acknowledgement was read does not make it younger."""
+    with CuttingProxy(nats_server.port) as proxy, Connection.open(proxy.url) as opened:
+        publisher = Publisher(opened)
+        publisher.publish_columns(pa.array([f"{stream}.a"]), pa.array([b"x"], pa.binary()))
+        published = time.monotonic()
+        time.sleep(0.3)
+        proxy.cut()
+        cut = time.monotonic()
+        done = publisher.flush()
+
+    assert done.delivery.count == 1
+    assert done.delivery.seconds >= cut - published
+
+
+def test_the_expected_stream(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Another stream on the subject refuses, with JetStream's own code."""
+    with Connection.open(nats_server.url) as opened:
+        good = Publisher(opened, expected_stream=stream)
+        good.publish(f"{stream}.a", b"x", [("A", "b")], "1")
+        assert good.flush() == Published(1, 0)
+
+        bad = Publisher(opened, expected_stream="OTHER")
+        bad.publish(f"{stream}.a", b"x")
+        with pytest.raises(StreamError, match="expected stream does not match") as failure:
+            bad.flush()
+    assert failure.value.err_code == 10060
+
+
+def test_a_message_that_is_too_large(publisher: Publisher, connection: Connection, stream: str) -> None:
+    """It is refused before it can cost the connection."""
+    publisher.publish(f"{stream}.ok", b"x")
+
+    with pytest.raises(StreamError, match=rf"'{stream}.big' has 1,048,594 bytes.*max_payload"):
+        publisher.publish(f"{stream}.big", b"x" * (1 << 20), [("A", "b")])
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a..b", ".a", "a.", "a.*", ">", "a\r\nPUB b 1", "a\x00"])
+def test_what_is_no_subject(publisher: Publisher, subject: str) -> None:
+    """Nothing that could be read as protocol, and no wildcard, leaves this process."""
+    publisher.publish(subject, b"x")
+
+    with pytest.raises(StreamError, match="is no subject"):
+        publisher.flush()
+
+
+def test_a_permission_that_is_missing() -> None:
+    """The server's word comes through at once, not a time-out."""
+    config = 'authorization { users: [ {user: a, password: pw, permissions: {publish: {deny: "s.no"}}} ] }'
+    with NatsServer(config=config) as server, Connection.open(server.url.replace("//", "//a:pw@")) as connection:
+        create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "memory"})
+        publisher = Publisher(connection)
+        publisher.publish("s.no", b"x")
+        with pytest.raises(StreamError, match=r'Permissions Violation for Publish to "s.no"') as failure:
+            publisher.flush()
+
+    assert failure.value.code == 403
+
+
+def test_a_full_stream_refuses() -> None:
+    """What the stream has no room for is an error, not a loss."""
+    with NatsServer() as server, Connection.open(server.url) as connection:
+        create_stream(
+            connection,
+            {"name": "S", "subjects": ["s"], "storage": "memory", "max_msgs": 3, "discard": "new"},
+        )
+        publisher = Publisher(connection)
+        for _ in range(5):
+            publisher.publish("s", b"x")
+        with pytest.raises(StreamError, match="maximum messages exceeded") as failure:
+            publisher.flush()
+
+    assert failure.value.err_code == 10077
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_which_message_was_refused(nats_server: NatsServer, connection: Connection, stream: str, ids: bool) -> None:
+    """It is named though messages with ids share a reply subject; the others of its chunk are stored, and once."""
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        for n in range(500):
+            subject = "nobody.listens" if n == 250 else f"{stream}.{n}"
+            publisher.publish(subject, b"x", message_id=f"r{n}" if ids else None)
+        with pytest.raises(StreamError, match=r"no stream listens on 'nobody\.listens'"):
+            publisher.flush()
+
+    assert stored(connection, stream) == 499
+
+
+def columns(subjects: list[str], payloads: list[bytes], ids: bool) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+    lines = id_lines(pa.array([f"c{n}" for n in range(len(subjects))])) if ids else None
+    return pa.array(subjects), pa.array(payloads, pa.binary()), lines
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_refusals_are_taken_note_of(nats_server: NatsServer, connection: Connection, stream: str, ids: bool) -> None:
+    """By place and reason, whatever it was; all other messages are stored, and once."""
+    full = f"FULL{secrets.token_hex(4)}"
+    small = {"subjects": [f"{full}.a"], "max_msgs": 1, "discard": "new"}
+    create_stream(connection, {"name": full, "storage": "memory", **small})
+    good = [f"{stream}.{n % 7}" for n in range(900)]
+    bad = {
+        100: ("nobody.listens", b"x", "no stream listens on 'nobody.listens'"),
+        200: ("a b", b"x", "'a b' is no subject"),
+        300: (f"{stream}.big", b"x" * (1 << 20 | 1), "max_payload"),
+        500: (f"{full}.a", b"x", "maximum messages exceeded"),
+        800: ("nobody.listens", b"x", "no stream listens on 'nobody.listens'"),
+    }
+    subjects = [bad[n][0] if n in bad else subject for n, subject in enumerate(good)]
+    payloads = [bad[n][1] if n in bad else b"%d" % n for n in range(len(good))]
+    refused: dict[int, str] = {}
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened, window=200)
+        publisher.publish(f"{full}.a", b"first")
+        publisher.publish_columns(
+            *columns(subjects, payloads, ids), refused=lambda place, why: refused.update({place: str(why)})
+        )
+        published = publisher.flush()
+
+    assert sorted(refused) == sorted(bad)
+    for place, (_, _, words) in bad.items():
+        assert words in refused[place]
+    assert stored(connection, stream) == 900 - len(bad)
+    assert published.stored + published.duplicates == 900 - len(bad) + 1
+    assert published.delivery.count == 900 - len(bad) + 1
+    delete_stream(connection, full)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_forbidden_subject_concerns_its_messages_alone(ids: bool) -> None:
+    """The server says only which subject it is; messages on it are refused, before and after, and the others stored."""
+    config = 'authorization { users: [ {user: a, password: pw, permissions: {publish: {deny: "s.no.*"}}} ] }'
+    with NatsServer(config=config) as server, Connection.open(server.url.replace("//", "//a:pw@")) as connection:
+        create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "memory"})
+        subjects = [f"s.no.{n % 2}" if n % 5 == 0 else f"s.{n}" for n in range(1000)]
+        refused: dict[int, str] = {}
+        publisher = Publisher(connection, window=100)
+        publisher.publish_columns(
+            *columns(subjects, [b"x"] * 1000, ids), refused=lambda place, why: refused.update({place: str(why)})
+        )
+        publisher.flush()
+
+        assert sorted(refused) == list(range(0, 1000, 5))
+        assert "Permissions Violation for Publish to" in refused[0]
+        with Connection.open(server.url.replace("//", "//a:pw@")) as reading:
+            assert stored(reading, "S") == 800
+
+
+def test_a_subject_that_no_stream_takes_is_given_up_at_once(nats_server: NatsServer) -> None:
+    """The server knows its streams: there is nothing to wait for, and later messages are not even sent."""
+    refused: list[int] = []
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        for _ in range(2):
+            publisher.publish_columns(
+                *columns(["nobody.at.all"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
+            )
+            assert publisher.flush() == Published(0, 0)
+
+    assert sorted(refused) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_stream_without_a_leader_is_waited_for(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens just now, but the server has a stream that takes the subject: messages are tried again."""
+    questions: list[str] = []
+
+    def two_streams(_connection: Connection, subject: str) -> list[str]:
+        questions.append(subject)
+        return ["LEADERLESS"]
+
+    monkeypatch.setattr("turnout.nats.wire._refusals.streams_of", two_streams)
+    refused: list[int] = []
+    name = f"LATE{secrets.token_hex(4)}"
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        publisher.publish_columns(
+            *columns([f"{name}.x"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
+        )
+        timer = threading.Timer(1.5, _create, (nats_server.url, name, f"{name}.>"))
+        timer.start()
+        published = publisher.flush()
+        timer.join()
+        delete_stream(opened, name)
+
+    assert (refused, published.stored + published.duplicates) == ([], 3)
+    assert set(questions) == {f"{name}.x"}
+
+
+def test_a_stream_without_a_leader_for_too_long(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as if the server were away: the publisher fails, and takes no message for undeliverable."""
+    monkeypatch.setattr("turnout.nats.wire._refusals.streams_of", lambda *_: ["LEADERLESS"])
+    refused: list[int] = []
+    with Connection.open(nats_server.url, reconnect_timeout=0.6) as opened:
+        publisher = Publisher(opened)
+        publisher.publish_columns(
+            *columns(["nobody.leads"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
+        )
+        with pytest.raises(StreamError, match="refused for too long"):
+            publisher.flush()
+
+    assert refused == []
+
+
+def test_a_server_without_jetstream_concerns_all_messages() -> None:
+    """No message is undeliverable because of it."""
+    refused: list[int] = []
+    with NatsServer(jetstream=False) as server, Connection.open(server.url, timeout=1) as opened:
+        publisher = Publisher(opened)
+        publisher.publish_columns(
+            *columns(["s.a"] * 3, [b"x"] * 3, ids=True), refused=lambda place, _: refused.append(place)
+        )
+        with pytest.raises(StreamError):
+            publisher.flush()
+
+    assert refused == []
+
+
+def test_a_stream_that_comes_late(nats_server: NatsServer, connection: Connection) -> None:
+    """Messages that nobody stored at first are sent again, and those with ids counted once."""
+    with Connection.open(nats_server.url) as opened:
+        publisher = Publisher(opened)
+        for n in range(300):
+            publisher.publish("late.x", b"x", message_id=f"l{n}" if n % 2 else None)
+        for n in range(300):
+            publisher.publish("late.x", b"x", message_id=f"m{n}")
+        timer = threading.Timer(0.3, _create, (nats_server.url, "LATE", "late.>"))
+        timer.start()
+        published = publisher.flush()
+        timer.join()
+
+    assert published.stored + published.duplicates == 600
+    assert stored(connection, "LATE") == 600
+    delete_stream(connection, "LATE")
+
+
+def _create(url: str, name: str, subjects: str) -> None:
+    with Connection.open(url) as connection:
+        create_stream(connection, {"name": name, "subjects": [subjects], "storage": "memory"})
+
+
+def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, stream: str) -> None:
+    """A chunk that is sent again is counted from nothing, under a number that late answers do not have."""
+    messages = PublishedMessages(
+        pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
+    )
+    first, again = Counted(messages, b"_INBOX.x.", 7), Counted(messages, b"_INBOX.x.", 8)
+    late, mixed = np.array([7, 7]), np.array([7, 8, 8, 9])
+    new = np.array([False, True, False, False])
+
+    assert first.acknowledge(late, np.array([False, False])) == 2
+    assert again.acknowledge(late, np.array([False, False])) == 0
+    assert (again.acknowledge(mixed, new), again.left, again.duplicates) == (2, 1, 1)
+    assert not again.holds(7)
+    assert bytes(again.waiting()).count(b" _INBOX.x.8 ") == 3
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    """Messages with numbers of their own: what is done is not sent again, nor counted again."""
+    messages = PublishedMessages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
+    chunk = Numbered(messages, b"_INBOX.x.", 10)
+    known = np.array([True, True, False, False])
+
+    assert chunk.acknowledge(np.array([11, 11, 9, 13]), known) == 1
+    assert (chunk.left, chunk.duplicates) == (2, 1)
+    assert chunk.waiting() == b"PUB a _INBOX.x.10 1\r\n1\r\nPUB c _INBOX.x.12 1\r\n3\r\n"
+    assert (chunk.holds(11), chunk.holds(12), chunk.holds(13)) == (False, True, False)
+
+
+def test_a_connection_cut_in_the_middle(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Everything without acknowledgement is sent again, and the ids keep it single."""
+    count = 5000
+    with CuttingProxy(nats_server.port, 3_001, 20_011, 1_003) as proxy, Connection.open(proxy.url) as cut:
+        publisher = Publisher(cut, window=1000)
+        for n in range(count):
+            publisher.publish(f"{stream}.x", b"%d" % n, message_id=f"m{n}")
+        published = publisher.flush()
+
+        assert proxy.cuts == 3
+    assert published.stored + published.duplicates == count
+    assert published.delivery.count == count
+    assert stored(connection, stream) == count
+
+
+def test_a_server_that_restarts_and_one_that_pauses() -> None:
+    """Neither loses or doubles a message."""
+    count = 6000
+    with NatsServer() as server:
+        with Connection.open(server.url) as connection:
+            create_stream(connection, {"name": "S", "subjects": ["s.>"], "storage": "file"})
+
+        done: list[Published] = []
+
+        def publish() -> None:
+            with Connection.open(server.url) as connection:
+                publisher = Publisher(connection, window=500)
+                for n in range(count):
+                    publisher.publish("s.x", b"%d" % n, message_id=f"m{n}")
+                    if n % 100 == 0:
+                        time.sleep(0.02)
+                done.append(publisher.flush())
+
+        # The server is started again by this thread: it ends with the one that started it.
+        thread = threading.Thread(target=publish)
+        thread.start()
+        time.sleep(0.2)
+        server.restart(kill=True)
+        time.sleep(0.3)
+        server.pause()
+        time.sleep(0.7)
+        server.resume()
+        thread.join(60)
+
+        assert done[0].stored + done[0].duplicates == count
+        with Connection.open(server.url) as connection:
+            assert stored(connection, "S") == count
+
+
+def test_no_server_comes_back() -> None:
+    """After the time that was granted publishing fails and says how many are open."""
+    with NatsServer() as server, Connection.open(server.url, reconnect_timeout=0.6) as connection:
+        create_stream(connection, {"name": "S", "subjects": ["s"], "storage": "memory"})
+        publisher = Publisher(connection)
+        server.stop()
+        publisher.publish("s", b"x")
+        with pytest.raises(ConnectionLostError):
+            publisher.flush()
+
+
+def test_a_clock_that_steps(nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for the time of day: a clock that is set back and forth changes neither waits nor results."""
+    steps = itertools.cycle([0.0, 4e9, 1e9])
+    monkeypatch.setattr(time, "time", lambda: next(steps))
+    count = 2000
+    with CuttingProxy(nats_server.port, 20_011, -1, 100_003) as proxy, Connection.open(proxy.url) as cut:
+        publisher = Publisher(cut, window=500)
+        for n in range(count):
+            publisher.publish(f"{stream}.x", b"%d" % n, message_id=f"c{n}")
+        publisher.flush()
+    with CuttingProxy(nats_server.port, 30_011) as proxy, Connection.open(proxy.url) as cut:
+        batches = list(PullReader(cut, Range(stream, 1, count + 1)).batches())
+
+        assert proxy.cuts == 1
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"%d" % n for n in range(count)]

@@ -1,0 +1,194 @@
+"""Reading ranges of a stream through a pull consumer, on a real server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.nats.wire.proxy import CuttingProxy
+
+from turnout.embedded import NatsServer
+from turnout.errors import ConnectionLostError, StreamError
+from turnout.nats.wire import Connection, PullReader, Range, create_stream, pull, purge_stream
+from turnout.nats.wire.connection import frame
+
+
+def fill(connection: Connection, stream: str, payloads: list[bytes], headers: dict[str, str] | None = None) -> None:
+    for index, payload in enumerate(payloads):
+        connection.request(f"{stream}.{index % 3}", payload, headers)
+
+
+def stored(connection: Connection, stream: str, count: int) -> None:
+    """Wait until a stream keeps *count* messages: one published without an acknowledgement is stored a moment later."""
+    end = time.monotonic() + 30
+    while connection.api(f"STREAM.INFO.{stream}")["state"]["last_seq"] < count:
+        assert time.monotonic() < end, f"{stream} does not keep {count} messages after 30 s"
+        time.sleep(0.01)
+
+
+def read(connection: Connection, part: Range) -> list[dict[str, Any]]:
+    batches = list(PullReader(connection, part).batches())
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def test_payloads_come_as_they_were_sent(connection: Connection, stream: str) -> None:
+    """Empty ones, ones that look like protocol, ones with headers that repeat; with subject, sequence and time."""
+    payloads = [b"", b"MSG a 1 $JS.ACK.S.C.1.2.3.4.5 3\r\nabc\r\n", b"\r\nPING\r\n", bytes(range(256))]
+    fill(connection, stream, payloads)
+    connection.publish(f"{stream}.h", b"x", headers=[("A", "1"), ("A", b"\xff"), ("Nats-Msg-Id", "id-7")])
+    stored(connection, stream, 5)
+
+    rows = read(connection, Range(stream, 1, 100))
+
+    assert [row["value"] for row in rows] == [*payloads, b"x"]
+    assert [row["offset"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[1]["topic"] == f"{stream}.1"
+    assert (rows[0]["key"], rows[0]["headers"]) == (None, None)
+    assert rows[4]["key"] == b"id-7"
+    assert [(h["key"], h["value"]) for h in rows[4]["headers"]] == [
+        ("A", b"1"),
+        ("A", b"\xff"),
+        ("Nats-Msg-Id", b"id-7"),
+    ]
+    assert abs((rows[4]["timestamp"] - rows[0]["timestamp"]).total_seconds()) < 60
+
+
+def test_a_range_ends_where_it_says(connection: Connection, stream: str) -> None:
+    """Deleted messages inside are stepped over; nothing beyond the end comes, wherever the holes are."""
+    fill(connection, stream, [b"%d" % n for n in range(40)])
+    for sequence in (1, 10, 11, 12, 20, 30, 40):
+        connection.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+
+    for start, end in ((1, 41), (10, 13), (5, 21), (20, 21), (30, 31), (39, 500), (41, 50)):
+        expected = [n for n in range(start, min(end, 41)) if n not in {1, 10, 11, 12, 20, 30, 40}]
+        assert [row["offset"] for row in read(connection, Range(stream, start, end))] == expected
+
+
+@pytest.mark.parametrize("filters", [("{}.1",), ("{}.0", "{}.2")])
+def test_filters(connection: Connection, stream: str, filters: tuple[str, ...]) -> None:
+    """Only the subjects asked for, up to the end of the range."""
+    fill(connection, stream, [b"%d" % n for n in range(30)])
+    chosen = tuple(text.format(stream) for text in filters)
+
+    rows = read(connection, Range(stream, 4, 26, chosen))
+
+    assert [row["offset"] for row in rows] == [n for n in range(4, 26) if f"{stream}.{(n - 1) % 3}" in chosen]
+
+
+def test_a_purged_stream_gives_what_is_left(connection: Connection, stream: str) -> None:
+    """And an empty one nothing, without waiting."""
+    fill(connection, stream, [b"x"] * 20)
+    purge_stream(connection, stream, keep=5)
+
+    assert [row["offset"] for row in read(connection, Range(stream, 1, 21))] == [16, 17, 18, 19, 20]
+
+    purge_stream(connection, stream)
+    assert read(connection, Range(stream, 1, 21)) == []
+
+
+def test_messages_larger_than_a_request_allows() -> None:
+    """The request grows until the message fits, instead of asking for ever."""
+    with (
+        NatsServer(config="max_payload: 16777216\nmax_pending: 134217728") as server,
+        Connection.open(server.url) as connection,
+    ):
+        create_stream(connection, {"name": "BIG", "subjects": ["big"], "storage": "memory"})
+        sizes = [10, 12_000_000, 3, 9_000_000, 9_000_000, 7]
+        for size in sizes:
+            connection.request("big", b"x" * size, timeout=30)
+
+        rows = read(connection, Range("BIG", 1, 7))
+
+        assert [len(row["value"]) for row in rows] == sizes
+
+
+def test_requests_that_are_used_up_to_the_last_byte(connection: Connection, stream: str, monkeypatch) -> None:
+    """The server ends these without a word: the next one must follow at once, not when its silence is noticed."""
+
+    def silent(reader: PullReader) -> ConnectionLostError:
+        raise AssertionError(f"the server says nothing, and {reader._at.requests} are waited for")
+
+    fill(connection, stream, [b"x" * 10] * 40)
+    stored(connection, stream, 40)
+    # Among as many limits as a message has bytes there are some that messages of one size meet exactly.
+    monkeypatch.setattr(PullReader, "_silent", silent)
+    for limit in range(1000, 1100):
+        monkeypatch.setattr(pull, "_BYTES", limit)
+
+        assert len(read(connection, Range(stream, 1, 41))) == 40
+
+
+def test_large_and_small_frames_in_one_stream(connection: Connection, stream: str) -> None:
+    """The search changes its way with the size, the result does not."""
+    payloads = [bytes([n % 251]) * (9000 if n % 2 else 7) for n in range(400)]
+    connection.send(b"".join(frame(f"{stream}.x", payload) for payload in payloads))
+    stored(connection, stream, len(payloads))
+
+    assert [row["value"] for row in read(connection, Range(stream, 1, 401))] == payloads
+
+
+def test_a_connection_cut_in_the_middle_of_frames(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """Reading goes on behind the last message handed out: nothing twice, nothing missing."""
+    payloads = [b"%06d" % n * 20 for n in range(5000)]
+    connection.send(b"".join(frame(f"{stream}.x", payload) for payload in payloads))
+    stored(connection, stream, len(payloads))
+
+    with CuttingProxy(nats_server.port, 100_001, 7_777, 250_013, 1_500) as proxy, Connection.open(proxy.url) as cut:
+        rows = read(cut, Range(stream, 1, 5001))
+
+        assert proxy.cuts == 4
+    assert [row["value"] for row in rows] == payloads
+
+
+def test_a_consumer_that_is_deleted_is_made_again(connection: Connection, stream: str) -> None:
+    """Somebody else's delete costs a round trip, not the read."""
+    fill(connection, stream, [b"x" * 50] * 10)
+    reader = PullReader(connection, Range(stream, 1, 10**6))
+    rows = next(reader.batches()).num_rows
+
+    assert rows == 10
+
+
+def test_a_stream_that_is_not_there(connection: Connection) -> None:
+    """The server's own codes come through."""
+    with pytest.raises(StreamError) as failure:
+        read(connection, Range("NONE", 1, 5))
+
+    assert (failure.value.code, failure.value.err_code) == (404, 10059)
+
+
+def test_no_server_comes_back(nats_server: NatsServer, connection: Connection, stream: str) -> None:
+    """After the time that was granted the read fails, and says what it tried."""
+    fill(connection, stream, [b"x" * 100] * 200)
+    with (
+        CuttingProxy(nats_server.port, 9000) as proxy,
+        Connection.open(proxy.url, reconnect_timeout=0.5) as cut,
+    ):
+        proxy.refuse()
+
+        with pytest.raises(ConnectionLostError, match="no NATS server can be reached"):
+            read(cut, Range(stream, 1, 201))
+
+
+def test_the_consumer_is_gone_afterwards(connection: Connection, stream: str) -> None:
+    """A read leaves nothing behind on the server."""
+    fill(connection, stream, [b"x"] * 3)
+
+    read(connection, Range(stream, 1, 4))
+
+    assert connection.api(f"CONSUMER.NAMES.{stream}")["consumers"] in (None, [])
+
+
+def test_positions_with_more_tokens(nats_server: NatsServer) -> None:
+    """Servers that say their domain and account in the ack subject (ADR-15, JSAck v2)."""
+    config = "jetstream { domain: DOM }\nfeature_flags { js_ack_fc_v2: true }"
+    with NatsServer(config=config, jetstream=False) as server, Connection.open(server.url, domain="DOM") as connection:
+        create_stream(connection, {"name": "V2", "subjects": ["v.>"], "storage": "memory"})
+        connection.send(b"".join(frame(f"v.{n}", b"%d" % n) for n in range(100)))
+        stored(connection, "V2", 100)
+
+        rows = read(connection, Range("V2", 1, 101))
+
+        assert [(row["topic"], row["offset"]) for row in rows] == [(f"v.{n}", n + 1) for n in range(100)]

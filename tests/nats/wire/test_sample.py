@@ -1,0 +1,76 @@
+"""A few messages from all over a stream."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from turnout.embedded import NatsServer
+from turnout.errors import StreamError
+from turnout.nats.wire import Connection, DirectReader, Publisher, Range, create_stream, delete_stream, sample
+
+
+@pytest.fixture(scope="module")
+def connection(nats_server: NatsServer) -> Iterator[Connection]:
+    with Connection.open(nats_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def stream(connection: Connection) -> Iterator[str]:
+    """1,000 messages, every tenth on a subject of its own; 101 to 200 are deleted."""
+    name = f"SMP{secrets.token_hex(4)}"
+    config = {"name": name, "subjects": [f"{name}.>"], "storage": "memory", "allow_direct": True}
+    create_stream(connection, config)
+    with Publisher(connection) as publisher:
+        for n in range(1, 1001):
+            publisher.publish(f"{name}.{'tenth' if n % 10 == 0 else 'other'}", b"%d" % n, [("N", str(n))])
+    for n in range(101, 201):
+        connection.api(f"STREAM.MSG.DELETE.{name}", {"seq": n})
+    yield name
+    delete_stream(connection, name)
+
+
+def test_places_lie_evenly(connection: Connection, stream: str) -> None:
+    """First and last included; a place in a gap gives what comes behind it, once."""
+    sampled = sample(connection, stream, 334)["offset"].to_pylist()
+
+    assert sampled == sorted(set(sampled))
+    assert (sampled[0], sampled[-1]) == (1, 1000)
+    assert [n for n in sampled if n <= 100] == [*range(1, 101, 3)]
+    assert [n for n in sampled if 100 < n <= 201] == [201]
+    assert len(sampled) == 334 - 33 + 1
+
+
+def test_all_there_is_if_it_is_few(connection: Connection, stream: str) -> None:
+    """Whatever was deleted meanwhile."""
+    assert sample(connection, stream, 5000).num_rows == 900
+
+
+def test_on_one_subject(connection: Connection, stream: str) -> None:
+    """The next on that subject stands for one that is not."""
+    sampled = sample(connection, stream, 1000, f"{stream}.tenth")
+
+    assert sampled["offset"].to_pylist() == [*range(10, 101, 10), *range(210, 1001, 10)]
+    assert set(sampled["topic"].to_pylist()) == {f"{stream}.tenth"}
+
+
+def test_the_columns_are_those_of_every_reader(connection: Connection, stream: str) -> None:
+    """Value, headers and time are as a reader of the whole stream gives them."""
+    (read,) = DirectReader(connection, Range(stream, 1, 1001)).batches()
+    ids = sample(connection, stream, 5000)
+
+    assert ids.equals(read)
+
+
+def test_nothing_to_take(connection: Connection) -> None:
+    """An empty stream gives no rows; none at all is an error."""
+    name = f"SMP{secrets.token_hex(4)}"
+    create_stream(connection, {"name": name, "subjects": [f"{name}.>"], "storage": "memory"})
+    assert sample(connection, name, 10).num_rows == 0
+    delete_stream(connection, name)
+
+    with pytest.raises(StreamError, match="stream not found"):
+        sample(connection, name, 10)

@@ -1,0 +1,186 @@
+"""Where tasks find the index: the driver's folder, or a copy of its files on another host."""
+
+from __future__ import annotations
+
+import stat
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from turnout.errors import ConnectionLostError
+from turnout.runtime.index import location as index_place
+from turnout.runtime.index.client import AskedRevisions
+from turnout.runtime.index.location import IndexPlace
+from turnout.runtime.index.server import IndexServer
+from turnout.subscriptions.index import IndexFileError
+
+
+class Folder:
+    """An index folder whose revisions are lists of files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = self.folder = path
+        path.mkdir()
+        self.revisions: dict[int, list[str]] = {}
+
+    def put(self, revision: int, **contents: str) -> None:
+        """A revision with these files, those of earlier ones by their names alone."""
+        for name, content in contents.items():
+            if content:
+                (self.path / name).write_text(content)
+        self.revisions[revision] = list(contents)
+
+    def files(self, revision: int) -> list[Path]:
+        if revision not in self.revisions:
+            raise IndexFileError(self.path / str(revision), "is not there", "put it there")
+        return [self.path / name for name in self.revisions[revision]]
+
+    def newest(self) -> int:
+        return max(self.revisions)
+
+    def usable(self, revision: int) -> int:
+        return revision if revision in self.revisions else self.newest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: Any) -> Folder:
+    """The driver's folder; what is opened is the folder's path and what lies in it."""
+
+    def opened(path: Path, revision: int) -> Any:
+        files = {file.name: file.read_text() for file in path.iterdir() if not file.name.startswith(".")}
+        return SimpleNamespace(path=path, revision=revision, files=files)
+
+    monkeypatch.setattr("turnout.subscriptions.index.Index", SimpleNamespace(open=opened), raising=False)
+    monkeypatch.setattr(index_place, "_opened", {})
+    return Folder(tmp_path / "driver")
+
+
+@pytest.fixture
+def server(folder: Folder) -> Iterator[IndexServer]:
+    with IndexServer(folder) as started:
+        yield started
+
+
+@pytest.fixture
+def elsewhere(folder: Folder, server: IndexServer, tmp_path: Path, monkeypatch: Any) -> IndexPlace:
+    """The place as a host sees it that does not have the driver's folder."""
+    scratch = tmp_path / "executor"
+    scratch.mkdir()
+    monkeypatch.setenv("SPARK_EXECUTOR_DIRS", str(scratch))
+    return replace(IndexPlace.at(folder.path, server.url), folder=str(tmp_path / "not-here"))
+
+
+def test_on_the_drivers_machine_the_folder_is_opened(folder: Folder) -> None:
+    """Nothing is copied, and a process opens a revision once."""
+    folder.put(3, a="one")
+    place = IndexPlace.at(folder.path)
+
+    assert place.open(3).path == folder.path
+    assert place.open(3) is place.open(3)
+    assert stat.S_IMODE((folder.path / ".place").stat().st_mode) == 0o600
+
+
+def test_two_revisions_stay_open(folder: Folder) -> None:
+    """The next micro-batch begins while the last one ends."""
+    folder.put(1, a="one")
+    place = IndexPlace.at(folder.path)
+    first, second = place.open(1), place.open(2)
+
+    assert place.open(1) is first
+    place.open(3)
+    assert place.open(2) is second
+    assert place.open(1) is not first
+
+
+def test_another_run_is_another_place(folder: Folder) -> None:
+    """A folder that was made anew is not taken for what was opened before."""
+    folder.put(1, a="one")
+
+    assert IndexPlace.at(folder.path).open(1) is not IndexPlace.at(folder.path).open(1)
+
+
+def test_on_another_host_the_files_are_fetched(folder: Folder, elsewhere: IndexPlace, tmp_path: Path) -> None:
+    """They are the driver's, and for this user alone."""
+    folder.put(3, a="one", b="two")
+
+    opened: Any = elsewhere.open(3)
+
+    assert opened.files == {"a": "one", "b": "two"}
+    assert opened.path.parent == tmp_path / "executor"
+    assert stat.S_IMODE(opened.path.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in opened.path.iterdir()} == {0o600}
+
+
+def test_what_is_there_is_not_fetched_again(folder: Folder, elsewhere: IndexPlace) -> None:
+    """A new revision shares segments with the last one; what no one needs any more goes."""
+    folder.put(1, base="0" * 1000)
+    folder.put(2, base="", new="1")
+    folder.put(3, merged="2")
+    elsewhere.open(1)
+    base = elsewhere.open(2).path / "base"
+    before = base.stat().st_ino
+
+    assert elsewhere.open(2).files.keys() == {"base", "new"}
+    assert base.stat().st_ino == before
+    assert elsewhere.open(3).files.keys() == {"base", "new", "merged"}
+    folder.put(4, merged="", more="3")
+    assert elsewhere.open(4).files.keys() == {"merged", "more"}
+
+
+def test_processes_of_a_host_fetch_once(folder: Folder, elsewhere: IndexPlace, monkeypatch: Any) -> None:
+    """The first fetches, the others wait for it."""
+    folder.put(1, a="x" * 100_000)
+    fetched: list[str] = []
+    fetch = index_place._Copy._fetch
+
+    def counted(self: Any, revision: int, name: str) -> None:
+        fetched.append(name)
+        fetch(self, revision, name)
+
+    monkeypatch.setattr(index_place._Copy, "_fetch", counted)
+    threads = [threading.Thread(target=elsewhere._open, args=(1,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert fetched == ["a"]
+
+
+def test_a_driver_that_does_not_answer(folder: Folder, elsewhere: IndexPlace, server: IndexServer) -> None:
+    """The error says what failed, and not the token."""
+    with pytest.raises(ConnectionLostError, match="does not give the subscriptions' index") as failure:
+        elsewhere.open(77)
+    assert server.url.rsplit("/", 1)[1] not in str(failure.value)
+    with pytest.raises(ConnectionLostError, match="is not on this host"):
+        replace(elsewhere, url=None).open(1)
+
+
+def test_the_source_asks_for_revisions(folder: Folder, server: IndexServer) -> None:
+    """The newest, one that is kept, and for one that is not kept the one to go on with."""
+    folder.put(4, a="one")
+    folder.put(9, a="")
+    asked = AskedRevisions(server.url)
+
+    assert [asked.newest(), asked.usable(4), asked.usable(3)] == [9, 4, 9]
+
+
+@pytest.mark.parametrize("path", ["", "1", "TOKEN", "TOKEN/x", "TOKEN/2", "TOKEN/1/b", "TOKEN/1/../.place", "WRONG/1"])
+def test_only_the_files_of_a_revision_are_served(folder: Folder, server: IndexServer, path: str) -> None:
+    """Without the token, or for anything else, the answer is 404."""
+    folder.put(1, a="one")
+    (folder.path / "b").write_text("another run's")
+    base, token = server.url.rsplit("/", 1)
+
+    with pytest.raises(urllib.error.HTTPError, match="404") as refused:
+        urllib.request.urlopen(f"{base}/{path.replace('TOKEN', token)}")
+    refused.value.close()
+    with urllib.request.urlopen(f"{server.url}/1/a") as answer:
+        assert answer.read() == b"one"

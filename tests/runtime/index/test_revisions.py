@@ -1,0 +1,112 @@
+"""Which revisions of a run's subscriptions there are, whatever becomes of the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.conditions import kiwi
+from turnout.errors import ConfigError, StoreUnavailableError
+from turnout.runtime.index import revisions as module
+from turnout.runtime.index.revisions import Revisions
+from turnout.subscriptions import Subscription
+from turnout.subscriptions.index import Index
+from turnout.subscriptions.stores.memory import MemoryStore
+
+
+class Shaky(MemoryStore):
+    """A store that can be away."""
+
+    away = False
+
+    def changes(self, since: int) -> Any:
+        if self.away:
+            raise StoreUnavailableError("the store is away")
+        return super().changes(since)
+
+
+@pytest.fixture
+def store(monkeypatch: Any) -> Shaky:
+    store = Shaky()
+    store.create(Subscription(destinations=("a",), condition=kiwi("town", "Oulu"), id="first"))
+    monkeypatch.setattr(module, "open_store", lambda _: store)
+    return store
+
+
+@pytest.fixture
+def revisions(store: Shaky, tmp_path: Path) -> Iterator[Revisions]:
+    revisions = Revisions("memory://", tmp_path / "index")
+    yield revisions
+    revisions.close()
+
+
+def add(store: Shaky) -> None:
+    store.create(Subscription(destinations=("b",), condition=kiwi("town", "Turku")))
+
+
+def test_the_newest_revision_can_be_opened(revisions: Revisions, store: Shaky) -> None:
+    """And so can the one before it."""
+    first = revisions.newest()
+    add(store)
+    second = revisions.newest()
+
+    assert second > first
+    assert [len(Index.open(revisions.folder, revision)) for revision in (first, second)] == [1, 2]
+    assert len(revisions) == 2
+
+
+def test_a_store_that_is_away(revisions: Revisions, store: Shaky, caplog: Any) -> None:
+    """The last revision answers, with one warning until the store is back."""
+    revision = revisions.newest()
+    store.away = True
+
+    with caplog.at_level(logging.WARNING):
+        assert [revisions.newest(), revisions.newest()] == [revision, revision]
+    assert [record.message for record in caplog.records] == [
+        f"subscriptions stay at revision {revision}: their store is away: the store is away"
+    ]
+    store.away = False
+    add(store)
+    assert revisions.newest() == revision + 1
+
+
+def test_a_revision_that_is_gone(revisions: Revisions, store: Shaky, caplog: Any) -> None:
+    """The nearest later one stands for it, which is said in one line; one that is kept is used as it is."""
+    kept = revisions.newest()
+    add(store)
+    newest = revisions.newest()
+
+    with caplog.at_level(logging.WARNING):
+        assert revisions.usable(kept) == kept
+        assert not caplog.records
+        assert revisions.usable(0) == newest
+    assert len(caplog.records) == 1
+    assert "revision 0 are not kept any more" in caplog.text
+
+
+def test_learning_changes_no_revision(revisions: Revisions) -> None:
+    """Typical messages are asked for under the keys of conditions; the index is the same subscriptions."""
+    requested: list[Any] = []
+
+    def metadata(keys: Any) -> list[dict[str, str]]:
+        requested.append(tuple(keys))
+        return [{"town": "Oulu"}] * 10
+
+    before = revisions.newest()
+    revisions.learn(metadata)
+
+    assert requested == [("town",)]
+    assert revisions.newest() == before
+    assert len(Index.open(revisions.folder, before)) == 1
+
+
+def test_a_run_makes_no_store(tmp_path: Path) -> None:
+    """A mistyped path matches nothing and would drop everything: it is an error that names it."""
+    with pytest.raises(ConfigError, match=f"there is no store at '{tmp_path}/mistyped.db'"):
+        Revisions(f"sqlite:///{tmp_path}/mistyped.db", tmp_path / "index")
+
+    assert not (tmp_path / "mistyped.db").exists()

@@ -1,0 +1,40 @@
+"""What a run keeps in its checkpoint beside Spark's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turnout.routes import Route
+from turnout.runtime.checkpoint import BatchRevisions, checkpoint_of
+
+ROUTE = "name: kept\nsource: {format: json, path: in}\nsink: {format: json, path: out}\n"
+
+
+def test_a_micro_batch_done_again_has_its_revision(tmp_path: Path) -> None:
+    """Also in another process; a new one has none, and of old ones only the latest are kept."""
+    revisions = BatchRevisions.beside(str(tmp_path / "c"))
+    for batch in range(30):
+        assert revisions.of(batch) is None
+        revisions.note(batch, 100 + batch)
+
+    again = BatchRevisions.beside(f"file:{tmp_path / 'c'}")
+    assert [again.of(batch) for batch in (29, 20, 3, 30)] == [129, 120, None, None]
+    assert len(list((tmp_path / "c" / "revisions").iterdir())) == 10
+
+
+@pytest.mark.parametrize("checkpoint", ["hdfs://host/c", None])
+def test_a_checkpoint_that_is_elsewhere(checkpoint: str | None) -> None:
+    """Nothing is kept, and nothing fails."""
+    revisions = BatchRevisions.beside(checkpoint)
+    revisions.note(1, 5)
+
+    assert revisions.of(1) is None
+
+
+def test_where_a_route_keeps_its_progress(tmp_path: Path) -> None:
+    """Where it says, else beside its file."""
+    assert checkpoint_of(Route.parse(ROUTE + "checkpoint: /c\n", {})) == "/c"
+    named = checkpoint_of(Route.parse(ROUTE, {}, file=tmp_path / "route.yaml"))
+    assert named == tmp_path / ".turnout" / "kept" / "checkpoint"

@@ -1,0 +1,193 @@
+"""What is taken out of a checkpoint that a power cut has torn: nothing is lost, and little is done again."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from turnout.errors import RunError
+from turnout.runtime.checkpoint_repair import mended
+
+OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"IN": %d}'
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+EMPTY = b""
+ZEROS = b"\0" * 29
+CUT = OFFSETS.encode()[:20]
+
+
+def write(file: Path, text: str) -> None:
+    """A file and Hadoop's checksum beside it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = text.encode()
+    file.write_bytes(content)
+    sums = [zlib.crc32(content[at : at + 512]) for at in range(0, len(content), 512)]
+    file.with_name(f".{file.name}.crc").write_bytes(struct.pack(f">4si{len(sums)}I", b"crc\0", 512, *sums))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Four micro-batches, the last of which is done."""
+    write(tmp_path / "metadata", '{"id":"e4e22c91-cbfc-4b30-9cd9-d3161f4f2775"}')
+    for number in range(4):
+        write(tmp_path / "offsets" / str(number), OFFSETS % (number + 1))
+        write(tmp_path / "commits" / str(number), COMMIT)
+    return tmp_path
+
+
+def numbers(folder: Path) -> list[int]:
+    return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+
+
+def logs(checkpoint: Path) -> tuple[list[int], list[int]]:
+    return numbers(checkpoint / "offsets"), numbers(checkpoint / "commits")
+
+
+def tear(checkpoint: Path, *names: str, content: bytes = EMPTY) -> None:
+    for name in names:
+        (checkpoint / name).write_bytes(content)
+
+
+def test_a_whole_checkpoint_is_left_as_it_is(checkpoint: Path) -> None:
+    """Every file of it, byte by byte; and a folder that is not there yet stays away."""
+    before = {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()}
+
+    assert mended(checkpoint, from_the_beginning=True) == []
+    assert {file: file.read_bytes() for file in checkpoint.rglob("*") if file.is_file()} == before
+    assert mended(checkpoint / "new", from_the_beginning=True) == []
+    assert not (checkpoint / "new").exists()
+
+
+@pytest.mark.parametrize("content", [EMPTY, ZEROS, b"v1\n", b'v1\n{"nextBatch'])
+def test_a_torn_commit(checkpoint: Path, content: bytes) -> None:
+    """The micro-batch counts as not done."""
+    tear(checkpoint, "commits/3", content=content)
+
+    assert mended(checkpoint, from_the_beginning=True) == ["commits/3 (torn)"]
+    assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2])
+    assert not (checkpoint / "commits" / ".3.crc").exists()
+
+
+@pytest.mark.parametrize("content", [EMPTY, ZEROS, CUT])
+def test_a_torn_offset(checkpoint: Path, content: bytes) -> None:
+    """The micro-batch is planned anew from where the one before it ended, so its commit goes, too."""
+    tear(checkpoint, "offsets/3", content=content)
+
+    assert mended(checkpoint, from_the_beginning=True) == ["offsets/3 (torn)", "commits/3"]
+    assert logs(checkpoint) == ([0, 1, 2], [0, 1, 2])
+
+
+def test_everything_since_a_while_ago(checkpoint: Path) -> None:
+    """A disk that was written to last half a minute before the cut has lost several."""
+    tear(checkpoint, "offsets/2", "offsets/3", "commits/1", "commits/2", "commits/3", content=ZEROS)
+
+    mended(checkpoint, from_the_beginning=True)
+
+    assert logs(checkpoint) == ([0, 1], [0])
+
+
+def test_a_hole(checkpoint: Path) -> None:
+    """An entry whose predecessor is torn does not say where its micro-batch begins."""
+    tear(checkpoint, "offsets/2")
+
+    mended(checkpoint, from_the_beginning=True)
+
+    assert logs(checkpoint) == ([0, 1], [0, 1])
+
+
+def only_one(checkpoint: Path) -> None:
+    for number in (1, 2, 3):
+        (checkpoint / "offsets" / str(number)).unlink()
+        (checkpoint / "commits" / str(number)).unlink()
+
+
+def test_the_very_first_offset(checkpoint: Path) -> None:
+    """A run that has just begun begins once more, where its source lets it find the same records."""
+    only_one(checkpoint)
+    (checkpoint / "commits" / "0").unlink()
+    tear(checkpoint, "offsets/0")
+    with pytest.raises(RunError, match="offsets/0 is torn"):
+        mended(checkpoint, from_the_beginning=False)
+
+    mended(checkpoint, from_the_beginning=True)
+
+    assert logs(checkpoint) == ([], [])
+
+
+def test_no_offset_is_left(checkpoint: Path) -> None:
+    """A run that has done something and does not know what says so in a sentence, and touches no entry."""
+    tear(checkpoint, *(f"offsets/{number}" for number in range(4)))
+
+    with pytest.raises(
+        RunError, match=r"does not say any more where the run stands: offsets/0 is torn.*remove the folder"
+    ):
+        mended(checkpoint, from_the_beginning=True)
+    assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("content", [EMPTY, b"{}", b'{"id":', ZEROS])
+def test_a_torn_metadata(checkpoint: Path, content: bytes) -> None:
+    """The query gets another id; one that has not begun gets it from Spark."""
+    tear(checkpoint, "metadata", content=content)
+
+    assert mended(checkpoint, from_the_beginning=True) == ["metadata (torn)"]
+    assert len(json.loads((checkpoint / "metadata").read_text())["id"]) == 36
+    assert not (checkpoint / ".metadata.crc").exists()
+
+
+def test_a_torn_metadata_of_a_new_run(tmp_path: Path) -> None:
+    """There is nothing that it belongs to."""
+    (tmp_path / "metadata").touch()
+
+    mended(tmp_path, from_the_beginning=True)
+
+    assert not (tmp_path / "metadata").exists()
+
+
+@pytest.mark.parametrize("content", [EMPTY, ZEROS, b"crc\0\0\0\2\0"])
+def test_a_torn_checksum(checkpoint: Path, content: bytes) -> None:
+    """Its file is whole, which it shows by itself; Spark would not read it."""
+    tear(checkpoint, "offsets/.3.crc", "commits/.3.crc", ".metadata.crc", content=content)
+
+    assert mended(checkpoint, from_the_beginning=True) == []
+    assert logs(checkpoint) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert not list(checkpoint.rglob(".3.crc"))
+
+
+@pytest.fixture
+def with_files(checkpoint: Path) -> Path:
+    """The same of a source of files."""
+    for number in range(4):
+        file, offset = {"path": f"file:/in/{number}.json", "batchId": number}, {"logOffset": number}
+        write(checkpoint / "sources" / "0" / str(number), f"v1\n{json.dumps(file)}")
+        write(checkpoint / "offsets" / str(number), f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
+    return checkpoint
+
+
+def test_files_that_a_source_has_forgotten(with_files: Path) -> None:
+    """They are new again, and so is the micro-batch that was made of them: it must not be done without them."""
+    tear(with_files, "sources/0/3")
+
+    mended(with_files, from_the_beginning=True)
+
+    assert numbers(with_files / "sources" / "0") == [0, 1, 2]
+    assert logs(with_files) == ([0, 1, 2], [0, 1, 2])
+
+
+def compact(checkpoint: Path) -> None:
+    (checkpoint / "sources" / "0" / "3").rename(checkpoint / "sources" / "0" / "3.compact")
+    tear(checkpoint, "sources/0/3.compact")
+
+
+@pytest.mark.parametrize("damage", [lambda checkpoint: tear(checkpoint, "sources/0/0"), compact])
+def test_what_a_source_alone_knows(with_files: Path, damage: Callable[[Path], None]) -> None:
+    """A source's first entry may hold where it began, and a compact one stands for all before it."""
+    damage(with_files)
+
+    with pytest.raises(RunError, match=r"sources/0/\S+ is torn"):
+        mended(with_files, from_the_beginning=True)
+    assert logs(with_files) == ([0, 1, 2, 3], [0, 1, 2, 3])

@@ -1,0 +1,91 @@
+"""A route's ends: which options reach Spark, and which columns a sink gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from tests.spark.reads import RecordedReads
+
+from turnout.embedded import NatsServer
+from turnout.nats.wire import Connection, create_stream, delete_stream, stream_info
+from turnout.routes.endpoints import FileSink, FileSource, NatsSink, NatsSource
+from turnout.spark.endpoints import read, write
+from turnout.spark.formats.nats.source import register
+
+
+@pytest.mark.parametrize(
+    ("latency", "own", "expected"),
+    [
+        (None, {}, {}),
+        ("low", {}, {"pollWait": "1", "partitions": "1"}),
+        ("low", {"partitions": 3}, {"pollWait": "1", "partitions": "3"}),
+    ],
+)
+def test_low_latency_reaches_the_source(latency: str | None, own: dict[str, Any], expected: dict[str, str]) -> None:
+    """The trigger alone is enough; what the source names itself goes before."""
+    source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
+    reads = RecordedReads()
+    read(reads.session, source, latency=latency)
+
+    usual = {"servers": "nats://a", "stream": "S", "startingOffsets": "earliest", "includeStream": "true"}
+    assert reads.given == usual | expected
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "1"), ({"pollWait": 5}, "5")])
+def test_a_source_that_waits(own: dict[str, Any], expected: str) -> None:
+    """It waits at the server for the next message, as long as its own options say."""
+    source = NatsSource.model_validate({"format": "nats", "servers": "nats://a", "stream": "S", **own})
+    reads = RecordedReads()
+    read(reads.session, source, wait=True)
+
+    assert reads.given["pollWait"] == expected
+    assert "partitions" not in reads.given
+
+
+def test_a_sink_without_ids(spark: SparkSession, nats_server: NatsServer) -> None:
+    """By default a message done again is stored once; with messageId none each is stored."""
+    register(spark)
+    rows = spark.range(10).select(
+        F.lit("ends.a").alias("topic"),
+        F.lit(b"x").alias("value"),
+        F.lit(None).cast("array<struct<key:string,value:binary>>").alias("headers"),
+        F.concat(F.lit("K:0:"), F.col("id").cast("string")).alias("_message_id"),
+    )
+    stored = []
+    with Connection.open(nats_server.url) as connection:
+        create_stream(connection, {"name": "ENDS", "subjects": ["ends.>"], "storage": "memory"})
+        try:
+            for format_ in (None, None, "none"):
+                options = {"format": "nats", "servers": nats_server.url, "stream": "ENDS", "messageId": format_}
+                write(rows, NatsSink.model_validate(options), "_message_id")
+                stored.append(stream_info(connection, "ENDS")["state"]["messages"])
+        finally:
+            delete_stream(connection, "ENDS")
+
+    assert stored == [10, 10, 20]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_files_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """All columns of a record, headers of bytes and none at all among them."""
+    rows = [
+        ("a.b", 1, 7, "k", 'x,"y"', [("trace", b"\x00\xff"), ("trace", None)], 1_000),
+        ("a.c", None, None, None, "z", None, None),
+    ]
+    columns = "topic string, partition int, offset bigint, key string, text string, headers array<struct<key:string,"
+    frame = spark.createDataFrame(rows, f"{columns}value:binary>>, seconds bigint")
+    messages = frame.select(
+        "topic", "partition", "offset", "key", F.col("text").cast("binary").alias("value"), "headers",
+        F.timestamp_seconds("seconds").alias("timestamp"),
+    )  # fmt: skip
+    place = {"format": kind, "path": str(tmp_path / "files")}
+
+    write(messages, FileSink.model_validate(place), "offset")
+    records = read(spark, FileSource.model_validate(place)).orderBy("topic").collect()
+
+    as_text = messages.withColumn("value", F.col("value").cast("string")).orderBy("topic").collect()
+    assert [row.asDict(recursive=True) for row in records] == [row.asDict(recursive=True) for row in as_text]

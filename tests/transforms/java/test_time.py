@@ -1,0 +1,137 @@
+"""Times printed and read beside what Java's own SimpleDateFormat answered (``java_times.json``, JDK 17, en_US, UTC)."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.transforms.java.time import JavaTimeError
+from turnout.transforms.java.time_parse import time_parser
+from turnout.transforms.java.time_print import time_printer, time_unit
+from turnout.transforms.java.zone_names import NAMES
+
+JAVA: dict[str, Any] = json.loads(Path(__file__).with_name("java_times.json").read_text(encoding="utf-8"))
+NOW = datetime.fromisoformat(JAVA["now"])
+
+
+def test_times_print_as_in_java() -> None:
+    """Every letter, before and after the calendars changed, and at the ends of 64 bits."""
+    printed = [[pattern, millis, time_printer(pattern)(millis)] for pattern, millis, _ in JAVA["printed"]]
+
+    assert JAVA["printed"] == printed
+
+
+def test_texts_are_read_as_in_java() -> None:
+    """Leniently: fields roll over, what follows is ignored, and what does not fit is told."""
+    parsed = [[pattern, text, time_parser(pattern, NOW)(text)] for pattern, text, _ in JAVA["parsed"]]
+
+    assert JAVA["parsed"] == parsed
+
+
+@pytest.mark.parametrize(
+    "pattern", ["yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd'T'HH:mm:ss.SSSX", "yyyyMMdd", "yyyy/MM/dd HH", "dd MM yyyy"]
+)
+def test_quick_ways_give_what_the_slow_ones_give(pattern: str) -> None:
+    """What is printed in a usual year is read as the same time again, to the precision of the pattern."""
+    unit = time_unit(pattern)
+    for millis in range(-12_212_553_600_000, 253_402_300_799_999, 3_456_789_012_345):
+        text = time_printer(pattern)(millis)
+
+        assert millis - millis % unit == time_parser(pattern)(text)
+        # A blank at the end leads to the slow way.
+        assert millis - millis % unit == time_parser(pattern)(text + " ")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("yyyy-MM-dd", "1" * 1_000_000),
+        ("yyyyMMdd", "1" * 1_000_000),
+        ("yyyy-MM-dd", " " * 1_000_000),
+        ("yyyy-MM-dd HH:mm:ss", "2013-01-01" + " " * 1_000_000 + "x"),
+        ("yyyy", "1" * 500_000 + "E" + "1" * 500_000),
+        ("EEE z", "Mon" + "GMT+" * 250_000),
+        ("d MMM yyyy", "1 " + "x" * 1_000_000),
+    ],
+)
+def test_hostile_texts_take_no_time(pattern: str, text: str) -> None:
+    """A megabyte is read, or refused, in one pass."""
+    began = time.monotonic()
+
+    time_parser(pattern)(text)
+
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("pattern", ["yyyy-bb", "XXXX", "'open", "T"])
+def test_what_java_refuses_is_refused(pattern: str) -> None:
+    """A letter without meaning, four X, and a quote that is not closed."""
+    with pytest.raises(JavaTimeError):
+        time_printer(pattern)
+
+
+@pytest.mark.parametrize(
+    ("text", "year"), [("01.01.47", 1947), ("01.01.46", 2046), ("31.12.46", 1946), ("01.01.99", 1999), ("01.01.5", 5)]
+)
+def test_two_digits_are_a_year_near_now(text: str, year: int) -> None:
+    """Within 80 years before and 20 after; where the hundred years begin and end, the day decides."""
+    millis = time_parser("dd.MM.yy", datetime(2026, 11, 22, tzinfo=UTC))(text)
+
+    assert millis is not None
+    assert str(year) == time_printer("y")(millis)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "unit"),
+    [
+        ("yyyyMMdd", 86_400_000),
+        ("HH", 3_600_000),
+        ("a", 43_200_000),
+        ("mm", 60_000),
+        ("s", 1000),
+        ("yS", 1),
+        ("", 86_400_000),
+    ],
+)
+def test_the_finest_letter_tells_what_prints_the_same(pattern: str, unit: int) -> None:
+    """All times of a unit print alike."""
+    assert unit == time_unit(pattern)
+    assert time_printer(pattern)(unit) == time_printer(pattern)(2 * unit - 1)
+
+
+ZONES: dict[str, Any] = json.loads(Path(__file__).with_name("java_zones.json").read_text(encoding="utf-8"))
+
+
+def _east(wall: str, name: str, pattern: str) -> int | None:
+    """How many minutes a named zone is east of UTC when its clocks show a time, as the text is read."""
+    zoneless, millis = time_parser(pattern.rstrip(" zZ"))(wall), time_parser(pattern)(f"{wall} {name}")
+    assert zoneless is not None
+    return None if millis is None else (zoneless - millis) // 60_000
+
+
+@pytest.mark.parametrize("letter", ["z", "Z", "zzzz"])
+def test_names_of_zones_are_read_as_in_java(letter: str) -> None:
+    """Short and long, in winter, in summer, long ago and later (JDK 17, en_US); what is no name is refused."""
+    pattern = f"yyyy-MM-dd HH:mm:ss {letter}"
+    offsets = [[name, *(_east(wall, name, pattern) for wall in ZONES["walls"])] for name, *_ in ZONES["read"]]
+
+    assert offsets == ZONES["read"]
+    assert offsets == [[name, *(_east(wall, name.lower(), pattern) for wall in ZONES["walls"])] for name, *_ in offsets]
+
+
+def test_every_name_is_compared() -> None:
+    """No name of a zone is read that Java was not asked about."""
+    assert {name.name for name in NAMES} <= {name for name, *_ in ZONES["read"]}
+
+
+@pytest.mark.parametrize("year", ["0001", "1582", "1899", "9999", "10000", "292278994"])
+def test_names_of_zones_go_with_any_year(year: str) -> None:
+    """Before the first change of an offset and after the last day of Python's calendar the name still counts."""
+    wall = f"{year}-01-01 00:00:00"
+
+    assert _east(wall, "PST", "yyyy-MM-dd HH:mm:ss z") == -480
