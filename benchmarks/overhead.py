@@ -97,7 +97,7 @@ def _by_turns(pairs: int, measure: Callable[[bool], _Spent]) -> list[tuple[_Spen
 
 
 class _Uncounted:
-    """Stands for `turnout.engine.flow.Passage`, and counts nothing."""
+    """Stands for `turnout.engine.flow.StageCounter`, and counts nothing."""
 
     def came(self, *_: object) -> None:
         pass
@@ -118,7 +118,7 @@ def _counted(route: Route, server: NatsServer, records: int, pairs: int) -> Resu
     batches = [piece for batch in batches_of(server, records) for piece in pieces(batch)]
 
     def measure(batch: Any, counted: bool) -> _Spent:
-        uncounted = mock.patch("turnout.engine.program.Passage", _Uncounted)
+        uncounted = mock.patch("turnout.engine.program.StageCounter", _Uncounted)
         with nullcontext() if counted else uncounted:
             begun, cpu = time.perf_counter(), time.thread_time()
             program.run(batch, index)

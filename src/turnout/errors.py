@@ -343,12 +343,12 @@ class RunError(TurnoutError):
     """Raised when a running route stops because of a failure; what was delivered stays delivered.
 
     >>> from turnout.engine import Program
-    >>> from turnout.engine.sample_records import Given, record_batch
+    >>> from turnout.engine.sample_records import SampleRecord, record_batch
     >>> from turnout.routes import Route
     >>> text = '{name: r, value: {format: json}, source: {format: nats, servers: "nats://a", stream: S}, sink: %s}'
     >>> route = Route.parse(text % '{format: nats, servers: "nats://a"}')
     >>> try:
-    ...     Program.of(route).run(record_batch([Given.of({"topic": "a", "offset": 8, "value": "{"}, stream="S")]))
+    ...     Program.of(route).run(record_batch([SampleRecord.of({"topic": "a", "offset": 8, "value": "{"}, stream="S")]))
     ... except RunError as error:
     ...     str(error).split(": ")[:2]
     ...

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["spare_pandas"]
+__all__ = ["block_pandas_import"]
 
 
 class _PandasBlocker:
@@ -23,7 +23,7 @@ class _PandasBlocker:
         return None
 
 
-def spare_pandas() -> None:
+def block_pandas_import() -> None:
     """Have Arrow take pandas for not installed, in this process and those forked from it.
 
     To make an array of a list Arrow asks whether the list is one of pandas's, and imports pandas for the question: half

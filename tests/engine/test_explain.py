@@ -17,7 +17,7 @@ from turnout.demo.flights import messages
 from turnout.demo.interests import generated, hand_written
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
-from turnout.engine.sample_records import Given, record_batch
+from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import SubscriptionNotFoundError
 from turnout.routes import Route
 from turnout.subscriptions import Subscription
@@ -44,7 +44,7 @@ def explained(
 ):
     known = HANDS if known is None else known
     index = Index.of(known.values()) if engine.route.subscriptions is not None else None
-    return explain(engine, record_batch([Given.of(record, stream="S")]), index, known, asked=subscription)
+    return explain(engine, record_batch([SampleRecord.of(record, stream="S")]), index, known, asked=subscription)
 
 
 def test_each_stage_says_what_it_did_and_why() -> None:
@@ -147,7 +147,7 @@ def test_a_route_that_tolerates_no_failure_is_stopped() -> None:
 
 
 @pytest.fixture(scope="module")
-def flights() -> tuple[Program, list[Subscription], list[Given]]:
+def flights() -> tuple[Program, list[Subscription], list[SampleRecord]]:
     """The demo's route, subscriptions from its data, and 400 of its messages, cut-off ones among them."""
     route = Route.load(Path("examples/flights.yaml"), {})
     subscriptions = [one.identified() for one in (*hand_written(), *generated(400, limit=20_000))]
@@ -155,7 +155,7 @@ def flights() -> tuple[Program, list[Subscription], list[Given]]:
     cut = [pair for pair in sent_messages if pair[1].message_id.endswith("cut-off")]
     drawn = [*cut, *random.Random(17).sample(sent_messages, 400 - len(cut))]
     records = [
-        Given(
+        SampleRecord(
             message.subject,
             message.payload,
             headers=tuple((name, text.encode()) for name, text in message.headers),
@@ -214,10 +214,10 @@ def test_a_trace_names_each_messages_row_and_subscription() -> None:
     """Dead letters and what is passed on belong to no subscription."""
     engine = program(SINK, DEAD, WANTED, "unmatched: pass\n", text=ROUTE)
     records = [
-        Given("in.a.b", b'{"n": 9, "city": "Oulu"}', offset=1),
-        Given("in.a.b", b'{"n": 1, "city": "Rauma"}', offset=2),
-        Given("in.a.b", b"{", offset=3),
-        Given("in.a.b", b"{}", headers=(("Old", b"1"),), offset=4),
+        SampleRecord("in.a.b", b'{"n": 9, "city": "Oulu"}', offset=1),
+        SampleRecord("in.a.b", b'{"n": 1, "city": "Rauma"}', offset=2),
+        SampleRecord("in.a.b", b"{", offset=3),
+        SampleRecord("in.a.b", b"{}", headers=(("Old", b"1"),), offset=4),
     ]
 
     trace = engine.trace(record_batch(records), Index.of(HANDS.values()))

@@ -17,7 +17,7 @@ from tests.engine.batches import batch
 from tests.history.routes import TEXT
 from turnout.conditions import parse
 from turnout.engine import Program, pieces
-from turnout.history.case_outcome import Ending, ending_of
+from turnout.history.case_outcome import CaseOutcome, ending_of
 from turnout.history.diff import Diff
 from turnout.history.differences import Cost, Differences
 from turnout.history.examples import Place
@@ -97,12 +97,12 @@ def costless(compared_batch: Differences) -> Differences:
     return replace(compared_batch, old_cost=Cost(), new_cost=Cost())
 
 
-def endings(route: str, rows: Any, snapshot: str) -> list[Ending]:
+def endings(route: str, rows: Any, snapshot: str) -> list[CaseOutcome]:
     trace = program(route).trace(rows, index(snapshot))
     return [ending_of(trace, row) for row in range(len(trace))]
 
 
-def by_hand(old: Sequence[Ending], new: Sequence[Ending], *, letters_moved: bool) -> dict[str, int]:
+def by_hand(old: Sequence[CaseOutcome], new: Sequence[CaseOutcome], *, letters_moved: bool) -> dict[str, int]:
     """The totals of two lists of endings, worked out record by record."""
     totals: dict[str, int] = defaultdict(int)
     for one, other in zip(old, new, strict=True):
@@ -128,7 +128,7 @@ def by_hand(old: Sequence[Ending], new: Sequence[Ending], *, letters_moved: bool
     return {name: number for name, number in totals.items() if number}
 
 
-def named(ending: Ending) -> dict[str, list[str | None]]:
+def named(ending: CaseOutcome) -> dict[str, list[str | None]]:
     headers: dict[str, list[str | None]] = defaultdict(list)
     for name, text in ending.headers:
         headers[name].append(text)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.engine import Program
-from turnout.engine.sample_records import Given, record_batch
+from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.history.dead_letters import DeadLetter, LetterBox, of_messages
 from turnout.history.redrive import redrive
 from turnout.routes import Route
@@ -48,12 +48,12 @@ NOTES = (
 name = st.sampled_from(NAMES).flatmap(lambda text: st.sampled_from((text, text.lower(), text.upper())))
 headers = st.lists(st.tuples(name, st.sampled_from(VALUES).map(str.encode)), max_size=8).map(tuple)
 value = st.sampled_from(NOTES).map(lambda note: json.dumps({"n": "x", **note}).encode())
-forged = st.lists(st.builds(Given, topic=st.just("in"), value=value, headers=headers), max_size=4)
+forged = st.lists(st.builds(SampleRecord, topic=st.just("in"), value=value, headers=headers), max_size=4)
 
-GENUINE = [Given("in", json.dumps({"n": text}).encode(), headers=(("Kind", b"web"),)) for text in "abc"]
+GENUINE = [SampleRecord("in", json.dumps({"n": text}).encode(), headers=(("Kind", b"web"),)) for text in "abc"]
 
 
-def rows_of(route: Route, records: list[Given]) -> list[dict[str, Any]]:
+def rows_of(route: Route, records: list[SampleRecord]) -> list[dict[str, Any]]:
     """Set records aside, and return the messages as the stream of dead letters has them."""
     messages = Program.of(route).run(record_batch(records)).messages
     columns = (messages.ids, messages.column("value"), messages.column("headers"))
@@ -79,7 +79,7 @@ def told(letter: DeadLetter) -> tuple[Any, ...]:
 @given(forged, st.permutations(range(3)), st.booleans())
 @pytest.mark.parametrize("route", [PLAIN, SEALING], ids=["by topic", "by seal"])
 def test_records_change_nothing_of_other_letters(
-    route: Route, records: list[Given], order: list[int], first: bool
+    route: Route, records: list[SampleRecord], order: list[int], first: bool
 ) -> None:
     """Published into the source they hide, mark and change no letter; their own say which records they are."""
     genuine = [replace(GENUINE[at], offset=at) for at in order]
@@ -100,7 +100,7 @@ def test_records_change_nothing_of_other_letters(
 @settings(deadline=None, max_examples=150)
 @given(forged, st.booleans(), st.booleans())
 def test_messages_on_the_topic_change_nothing_of_sealed_letters(
-    records: list[Given], first: bool, copies: bool
+    records: list[SampleRecord], first: bool, copies: bool
 ) -> None:
     """Published among the letters they hide, mark and redrive nothing, also with a seal copied from a real letter."""
     real = rows_of(SEALING, GENUINE)
@@ -123,7 +123,7 @@ def test_messages_on_the_topic_change_nothing_of_sealed_letters(
     assert [told(letter) for letter in verified] == alone
     lenient = Route.parse(LENIENT.replace("dead}", f"dead, {SECRET}}}"), {})
     # Nothing is sent, and there is no server to ask what the route reads itself.
-    with patch("turnout.history.redrive.look_ahead", side_effect=lambda route: route):
+    with patch("turnout.history.redrive.preflight", side_effect=lambda route: route):
         report = redrive(lenient, letters, dry_run=True)
     outcomes = {id(row.letter): row.outcome for row in report.results}
     assert {outcomes[id(letter)] for letter in letters if not letter.verified} <= {"unverified"}

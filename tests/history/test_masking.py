@@ -11,7 +11,7 @@ import pytest
 
 from turnout.engine import Program
 from turnout.engine.explain import explain
-from turnout.engine.sample_records import Given, record_batch
+from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.history.masked_views import masked_explanation, masked_sentence
 from turnout.history.masking import HIDDEN, Hidden, hidden_anywhere, hidden_places
 from turnout.records import Record, Shape
@@ -64,7 +64,9 @@ def route_of(options: str, masked: str) -> Route:
 
 def explained(route: Route, value: bytes) -> tuple[Any, Any]:
     """The explanation of a record with this value, in clear and masked."""
-    given = Given("orders.1", value, headers=(("Id", b"7"),), timestamp=1_700_000_000_000_000, offset=1, stream="S")
+    given = SampleRecord(
+        "orders.1", value, headers=(("Id", b"7"),), timestamp=1_700_000_000_000_000, offset=1, stream="S"
+    )
     explanation = explain(Program.of(route), record_batch([given]))
     return explanation.as_dict(), masked_explanation(explanation, route).as_dict()
 

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from turnout.embedded import NatsServer
-from turnout.engine.sample_records import Given
+from turnout.engine.sample_records import SampleRecord
 from turnout.history import originals as module
 from turnout.history.dead_letters import DeadLetter
 from turnout.history.originals import originals
@@ -16,7 +16,7 @@ from turnout.routes import Route
 
 
 def _letter(stream: str, offset: int, topic: str) -> DeadLetter:
-    record = Given(topic, b"of the letter", offset=offset, stream=stream)
+    record = SampleRecord(topic, b"of the letter", offset=offset, stream=stream)
     return DeadLetter("DEAD", offset, "", 0, record, True, None, None, None)
 
 

@@ -12,7 +12,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.routes import Route
-from turnout.spark.endpoints import look_ahead
+from turnout.spark.endpoints import preflight
 
 pytestmark = pytest.mark.jetstream
 
@@ -31,7 +31,7 @@ def streams(nats_server: NatsServer) -> Iterator[str]:
 
 def reads(source: str, sinks: str, **more: Any) -> dict[str, tuple[str, ...]]:
     options = "".join(f", {name}: {value}" for name, value in more.items())
-    return dict(look_ahead(Route.parse(f"name: r\nsource: {{format: nats, {source}{options}}}\n{sinks}", {})).reads)
+    return dict(preflight(Route.parse(f"name: r\nsource: {{format: nats, {source}{options}}}\n{sinks}", {})).reads)
 
 
 def test_on_the_same_server(nats_server: NatsServer, streams: str) -> None:

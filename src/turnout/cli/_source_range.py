@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.nats.wire import Connection, ConnectionOptions, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import place_of, resolve, state_of
-from turnout.nats.wire.read_strategy import way_to_look
+from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.nats.wire.rows import with_stream
 
 if TYPE_CHECKING:
@@ -38,5 +38,5 @@ def records_between(route: Route, begin: str, end: str | None, option: str = "--
             start, stop = (min(resolve(connection, stream, place), state.next) for place in (first, last))
             span = Range(stream, start, stop, source.filters)
             if span.end > span.start:
-                for batch in reader_of(connection, span, way_to_look(state)).batches():
+                for batch in reader_of(connection, span, observer_strategy(state)).batches():
                     yield with_stream(batch, stream)

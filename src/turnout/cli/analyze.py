@@ -109,9 +109,9 @@ def _in_tasks(
     with needs_spark():
         from turnout.spark.history.traffic import traffic_in_tasks
         from turnout.spark.session.build import route_session
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
-    spare_pandas()
+    block_pandas_import()
     with route_session(route, master=master, log=log_beside(route, None)) as session:
         return traffic_in_tasks(route, session, snapshot, anchors, start=begin, end=end)
 

@@ -39,9 +39,9 @@ def register(app: typer.Typer) -> None:
 
 def _check(file: Path, records: int | None, *, as_json: bool) -> int:
     from turnout.routes import Route
-    from turnout.startup import spare_pandas
+    from turnout.startup import block_pandas_import
 
-    spare_pandas()
+    block_pandas_import()
     try:
         route = Route.load(file)
     except RouteError as wrong:

@@ -53,9 +53,9 @@ def _demo(limit: int | None, subscriptions: int, *, keep: bool, master: str, as_
     from turnout.demo.year import Demo
     from turnout.embedded import find_nats_server
     from turnout.spark.session.java import find_java
-    from turnout.startup import spare_pandas
+    from turnout.startup import block_pandas_import
 
-    spare_pandas()
+    block_pandas_import()
     screen = console(quiet=as_json)
     screen.print(f"{find_java()}", soft_wrap=True)
     screen.print(f"nats-server: {find_nats_server()}", soft_wrap=True)

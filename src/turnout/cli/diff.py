@@ -139,9 +139,9 @@ def _compared(
         from turnout.spark.history.diff import diff
         from turnout.spark.history.recorded import RecordSpan, ask, same_source
         from turnout.spark.session.build import route_session
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
-    spare_pandas()
+    block_pandas_import()
     # Before Spark is started, which takes seconds.
     span = RecordSpan.parse(*places)
     same_source(old.route.source, new.route.source)

@@ -39,9 +39,9 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Show what a route does with one record: stages, mapping, subscriptions, deliveries."""
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
-        spare_pandas()
+        block_pandas_import()
         from turnout.cli._explanation import explanation_lines
         from turnout.cli._subscriptions_as_of import subscriptions_of
         from turnout.engine import Program
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
 def _written_record(route: Route, file: Path | None) -> Any:
     """The record that a file describes, or standard input."""
-    from turnout.engine.sample_records import Given, record_batch
+    from turnout.engine.sample_records import SampleRecord, record_batch
     from turnout.routes.endpoints import NatsSource
 
     text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def _written_record(route: Route, file: Path | None) -> Any:
         raise ConfigError([Mistake(name, "expected a JSON object with topic, value …")], what="bad record")
     source = route.source
     stream = source.only_stream if isinstance(source, NatsSource) else None
-    return record_batch([Given.of(document, stream=stream)])
+    return record_batch([SampleRecord.of(document, stream=stream)])
 
 
 def _stored(route: Route, place: str) -> Any:

@@ -61,9 +61,9 @@ def register(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Deliver dead letters that the route can take by now."""
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
-        spare_pandas()
+        block_pandas_import()
         from turnout.history import dead_letters
         from turnout.history.redrive import FAILED
         from turnout.history.redrive import redrive as redriven

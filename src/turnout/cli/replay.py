@@ -94,9 +94,9 @@ def _carried_out(plan: ReplayPlan, master: str, part: int, *, dry_run: bool, qui
     with needs_spark():
         from turnout.spark.history.replay import carry_out, rehearse
         from turnout.spark.session.build import route_session
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
-    spare_pandas()
+    block_pandas_import()
     screen = console(quiet=quiet)
     with (
         stop_on_signals() as stop,

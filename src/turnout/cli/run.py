@@ -47,18 +47,18 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
 
     loaded = Route.load(file)
     with needs_spark():
-        from turnout.spark.endpoints import look_ahead
+        from turnout.spark.endpoints import preflight
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.connect import is_connect
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
     if not is_connect(master):
-        spare_pandas()
+        block_pandas_import()
     _log_to_standard_error()
     screen = console(quiet=form != "text")
     # Before Spark is started: a server that is away should not take ten seconds to be noticed.
-    look_ahead(loaded)
+    preflight(loaded)
     # A Spark Connect server has its own, and its checkpoint is not on this machine.
     log = spark_log or (None if is_connect(master) else log_beside(loaded, checkpoint))
     with (

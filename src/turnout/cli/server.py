@@ -60,13 +60,13 @@ def _serve(paths: list[Path], config_file: Path | None, **flags: object) -> None
         from turnout.server.config import ServerConfig
         from turnout.server.logs import set_up_logs
         from turnout.server.serving import RouteServer
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
     except ModuleNotFoundError as absent:
         if (absent.name or "").split(".")[0] == "turnout":
             raise
         raise MissingExtraError("server", absent.name or "fastapi") from absent
 
-    spare_pandas()
+    block_pandas_import()
     file = config_file or _beside(paths[0])
     config = ServerConfig.load(file, os.environ, **flags)
     set_up_logs(config.log_format, config.log_level)

@@ -47,9 +47,9 @@ def register(app: typer.Typer) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each record.")] = False,
     ) -> None:
         """Watch records before and after a stage; nothing is delivered, and a run is not disturbed."""
-        from turnout.startup import spare_pandas
+        from turnout.startup import block_pandas_import
 
-        spare_pandas()
+        block_pandas_import()
         from turnout.history.tap import taps
         from turnout.routes import Route
 

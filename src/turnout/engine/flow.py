@@ -10,7 +10,7 @@ from typing import Any, Final
 from turnout.histogram import Histogram
 from turnout.routes import Route
 
-__all__ = ["DEAD_LETTER", "KEY", "MAPPING", "MATCH", "SINK", "SOURCE", "VALUE", "Flow", "Passage", "Stages"]
+__all__ = ["DEAD_LETTER", "KEY", "MAPPING", "MATCH", "SINK", "SOURCE", "VALUE", "Flow", "StageCounter", "Stages"]
 
 SOURCE: Final = "source"
 KEY: Final = "key"
@@ -104,7 +104,7 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int], sign: int) -> dict[st
     return {**one, **{name: one.get(name, 0) + sign * count for name, count in other.items()}}
 
 
-class Passage:
+class StageCounter:
     """Counts one batch on its way: stages tell how many records are left when their turn comes."""
 
     def __init__(self) -> None:

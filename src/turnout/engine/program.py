@@ -21,7 +21,7 @@ from turnout.engine.counts import Counts
 from turnout.engine.dead_letters import dead_headers
 from turnout.engine.deliveries import Fanout, OutgoingDeliveries, OwnTopics
 from turnout.engine.failures import FailureLog, stop_at
-from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Passage, Stages
+from turnout.engine.flow import DEAD_LETTER, KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, StageCounter, Stages
 from turnout.engine.headers import HeaderRules
 from turnout.engine.lineage import LineageHeaders
 from turnout.engine.messages import Messages, carried
@@ -30,7 +30,7 @@ from turnout.engine.origin import dead_suffix, origins
 from turnout.engine.reading import Consumed, batch_of
 from turnout.engine.replay import Replay, Where
 from turnout.engine.result import Result, Sent
-from turnout.engine.trace import Ends, Trace, Watch, traced
+from turnout.engine.trace import BatchOutcome, Trace, Watch, traced
 from turnout.engine.undelivered import dead_letters, named
 from turnout.engine.writing import Outgoing, Writer
 from turnout.records import FILTERED, Batch, Failure, Positions
@@ -54,7 +54,7 @@ class Program:
         route: the route.
         replay: what is different where this is history that is delivered once more.
 
-    >>> from turnout.engine.sample_records import Given, record_batch
+    >>> from turnout.engine.sample_records import SampleRecord, record_batch
     >>> text = '''
     ... name: orders
     ... source: {format: nats, servers: "nats://127.0.0.1:4222", stream: ORDERS}
@@ -65,8 +65,8 @@ class Program:
     ... errors: {tolerance: all}
     ... deadLetter: {topic: dead}
     ... '''
-    >>> good = Given.of({"topic": "orders.17", "value": {"n": 1, "phone": "555"}})
-    >>> bad = Given.of({"topic": "orders.18", "value": "no object"})
+    >>> good = SampleRecord.of({"topic": "orders.17", "value": {"n": 1, "phone": "555"}})
+    >>> bad = SampleRecord.of({"topic": "orders.18", "value": "no object"})
     >>> result = Program.of(Route.parse(text)).run(record_batch([good, bad]))
     >>> result.messages.topics.to_pylist()
     ['eu.17', 'dead']
@@ -130,7 +130,7 @@ class Program:
         result, ends = self._run(batch, index, watch or _UNWATCHED)
         return traced(self.route, ends, result.counts, result.messages, index)
 
-    def _run(self, batch: Any, index: Index | None, watch: Watch) -> tuple[Result, Ends]:
+    def _run(self, batch: Any, index: Index | None, watch: Watch) -> tuple[Result, BatchOutcome]:
         records, consumed = batch_of(batch, self.key, self.value)
         watch.decoded(records, consumed)
         log = FailureLog(self.route.errors, consumed)
@@ -159,7 +159,7 @@ class Program:
         result, ends = self._finish(records, consumed, lost, deliveries, unmatched, index, log)
         return self._with_flow(result, passage), ends
 
-    def _with_flow(self, result: Result, passage: Passage) -> Result:
+    def _with_flow(self, result: Result, passage: StageCounter) -> Result:
         counts = result.counts
         passage.came(DEAD_LETTER, counts.dead_lettered, counts.dead_lettered + counts.discarded)
         return replace(result, counts=replace(counts, flow=passage.flow(self._stages.names)))
@@ -249,7 +249,7 @@ class Program:
         unmatched: Rows,
         index: Index | None,
         log: FailureLog,
-    ) -> tuple[Result, Ends]:
+    ) -> tuple[Result, BatchOutcome]:
         route = self.route
         undelivered = named(route, records.topics, index, deliveries, deliveries.problems)
         deliveries = deliveries.sendable()
@@ -283,7 +283,7 @@ class Program:
             reserved_headers=consumed.reserved_headers,
         )
         sent = Sent(route, self.addresses, self.header_rules, consumed, records.topics, index, deliveries)
-        ends = Ends(records, consumed, lost, unmatched, outgoing.rows, dead, deliveries, undelivered)
+        ends = BatchOutcome(records, consumed, lost, unmatched, outgoing.rows, dead, deliveries, undelivered)
         return Result(counts, messages, log.lines(), sent), ends
 
     def _messages(
@@ -334,10 +334,10 @@ class Program:
         )
 
 
-def _decoded(records: Batch) -> Passage:
+def _decoded(records: Batch) -> StageCounter:
     """A passage whose first steps are done: they see all records at once."""
     keys = sum(failure.stage == "KEY_CONVERTER" for failure in records.failures.values())
-    passage = Passage()
+    passage = StageCounter()
     passage.came(SOURCE, len(records), 0)
     passage.came(KEY, len(records), 0)
     passage.came(VALUE, len(records) - keys, keys)

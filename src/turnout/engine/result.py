@@ -105,13 +105,13 @@ class Result:
         sent: answers for messages that are refused; None where all of them are dead letters.
 
     >>> from turnout.engine import Program
-    >>> from turnout.engine.sample_records import Given, record_batch
+    >>> from turnout.engine.sample_records import SampleRecord, record_batch
     >>> from turnout.routes import Route
     >>> route = Route.parse(
     ...     '{name: r, source: {format: nats, servers: "nats://a", stream: S}, '
     ...     'mappings: {"a.*": "b.{{wildcard(1)}}"}, sink: {format: nats, servers: "nats://a"}}'
     ... )
-    >>> batch = record_batch([Given.of({"topic": topic, "value": "x"}) for topic in ("a.1", "c.2")])
+    >>> batch = record_batch([SampleRecord.of({"topic": topic, "value": "x"}) for topic in ("a.1", "c.2")])
     >>> result = Program.of(route).run(batch)
     >>> result.counts.read, result.messages.topics.to_pylist()
     (2, ['b.1', 'c.2'])

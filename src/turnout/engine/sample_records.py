@@ -16,7 +16,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
 from turnout.suggestions import guesses
 
-__all__ = ["PARTS", "Given", "record_batch"]
+__all__ = ["PARTS", "SampleRecord", "record_batch"]
 
 PARTS = (
     "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",
@@ -27,7 +27,7 @@ Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SampleRecord:
     """One record as a source would bring it.
 
     Attributes:
@@ -171,7 +171,7 @@ def _microseconds(moment: date) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def record_batch(records: Sequence[Given]) -> Any:
+def record_batch(records: Sequence[SampleRecord]) -> Any:
     """The records as a record batch, with the column ``stream`` where the first is from one."""
     columns = {
         "topic": pa.array([record.topic for record in records], pa.string()),
@@ -187,5 +187,5 @@ def record_batch(records: Sequence[Given]) -> Any:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _arrow_headers(record: Given) -> list[dict[str, Any]]:
+def _arrow_headers(record: SampleRecord) -> list[dict[str, Any]]:
     return [{"key": name, "value": value} for name, value in record.headers]

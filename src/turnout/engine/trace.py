@@ -21,7 +21,7 @@ from turnout.routes import Route
 from turnout.subscriptions.index import Index
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["Ends", "Outcome", "Trace", "Watch", "traced"]
+__all__ = ["BatchOutcome", "Outcome", "Trace", "Watch", "traced"]
 
 Rows = NDArray[np.int64]
 
@@ -64,7 +64,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class BatchOutcome:
     """The rows of a batch by how they ended, and what is sent.
 
     Attributes:
@@ -133,7 +133,7 @@ class Trace:
         return place >= len(self.rows) - self.letters
 
 
-def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: Index | None) -> Trace:
+def traced(route: Route, ends: BatchOutcome, counts: Counts, messages: Messages, index: Index | None) -> Trace:
     """The trace of a batch that has been run.
 
     Args:
@@ -168,7 +168,7 @@ def traced(route: Route, ends: Ends, counts: Counts, messages: Messages, index: 
     )
 
 
-def _outcomes(route: Route, ends: Ends) -> NDArray[np.int8]:
+def _outcomes(route: Route, ends: BatchOutcome) -> NDArray[np.int8]:
     # Every record ends somewhere: a place that nothing fills is no outcome at all.
     outcomes = np.full(len(ends.records), -1, np.int8)
     outcomes[ends.records.outcomes == FILTERED] = Outcome.FILTERED
@@ -183,14 +183,14 @@ def _outcomes(route: Route, ends: Ends) -> NDArray[np.int8]:
     return outcomes
 
 
-def _topics(ends: Ends) -> Sequence[str | None]:
+def _topics(ends: BatchOutcome) -> Sequence[str | None]:
     topics = list(ends.records.topics)
     for row in ends.lost.tolist():
         topics[row] = None
     return topics
 
 
-def _addressed(ends: Ends, index: Index | None) -> tuple[list[str | None], list[str | None]]:
+def _addressed(ends: BatchOutcome, index: Index | None) -> tuple[list[str | None], list[str | None]]:
     """Of each delivery the subscription's id, None for a record under its own topic, and its destination."""
     sent = ends.deliveries
     ids: list[str | None] = [None] * len(sent)

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from turnout.errors import TurnoutError
-from turnout.history.case_outcome import Ending, read_back
+from turnout.history.case_outcome import CaseOutcome, read_back
 from turnout.history.cases import CaseResult, run_cases
 from turnout.history.comparison import ABSENT, Difference
 from turnout.history.suite import Case, Suite
@@ -141,7 +141,7 @@ def _as_asked(now: Any, expected: Any) -> Any:
     return now
 
 
-def _now(part: str, ending: Ending) -> Any:
+def _now(part: str, ending: CaseOutcome) -> Any:
     """A part of an expectation as it came out."""
     match part:
         case "key":
@@ -163,7 +163,7 @@ def _now(part: str, ending: Ending) -> Any:
     return getattr(ending, part)
 
 
-def _fresh(ending: Ending) -> dict[str, Any]:
+def _fresh(ending: CaseOutcome) -> dict[str, Any]:
     """A whole expectation of what became of a record."""
     parts: dict[str, Any] = {"outcome": ending.outcome}
     if ending.stage is not None:

@@ -11,14 +11,14 @@ from turnout.engine.trace import Outcome, Trace
 from turnout.records import ALIVE
 from turnout.records.text import text_of
 
-__all__ = ["Delivery", "Ending", "ending_of", "read_back"]
+__all__ = ["CaseOutcome", "Delivery", "ending_of", "read_back"]
 
 Delivery = tuple[str | None, str]
 """A subscription's id, None where none asked for the message, and its destination."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CaseOutcome:
     """What became of one record.
 
     Attributes:
@@ -42,7 +42,7 @@ class Ending:
     deliveries: tuple[Delivery, ...]
 
 
-def ending_of(trace: Trace, row: int) -> Ending:
+def ending_of(trace: Trace, row: int) -> CaseOutcome:
     """What became of one record of a trace."""
     failure = trace.failures.get(row)
     outcome = trace.outcome(row)
@@ -53,7 +53,7 @@ def ending_of(trace: Trace, row: int) -> Ending:
         (trace.subscriptions[at].as_py(), trace.destinations[at].as_py()) for at in places if not trace.is_letter(at)
     ]
     key, value, headers = _sent(trace, places[0]) if places else _left(trace, row)
-    return Ending(
+    return CaseOutcome(
         outcome.label,
         failure.stage if failure else None,
         failure.message if failure else None,

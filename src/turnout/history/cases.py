@@ -10,7 +10,7 @@ from turnout.conditions import format_condition
 from turnout.engine import Program
 from turnout.engine.explain import explain
 from turnout.engine.sample_records import record_batch
-from turnout.history.case_outcome import Ending, ending_of
+from turnout.history.case_outcome import CaseOutcome, ending_of
 from turnout.history.comparison import ABSENT, Difference, differences
 from turnout.history.coverage import Coverage, CoverageWatch
 from turnout.history.suite import Case
@@ -33,7 +33,7 @@ class CaseResult:
     """
 
     case: Case
-    ending: Ending
+    ending: CaseOutcome
     differences: tuple[Difference, ...]
 
     @property
@@ -125,7 +125,7 @@ class _CaseGroup:
             ending = ending_of(trace, row)
             yield at, CaseResult(case, ending, tuple(self._compared(program, index, case, ending)))
 
-    def _compared(self, program: Program, index: Index | None, case: Case, ending: Ending) -> Iterable[Difference]:
+    def _compared(self, program: Program, index: Index | None, case: Case, ending: CaseOutcome) -> Iterable[Difference]:
         if case.expect is None:
             yield Difference("expect", ABSENT, ending.outcome, "nothing is expected yet: --update writes what happens")
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from turnout.engine.sample_records import bytes_of
-from turnout.history.case_outcome import Delivery, Ending, read_back
+from turnout.history.case_outcome import CaseOutcome, Delivery, read_back
 from turnout.history.document import DeliveryPart, ExpectPart
 
 __all__ = ["ABSENT", "Difference", "compared", "differences", "expected_outcome"]
@@ -47,7 +47,7 @@ def expected_outcome(expect: ExpectPart) -> str:
     return "delivered" if expect.stage is None and expect.reason is None else "dead_lettered"
 
 
-def differences(expect: ExpectPart, ending: Ending) -> list[Difference]:
+def differences(expect: ExpectPart, ending: CaseOutcome) -> list[Difference]:
     """What is not as it was expected; of a record that ended otherwise only that, for all else follows from it."""
     outcome = expected_outcome(expect)
     if outcome != ending.outcome:
@@ -56,7 +56,7 @@ def differences(expect: ExpectPart, ending: Ending) -> list[Difference]:
     return [*_failure(expect, ending), *_parts(expect, ending), *_deliveries(expect, ending)]
 
 
-def _failure(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
+def _failure(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
     if expect.stage is not None and expect.stage != ending.stage:
         yield Difference("stage", expect.stage, _or_absent(ending.stage))
     if expect.reason is not None and expect.reason not in (ending.reason or ""):
@@ -65,7 +65,7 @@ def _failure(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
         yield Difference("topic", expect.topic, _or_absent(ending.topic))
 
 
-def _parts(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
+def _parts(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
     fields_set = expect.model_fields_set
     if "key" in fields_set:
         yield from _content("key", expect.key, ending.key, exact=False)
@@ -126,7 +126,7 @@ def _same(expected: Any, actual: Any) -> bool:
     return bool(expected == actual)
 
 
-def _headers(expected: Mapping[str, Any], ending: Ending, *, exact: bool) -> Iterator[Difference]:
+def _headers(expected: Mapping[str, Any], ending: CaseOutcome, *, exact: bool) -> Iterator[Difference]:
     actual: dict[str, list[str | None]] = {}
     for name, text in ending.headers:
         actual.setdefault(name, []).append(text)
@@ -151,7 +151,7 @@ def _one_or_all(texts: list[str | None]) -> Any:
     return texts[0] if len(texts) == 1 else texts
 
 
-def _deliveries(expect: ExpectPart, ending: Ending) -> Iterator[Difference]:
+def _deliveries(expect: ExpectPart, ending: CaseOutcome) -> Iterator[Difference]:
     if expect.deliveries is None:
         return
     left = list(ending.deliveries)

@@ -11,14 +11,14 @@ from typing import Any, Final, Self
 from turnout.engine.addresses import Addresses
 from turnout.engine.dead_letters import CONTEXT, DESTINATION, LEFT_OUT, ORIGIN, SUBSCRIPTION
 from turnout.engine.messages import VALUE_LEFT_OUT
-from turnout.engine.sample_records import Given, Header
+from turnout.engine.sample_records import Header, SampleRecord
 from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.history.letter_block import CONNECTOR, TRIES, LetterHeaders
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.nats.wire import Connection, ConnectionOptions, Range, streams_of
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
-from turnout.nats.wire.read_strategy import way_to_look
+from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 
@@ -54,7 +54,7 @@ class DeadLetter:
     sequence: int
     message_id: str
     stored: int
-    record: Given
+    record: SampleRecord
     whole: bool
     stage: str | None
     class_name: str | None
@@ -90,7 +90,7 @@ class DeadLetter:
         offset = _number(block.get(f"{CONTEXT}offset"))
         # The seal covers the place, and not the letter's own id.
         place = f"{block[ORIGIN]}:" if verified and secret is not None else id_
-        record = Given(
+        record = SampleRecord(
             topic=block.get(f"{CONTEXT}topic", ""),
             value=row["value"],
             headers=headers.own,
@@ -209,7 +209,7 @@ def read(
         first, last = (resolve(connection, box.stream, place) for place in places)
         state = state_of(connection, box.stream)
         span = Range(box.stream, first, state.next, (box.topic,))
-        rows = _rows(reader_of(connection, span, way_to_look(state)))
+        rows = _rows(reader_of(connection, span, observer_strategy(state)))
         letters = of_messages(rows, route, box)
     before = (letter for letter in letters if letter.sequence < last)
     return [letter for letter in before if (done or not letter.done) and is_wanted(letter, stage, reason)]

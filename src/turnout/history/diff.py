@@ -20,7 +20,7 @@ from turnout.history.differences import Cost, Differences
 from turnout.history.examples import Example, Examples, Places, text_of
 from turnout.history.matrix import Matrix
 from turnout.history.moves import Changed, SentDeliveries, changed, sink_labels
-from turnout.history.outcome_watch import EndNumbers, EndWatch
+from turnout.history.outcome_watch import EndNumbers, OutcomeWatch
 from turnout.history.tally import Tally
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
@@ -43,7 +43,7 @@ class Traced:
     """
 
     trace: Trace
-    watch: EndWatch
+    watch: OutcomeWatch
     labels: tuple[str, ...] = ("",)
     letters_to: str | None = None
     cost: Cost = field(default_factory=Cost)
@@ -111,7 +111,7 @@ class _Version:
 
     def traced(self, batch: Any, index: Index | None) -> Traced:
         """What becomes of a batch, and what it costs."""
-        watch = EndWatch()
+        watch = OutcomeWatch()
         begun = time.thread_time_ns()
         trace = self._program.trace(batch, index, watch)
         cost = Cost(time.thread_time_ns() - begun)

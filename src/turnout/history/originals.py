@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turnout.engine.sample_records import Given
+from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter
 from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, stored_message
@@ -25,7 +25,7 @@ _SPARSE = 150
 read two hundred."""
 
 
-def originals(route: Route, letters: Sequence[DeadLetter]) -> list[Given]:
+def originals(route: Route, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
     """The record of each letter.
 
     A letter from NATS lacks the record's key (its message id) and its time, and of a large record the value: the
@@ -48,7 +48,7 @@ class _Stored:
     one by one took 12 s of processor time, of 21 for a redrive.
     """
 
-    def __init__(self, connection: Connection, records: Sequence[Given]) -> None:
+    def __init__(self, connection: Connection, records: Sequence[SampleRecord]) -> None:
         self._connection = connection
         self._rows: dict[tuple[str, int], dict[str, Any]] = {}
         self._complete: set[str] = set()
@@ -76,7 +76,7 @@ class _Stored:
         self._rows |= read
         self._complete.add(stream)
 
-    def original(self, record: Given) -> Given | None:
+    def original(self, record: SampleRecord) -> SampleRecord | None:
         """The record as its stream has it; None where that is gone, or another one."""
         if record.stream is None or record.offset is None:
             return None
@@ -87,7 +87,7 @@ class _Stored:
         if row is None or row["topic"] != record.topic:
             return None
         headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
-        return Given(
+        return SampleRecord(
             row["topic"],
             row["value"],
             row["key"],

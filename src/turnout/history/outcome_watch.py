@@ -12,7 +12,7 @@ from turnout.engine.trace import Outcome, Trace, Watch
 from turnout.records import ALIVE, Batch
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["EndNumbers", "EndWatch", "Ended"]
+__all__ = ["EndNumbers", "Ended", "OutcomeWatch"]
 
 _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)
 
@@ -33,7 +33,7 @@ class Ended(NamedTuple):
         return f"{self.outcome} ({self.stage})" if self.stage else self.outcome
 
 
-class EndWatch(Watch):
+class OutcomeWatch(Watch):
     """Notes the transform that ended each record of a batch.
 
     Attributes:
@@ -72,7 +72,7 @@ class EndNumbers:
         width: codes are below it.
     """
 
-    def __init__(self, trace: Trace, watch: EndWatch) -> None:
+    def __init__(self, trace: Trace, watch: OutcomeWatch) -> None:
         self._names = ["", *watch.names]
         stages = watch.stages.astype(np.int64) + 1
         stages[~np.isin(trace.outcomes, (Outcome.FILTERED, *_FAILED))] = 0

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from turnout.engine import Messages, Program
-from turnout.engine.sample_records import Given, record_batch
+from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.engine.trace import Outcome, Trace
 from turnout.errors import SubscriptionNotFoundError
 from turnout.history.dead_letters import DeadLetter, LetterBox
@@ -20,7 +20,7 @@ from turnout.history.originals import originals
 from turnout.history.sending import Sinks
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
-from turnout.runtime.preflight import look_ahead
+from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
@@ -141,7 +141,7 @@ def redrive(
         return RedriveReport(route.name, dry_run, ())
     if index is None:
         index = _index(route, ordered, subscriptions)
-    work = _Redrive(look_ahead(route), index, dry_run=dry_run, delete=delete, unverified=unverified)
+    work = _Redrive(preflight(route), index, dry_run=dry_run, delete=delete, unverified=unverified)
     for some in _parts(ordered):
         work.add(some)
     return RedriveReport(route.name, dry_run, tuple(work.results), work.stored, work.duplicates)
@@ -211,7 +211,7 @@ class _Redrive:
             )
             mark(self._route, self._box, delivered, failed, delete=self._delete)
 
-    def _records(self, letters: Sequence[DeadLetter]) -> list[Given]:
+    def _records(self, letters: Sequence[DeadLetter]) -> list[SampleRecord]:
         """The record of each letter."""
         found = iter(originals(self._route, [letter for letter in letters if letter.verified]))
         return [next(found) if letter.verified else _claimed(letter) for letter in letters]
@@ -244,7 +244,7 @@ class _Way:
 _INCOMPLETE = _Way(FAILED, (), "the letter lacks a part of the record, which is gone from its stream")
 
 
-def _claimed(letter: DeadLetter) -> Given:
+def _claimed(letter: DeadLetter) -> SampleRecord:
     """The record of an unverified letter: what it holds, in the letter's own place, which is no record's."""
     return replace(letter.record, stream=letter.stream, partition=-1, offset=letter.sequence)
 
@@ -254,7 +254,7 @@ def _unless_refused(way: _Way, refused: dict[int, str]) -> _Way:
     return _Way(FAILED, (), reasons[0]) if reasons else way
 
 
-def _batch(route: Route, records: Sequence[Given]) -> Any:
+def _batch(route: Route, records: Sequence[SampleRecord]) -> Any:
     """The records as a source brings them."""
     batch = record_batch([replace(record, stream=None) for record in records])
     if isinstance(route.source, NatsSource):

@@ -21,7 +21,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint
 from turnout.routes.other_sinks import with_sink
 from turnout.runtime.checkpoint import checkpoint_of, local_folder
-from turnout.runtime.preflight import look_ahead
+from turnout.runtime.preflight import preflight
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
@@ -149,7 +149,7 @@ def plan_replay(
     filters = subject_filters(route, conditions, own) if conditions else own
     quiet = replace(route, dead_letter=None, unmatched="drop")
     return ReplayPlan(
-        look_ahead(quiet if sink is None else with_sink(quiet, sink)),
+        preflight(quiet if sink is None else with_sink(quiet, sink)),
         Replay(name, condition),
         ranges_of(route, start, end, filters),
         filters,

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from turnout.conditions import parse
-from turnout.engine.sample_records import Given
+from turnout.engine.sample_records import SampleRecord
 from turnout.errors import ConditionError, ConfigError, Mistake, RouteError, SubscriptionInvalidError
 from turnout.history.document import CasePart, ExpectPart, SubscriptionPart, SuiteDocument
 from turnout.routes import Route
@@ -45,13 +45,13 @@ class Case:
     ...     '{name: r, source: {format: nats, servers: "nats://a", stream: S}, '
     ...     'mappings: {"a.*": "b.{{wildcard(1)}}"}, sink: {format: nats, servers: "nats://a"}}'
     ... )
-    >>> (result,) = run_cases(route, [Case("a record of a", Given.of({"topic": "a.1", "value": "x"}))]).results
+    >>> (result,) = run_cases(route, [Case("a record of a", SampleRecord.of({"topic": "a.1", "value": "x"}))]).results
     >>> result.ending.outcome
     'delivered'
     """
 
     name: str
-    record: Given
+    record: SampleRecord
     expect: ExpectPart | None = None
     cluster: str | None = None
     subscriptions: tuple[Subscription, ...] | None = ()
@@ -243,10 +243,10 @@ class _SuiteReader:
             self._outer(path),
         )
 
-    def _record(self, part: CasePart, path: Path) -> Given:
+    def _record(self, part: CasePart, path: Path) -> SampleRecord:
         try:
-            return Given.of(part.record)
+            return SampleRecord.of(part.record)
         except ConfigError as wrong:
             for mistake in wrong.mistakes:
                 self._add((*path, "record", mistake.path), mistake.problem)
-            return Given("")
+            return SampleRecord("")

@@ -22,7 +22,7 @@ from turnout.history.tap_watch import DELIVERED, MAPPED, SOURCE, Rows, TapWatch
 from turnout.nats.wire.positions import Place
 from turnout.records import ALIVE, Batch
 from turnout.routes import Route
-from turnout.runtime.preflight import look_ahead
+from turnout.runtime.preflight import preflight
 from turnout.subscriptions import open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
@@ -221,7 +221,7 @@ class _Tap:
         self, route: Route, stage: str, where: Condition | None, index: Index | None, *, unmasked: bool
     ) -> None:
         self._stage = stage
-        self._program = Program.of(look_ahead(route) if stage == DELIVERED else route)
+        self._program = Program.of(preflight(route) if stage == DELIVERED else route)
         self._index = index
         paths = route.subscriptions.metadata if route.subscriptions else {}
         self._where = None if where is None else Where(where, paths)

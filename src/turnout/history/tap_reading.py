@@ -10,7 +10,7 @@ from typing import Any
 from turnout.nats.wire import Connection, ConnectionOptions, Range
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import Place, place_of, resolve, state_of
-from turnout.nats.wire.read_strategy import BESIDE, way_to_look
+from turnout.nats.wire.read_strategy import BESIDE, observer_strategy
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.runtime.waiting import wait_for_more
@@ -39,7 +39,7 @@ class _Stream:
         self.name = name
         self._filters = tuple(filters)
         # A tap must be no consumer of those that count.
-        self.way = way_to_look(state_of(connection, name))
+        self.way = observer_strategy(state_of(connection, name))
 
     def read(self, start: int, end: int) -> StreamPart:
         """The records of a range."""

@@ -33,7 +33,7 @@ from turnout.subscriptions import (
     StoreBase,
     Subscription,
 )
-from turnout.subscriptions.past import Birth, Moment, PastStore, microseconds
+from turnout.subscriptions.past import Creation, Moment, PastStore, microseconds
 from turnout.subscriptions.tenants import check_tenant
 
 __all__ = ["Channel", "MatchingClient", "RemoteStore"]
@@ -275,7 +275,7 @@ class RemoteStore(StoreBase):
             parts = self._storage.GetPast(request, **self._options.call())
             return [subscription_from(subscription) for part in parts for subscription in part.subscriptions]
 
-    def births(self) -> Mapping[str, Birth]:
+    def births(self) -> Mapping[str, Creation]:
         """See `Store.births`."""
         with translated():
             return births_of(self._storage.GetBirths(matching_pb2.BirthsRequest(), **self._options.call()))

@@ -9,7 +9,7 @@ from turnout.rpc.convert import changes_from, subscription_to
 from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
-from turnout.subscriptions.past import Birth, microseconds
+from turnout.subscriptions.past import Creation, microseconds
 
 __all__ = ["batches", "births_of", "births_parts", "changes_of", "changes_parts"]
 
@@ -51,7 +51,7 @@ def changes_parts(changes: Changes) -> Iterator[pb.Changes]:
     yield previous
 
 
-def births_parts(births: Mapping[str, Birth]) -> Iterator[pb.BirthsPart]:
+def births_parts(births: Mapping[str, Creation]) -> Iterator[pb.BirthsPart]:
     """The births as messages."""
     messages = (
         pb.Birth(id=id_, revision=birth.revision, time=None if birth.at is None else microseconds(birth.at))
@@ -61,10 +61,10 @@ def births_parts(births: Mapping[str, Birth]) -> Iterator[pb.BirthsPart]:
         yield pb.BirthsPart(births=part)
 
 
-def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Birth]:
+def births_of(parts: Iterable[pb.BirthsPart]) -> dict[str, Creation]:
     """The births that messages say."""
     return {
-        birth.id: Birth.of(birth.revision, birth.time if birth.HasField("time") else None)
+        birth.id: Creation.of(birth.revision, birth.time if birth.HasField("time") else None)
         for part in parts
         for birth in part.births
     }

@@ -12,10 +12,10 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.subjects.pattern import common
 
-__all__ = ["SourceStreams", "look_ahead"]
+__all__ = ["SourceStreams", "preflight"]
 
 
-def look_ahead(route: Route) -> Route:
+def preflight(route: Route) -> Route:
     """Ask the route's nats-servers whether they are there and have the streams, before Spark is started.
 
     Returns:
@@ -36,7 +36,7 @@ def look_ahead(route: Route) -> Route:
         with Connection.open(ConnectionOptions.from_mapping(sink.options())) as connection:
             if sink.stream is not None:
                 stream_info(connection, sink.stream)
-            if streams.are_behind(connection):
+            if streams.is_fed_by(connection):
                 reads[name] = streams.subjects
     return replace(route, reads=reads)
 
@@ -67,7 +67,7 @@ class SourceStreams:
         created = {name: str(info["created"]) for name, info in infos.items()}
         return cls(tuple(sorted(subject for subject in read if subject is not None)), created)
 
-    def are_behind(self, connection: Connection) -> bool:
+    def is_fed_by(self, connection: Connection) -> bool:
         """Whether what is published over a connection may come to one of these streams: they are the same there.
 
         An address says little: servers have several, and accounts of one server know nothing of each other.

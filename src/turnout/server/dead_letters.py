@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from turnout.engine.sample_records import Given
+from turnout.engine.sample_records import SampleRecord
 from turnout.errors import StreamError
 from turnout.history.dead_letters import DeadLetter, LetterBox, is_wanted, read
 from turnout.history.masked_views import masked_letter
@@ -83,7 +83,7 @@ def _check(route: Route) -> None:
         raise ConflictError(f"route {route.name} sets nothing aside: deadLetter in its file names where to")
 
 
-def as_given(record: Given) -> dict[str, Any]:
+def as_given(record: SampleRecord) -> dict[str, Any]:
     """A record as `turnout.engine.sample_records` reads one: text where it is text, base64 where it is none."""
     written: dict[str, Any] = {
         "topic": record.topic,

@@ -7,7 +7,7 @@ from typing import Any
 
 from turnout.engine import Program
 from turnout.engine.explain import RecordExplanation, explain
-from turnout.engine.sample_records import Given, record_batch
+from turnout.engine.sample_records import SampleRecord, record_batch
 from turnout.errors import ConfigError, Mistake
 from turnout.history.masked_views import masked_explanation
 from turnout.routes import Route
@@ -38,7 +38,7 @@ def batch_of(route: Route, record: Mapping[str, Any]) -> Any:
         ConfigError: it is no record; lists every mistake.
     """
     stream = route.source.only_stream if isinstance(route.source, NatsSource) else None
-    return record_batch([Given.of(record, stream=stream)])
+    return record_batch([SampleRecord.of(record, stream=stream)])
 
 
 def batch_at(route: Route, place: str) -> Any:

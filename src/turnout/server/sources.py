@@ -12,7 +12,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, ConnectionOptions, Range, stored_message, stream_info
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.positions import state_of
-from turnout.nats.wire.read_strategy import way_to_look
+from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink, NatsSource
@@ -153,7 +153,7 @@ def last_records(source: NatsSource, count: int) -> Iterator[Any]:
             places = Range(stream, max(end.first, end.next - count), end.next, source.filters)
             if places.start >= places.end:
                 continue
-            way = way_to_look(state_of(connection, stream))
+            way = observer_strategy(state_of(connection, stream))
             for batch in reader_of(connection, places, way).batches():
                 yield with_stream(batch, stream)
 

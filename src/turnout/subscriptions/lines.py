@@ -22,7 +22,7 @@ from turnout.errors import (
     SubscriptionInvalidError,
     SubscriptionNotFoundError,
 )
-from turnout.gc_tools import no_collection
+from turnout.gc_tools import paused_gc
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.store import Store
@@ -120,7 +120,7 @@ def import_lines(
     imported = Imported()
     subscriptions = _read(lines)
     while True:
-        with no_collection():
+        with paused_gc():
             some = list(islice(subscriptions, batch))
             if not some:
                 return imported

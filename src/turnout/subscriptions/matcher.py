@@ -9,11 +9,11 @@ from typing import NamedTuple
 from turnout.conditions import evaluate
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.dictionary import Column
-from turnout.subscriptions.index.index import Index, Layer, Shelf
+from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.match_one import Single
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, answer_of
 from turnout.subscriptions.index.merging import BackgroundTask
-from turnout.subscriptions.index.segment_view import Stratum, UseCounts
+from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.index.statistics import IndexStats, stats_of
 from turnout.subscriptions.matches import MatchBatch
 from turnout.subscriptions.model import Changes, Subscription
@@ -35,18 +35,18 @@ _AT_ONCE = 4_096
 """This many subscriptions are merged while the caller waits; more than that in the background."""
 
 
-class _Layer(NamedTuple):
+class _MatcherSegment(NamedTuple):
     """A layer, one-message look-ups in it, and its answers by subscription as far as they were needed."""
 
-    stratum: Stratum
+    stratum: SegmentView
     single: Single
     answers: Answers
 
     @classmethod
-    def of(cls, stratum: Stratum) -> _Layer:
+    def of(cls, stratum: SegmentView) -> _MatcherSegment:
         return cls(stratum, Single(stratum.segment), Answers(stratum.subscriptions))
 
-    def without(self, ids: Collection[str]) -> _Layer:
+    def without(self, ids: Collection[str]) -> _MatcherSegment:
         stratum = self.stratum.without(ids)
         return self if stratum is self.stratum else self._replace(stratum=stratum)
 
@@ -54,7 +54,7 @@ class _Layer(NamedTuple):
 class _MatcherState(NamedTuple):
     """What a match sees: layers, and new subscriptions that are in none yet."""
 
-    layers: tuple[_Layer, ...] = ()
+    layers: tuple[_MatcherSegment, ...] = ()
     loose: tuple[tuple[Subscription, Answer], ...] = ()
 
 
@@ -89,11 +89,11 @@ class Matcher:
     ) -> None:
         self._lock = RLock()
         self._costs = Costs(sample)
-        self._shelf = Shelf()
+        self._shelf = DictionaryCache()
         self._patience = _PATIENCE
-        self._index: tuple[tuple[_Layer, ...], Index] = ((), Index((), 0))
+        self._index: tuple[tuple[_MatcherSegment, ...], Index] = ((), Index((), 0))
         self._merging: BackgroundTask[None] | None = None
-        self._busy: tuple[_Layer, ...] = ()
+        self._busy: tuple[_MatcherSegment, ...] = ()
         self._start(subscriptions, revision)
 
     @classmethod
@@ -104,7 +104,7 @@ class Matcher:
 
     def _start(self, subscriptions: Iterable[Subscription], revision: int) -> None:
         last = {_identified(subscription).id: subscription for subscription in subscriptions}
-        layers = (_Layer.of(Stratum.of(last.values(), self._costs)),) if last else ()
+        layers = (_MatcherSegment.of(SegmentView.of(last.values(), self._costs)),) if last else ()
         self._state = _MatcherState(layers)
         self.revision = revision
 
@@ -183,7 +183,7 @@ class Matcher:
             self._settle()
             return self._index_of(self._state.layers)
 
-    def _index_of(self, layers: tuple[_Layer, ...]) -> Index:
+    def _index_of(self, layers: tuple[_MatcherSegment, ...]) -> Index:
         known, index = self._index
         if known is not layers:
             index = Index([Layer(layer.stratum.segment, layer.stratum.gone) for layer in layers], 0, self._shelf)
@@ -219,11 +219,13 @@ class Matcher:
             self._patience = _PATIENCE
             layers, loose = self._state
             if loose:
-                layer = _Layer.of(Stratum.of((subscription for subscription, _ in loose), self._costs_beside(layers)))
+                layer = _MatcherSegment.of(
+                    SegmentView.of((subscription for subscription, _ in loose), self._costs_beside(layers))
+                )
                 self._state = _MatcherState((*layers, layer))
             self._merge()
 
-    def _costs_beside(self, layers: Sequence[_Layer]) -> Costs:
+    def _costs_beside(self, layers: Sequence[_MatcherSegment]) -> Costs:
         return self._costs.with_background(UseCounts(layers[0].stratum.segment)) if layers else self._costs
 
     def _merge(self) -> None:
@@ -247,12 +249,12 @@ class Matcher:
             self._busy = parts
             self._merging = BackgroundTask(lambda: self._replace(parts))
 
-    def _replace(self, parts: tuple[_Layer, ...]) -> None:
+    def _replace(self, parts: tuple[_MatcherSegment, ...]) -> None:
         """Put one layer in the place of several. Meanwhile others may come, and subscriptions go."""
         living = [subscription for layer in parts for subscription in layer.stratum.living()]
         first = self._state.layers[:1]
         costs = self._costs if first and first[0].single is parts[0].single else self._costs_beside(first)
-        merged = _Layer.of(Stratum.of(living, costs))
+        merged = _MatcherSegment.of(SegmentView.of(living, costs))
         of_parts = {id(layer.single) for layer in parts}
         with self._lock:
             layers = self._state.layers

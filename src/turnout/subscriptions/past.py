@@ -16,7 +16,7 @@ from turnout.subscriptions.snapshot import Snapshot
 
 __all__ = [
     "DEFAULT_RETENTION",
-    "Birth",
+    "Creation",
     "Moment",
     "PastStore",
     "Remembering",
@@ -83,7 +83,7 @@ def due_before(clock: TrustedClock, retention: float, recorded: int | None) -> i
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class Creation:
     """When a subscription came to be.
 
     Attributes:
@@ -95,7 +95,7 @@ class Birth:
     at: datetime | None
 
     @classmethod
-    def of(cls, revision: int, at: int | None) -> Birth:
+    def of(cls, revision: int, at: int | None) -> Creation:
         """The birth with a revision, at microseconds since 1970."""
         return cls(revision, None if at is None else time_of(at))
 

@@ -10,7 +10,7 @@ from typing import Protocol, Self, runtime_checkable
 from turnout.errors import ConfigError, HistoryForgottenError, Mistake
 from turnout.subscriptions.address import url_problem
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Birth, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 
 __all__ = ["MAX_LIMIT", "Store", "StoreBase", "open_store"]
@@ -113,7 +113,7 @@ class Store(Closeable, Protocol):
         """
         ...
 
-    def births(self) -> Mapping[str, Birth]:
+    def births(self) -> Mapping[str, Creation]:
         """Id → with which revision, and when, each subscription that is there now came to be; empty if unknown."""
         ...
 
@@ -141,7 +141,7 @@ class StoreBase:
         """See `Store.as_of`: a store that keeps no history."""
         raise HistoryForgottenError(f"this store keeps no history: what it held at {moment} is not known")
 
-    def births(self) -> Mapping[str, Birth]:
+    def births(self) -> Mapping[str, Creation]:
         """See `Store.births`: nothing is known."""
         return {}
 

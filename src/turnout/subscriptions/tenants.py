@@ -15,7 +15,7 @@ from typing import Protocol
 
 from turnout.errors import SubscriptionExistsError, SubscriptionInvalidError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
-from turnout.subscriptions.past import Birth, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store, StoreBase
 
@@ -89,7 +89,7 @@ class RangedStore(Store, Protocol):
         """See `Store.as_of`."""
         ...
 
-    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+    def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `Store.births`."""
         ...
 
@@ -185,7 +185,7 @@ class TenantStore(StoreBase):
         """See `Store.as_of`."""
         return self._store.as_of(moment, self._prefix)
 
-    def births(self) -> Mapping[str, Birth]:
+    def births(self) -> Mapping[str, Creation]:
         """See `Store.births`."""
         return {self._bare(id_): birth for id_, birth in self._store.births(self._prefix).items()}
 

@@ -26,7 +26,7 @@ from turnout.nats.wire import (
     stream_info,
     subject_counts,
 )
-from turnout.nats.wire._chunks import Counted, Numbered, PublishedMessages
+from turnout.nats.wire._chunks import CountedChunk, PublishedMessages, TrackedChunk
 from turnout.nats.wire.packing import id_lines
 
 
@@ -360,7 +360,7 @@ def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, s
     messages = PublishedMessages(
         pa.array([f"{stream}.a"] * 3), pa.array([b"x"] * 3, type=pa.binary()), id_lines(pa.array(["1", "2", "3"]))
     )
-    first, again = Counted(messages, b"_INBOX.x.", 7), Counted(messages, b"_INBOX.x.", 8)
+    first, again = CountedChunk(messages, b"_INBOX.x.", 7), CountedChunk(messages, b"_INBOX.x.", 8)
     late, mixed = np.array([7, 7]), np.array([7, 8, 8, 9])
     new = np.array([False, True, False, False])
 
@@ -374,7 +374,7 @@ def test_answers_to_a_lost_connection_are_not_counted(nats_server: NatsServer, s
 def test_an_answer_that_comes_twice_counts_once() -> None:
     """Messages with numbers of their own: what is done is not sent again, nor counted again."""
     messages = PublishedMessages(pa.array(["a", "b", "c"]), pa.array([b"1", b"2", b"3"], type=pa.binary()), None)
-    chunk = Numbered(messages, b"_INBOX.x.", 10)
+    chunk = TrackedChunk(messages, b"_INBOX.x.", 10)
     known = np.array([True, True, False, False])
 
     assert chunk.acknowledge(np.array([11, 11, 9, 13]), known) == 1

@@ -18,8 +18,8 @@ from turnout.nats.wire import Connection, PullReader, Range, create_stream, dele
 from turnout.nats.wire.connection import frame
 from turnout.nats.wire.per_filter_reader import reader_of
 from turnout.nats.wire.pull import hole
-from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadCost, Way, cover, way_of
-from turnout.nats.wire.subject_filter import Sieve
+from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadCost, ReadStrategy, choose_strategy, cover
+from turnout.nats.wire.subject_filter import SubjectFilter
 from turnout.subjects.pattern import is_subset, matches
 
 TOKENS = st.sampled_from(["a", "b", "c", "*a", "d-é"])
@@ -46,7 +46,7 @@ def stream(connection: Connection) -> Iterator[str]:
     delete_stream(connection, name)
 
 
-def read(connection: Connection, part: Range, way: Way) -> list[dict[str, Any]]:
+def read(connection: Connection, part: Range, way: ReadStrategy) -> list[dict[str, Any]]:
     """The rows; the holes that the reader tells are those of what it gives."""
     reader = reader_of(connection, part, way)
     batches, expected = [], part.start
@@ -73,9 +73,9 @@ def test_each_way_gives_the_same(connection: Connection, stream: str, bounds: tu
         for way in (
             TOGETHER,
             WHOLE,
-            Way("sieved", (f"{stream}.>",), 0, 6002),
-            Way("apart", (), 10_000, 6002),
-            Way("apart", (), 700, 6002),
+            ReadStrategy("sieved", (f"{stream}.>",), 0, 6002),
+            ReadStrategy("apart", (), 10_000, 6002),
+            ReadStrategy("apart", (), 700, 6002),
         ):
             assert read(connection, part, way) == expected, (filters, way)
 
@@ -85,7 +85,7 @@ def test_many_filters_in_the_order_of_the_stream(connection: Connection, stream:
     """As many consumers as there are filters, one after the other, and nothing of one in another."""
     filters = tuple(f"{stream}.{letter}.{n}" for letter in "abcd" for n in range(10))
 
-    rows = read(connection, Range(stream, 1, 6001, filters), Way("apart", (), 3000, 6002))
+    rows = read(connection, Range(stream, 1, 6001, filters), ReadStrategy("apart", (), 3000, 6002))
 
     assert [row["offset"] for row in rows] == sorted(row["offset"] for row in rows)
     assert len(rows) == 5400
@@ -102,7 +102,7 @@ def test_large_messages_behind_the_range(connection: Connection) -> None:
         filters = tuple(f"{name}.{n}" for n in range(3))
 
         server = connection.server
-        rows = read(connection, Range(name, 1, 11, filters), Way("apart", (), 4))
+        rows = read(connection, Range(name, 1, 11, filters), ReadStrategy("apart", (), 4))
 
         assert [row["offset"] for row in rows] == list(range(1, 11))
         assert connection.server is server
@@ -115,13 +115,13 @@ def test_a_way_for_a_real_range(connection: Connection, stream: str) -> None:
     """Little of much is read by filters, most of it whole, a small range whole; a filter within another is refused."""
     rare = tuple(f"{stream}.a.{n}" for n in range(2))
 
-    assert way_of(connection, stream, 1, 6002, (f"{stream}.a.*",)) == TOGETHER
-    assert way_of(connection, stream, 1, 6002, (f"{stream}.none", f"{stream}.no.*")) == TOGETHER
-    assert way_of(connection, stream, 1, 6002, tuple(f"{stream}.{letter}.*" for letter in "abc")) == WHOLE
-    assert way_of(connection, stream, 1, 1000, rare) == WHOLE
-    assert way_of(connection, stream, 1, 1, rare) == TOGETHER
+    assert choose_strategy(connection, stream, 1, 6002, (f"{stream}.a.*",)) == TOGETHER
+    assert choose_strategy(connection, stream, 1, 6002, (f"{stream}.none", f"{stream}.no.*")) == TOGETHER
+    assert choose_strategy(connection, stream, 1, 6002, tuple(f"{stream}.{letter}.*" for letter in "abc")) == WHOLE
+    assert choose_strategy(connection, stream, 1, 1000, rare) == WHOLE
+    assert choose_strategy(connection, stream, 1, 1, rare) == TOGETHER
     with pytest.raises(StreamError, match="overlap"):
-        way_of(connection, stream, 1, 6002, (f"{stream}.a.*", f"{stream}.a.1"))
+        choose_strategy(connection, stream, 1, 6002, (f"{stream}.a.*", f"{stream}.a.1"))
 
 
 def test_what_costs_least() -> None:
@@ -158,6 +158,6 @@ def test_the_sieve_matches_as_a_consumer_does(filters: list[str], subjects: list
     """Row by row as `turnout.subjects.pattern.matches`, wildcards and tokens that only begin with a star included."""
     batch = pa.RecordBatch.from_pydict({"topic": pa.array(subjects, pa.string())})
 
-    left = Sieve(filters).of(batch).column("topic").to_pylist()
+    left = SubjectFilter(filters).of(batch).column("topic").to_pylist()
 
     assert left == [subject for subject in subjects if any(matches(filter_, subject) for filter_ in filters)]

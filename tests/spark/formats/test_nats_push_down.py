@@ -21,7 +21,7 @@ from turnout.engine.subject_filters import SubjectFilters
 from turnout.errors import ConfigError, StreamError
 from turnout.nats.wire import Connection, Publisher, purge_stream
 from turnout.nats.wire.range_count import count_exactly
-from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, Way
+from turnout.nats.wire.read_strategy import TOGETHER, WHOLE, ReadStrategy
 from turnout.routes import Route
 from turnout.runtime.index.revisions import Revisions
 from turnout.runtime.index.server import IndexServer
@@ -42,7 +42,7 @@ subscriptions: {{store: "sqlite:///{store}", metadata: {{n: value.n}}}}
 sink: {{format: nats, servers: "nats://127.0.0.1"}}
 mappings: {mappings}
 """
-WAYS = [None, TOGETHER, WHOLE, Way("apart", (), 10_000, 3031), Way("apart", (), 400)]
+WAYS = [None, TOGETHER, WHOLE, ReadStrategy("apart", (), 10_000, 3031), ReadStrategy("apart", (), 400)]
 Make = Callable[..., NatsStreamReader]
 Publish = Callable[..., None]
 
@@ -98,13 +98,13 @@ def want(store: Store, condition: str, id_: str = "") -> None:
     store.create(Subscription(["out"], parse(condition), id=id_))
 
 
-def in_way(part: InputPartition, way: Way | None) -> Split:
+def in_way(part: InputPartition, way: ReadStrategy | None) -> Split:
     """The split, to be read in this way, or in the one that was chosen for it."""
     assert isinstance(part, Split)
     return replace(part, way=way or part.way)
 
 
-def read(reader: NatsStreamReader, start: Any, end: Any, way: Way | None = None) -> tuple[list[str], int]:
+def read(reader: NatsStreamReader, start: Any, end: Any, way: ReadStrategy | None = None) -> tuple[list[str], int]:
     """The last tokens of what a micro-batch reads, in the way that it chooses or another, and how many are not read."""
     parts = [in_way(part, way) for part in reader.partitions(start, end)]
     copy = pickle.loads(pickle.dumps(reader))
@@ -231,7 +231,9 @@ def test_counts_while_messages_arrive(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_several_filters_in_order(make: Make, stream: str, publish: Publish, store: Store, way: Way | None) -> None:
+def test_several_filters_in_order(
+    make: Make, stream: str, publish: Publish, store: Store, way: ReadStrategy | None
+) -> None:
     """However they are read: in the order of the stream, what is not read counted, and deleted messages in neither."""
     publish(3000)
     want(store, f"topic:{stream}.x.a")
@@ -254,7 +256,9 @@ def test_several_filters_in_order(make: Make, stream: str, publish: Publish, sto
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_lost_is_told(make: Make, stream: str, publish: Publish, store: Store, way: Way | None) -> None:
+def test_what_is_lost_is_told(
+    make: Make, stream: str, publish: Publish, store: Store, way: ReadStrategy | None
+) -> None:
     """What is removed from the stream's beginning behind the planning stops the read, whichever way it takes."""
     publish(3000)
     want(store, f"topic:{stream}.x.a")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from turnout.spark.workers.daemon import IMPORTS
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 LOOK = """
 import os, sys, turnout.spark.workers.daemon as daemon
@@ -53,7 +53,7 @@ def look(batches: Any) -> Any:
 
 def test_workers_are_forked_from_it(spark: SparkSession) -> None:
     """On this machine, without anybody's doing; arrow and numpy work in them."""
-    rows = through(spark.range(4, numPartitions=2), look, "had boolean, parent string, one string").collect()
+    rows = map_in_arrow(spark.range(4, numPartitions=2), look, "had boolean, parent string, one string").collect()
 
     assert all(row.had for row in rows)
     assert all("turnout.spark.workers.daemon" in row.parent for row in rows)
@@ -69,4 +69,4 @@ def test_through_is_mapinarrow_without_pandas(spark: SparkSession) -> None:
         for batch in batches:
             yield pa.RecordBatch.from_arrays([pc.multiply(batch.column(0), 2)], names=["id"])
 
-    assert sorted(row.id for row in through(spark.range(3), doubled, "id bigint").collect()) == [0, 2, 4]
+    assert sorted(row.id for row in map_in_arrow(spark.range(3), doubled, "id bigint").collect()) == [0, 2, 4]

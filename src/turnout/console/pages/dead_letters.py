@@ -22,7 +22,7 @@ from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.routes import Route
 from turnout.server.dead_letters import REACH, letter_at, newest, visible
-from turnout.server.rest.dependencies import Reads, TheParts, Writes, is_masked
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.sandbox import route_of
 
@@ -48,7 +48,7 @@ class RedriveRequest(RequestForm):
 
 @router.get("/dead-letters")
 def overview(
-    request: Request, parts: TheParts, _: Reads, number: Annotated[int, Query(alias="page", ge=1)] = 1
+    request: Request, parts: PartsDep, _: Reads, number: Annotated[int, Query(alias="page", ge=1)] = 1
 ) -> HTMLResponse:
     """The routes that keep dead letters, those with the most of them first."""
     names = [entry.name for entry in parts.routes.entries() if entry.version and entry.version.route.dead_letter]
@@ -67,7 +67,7 @@ def _most_first(row: tuple[str, int, int]) -> tuple[int, int, str]:
 def letters(
     name: str,
     request: Request,
-    parts: TheParts,
+    parts: PartsDep,
     principal: Reads,
     group: str | None = None,
     number: Annotated[int, Query(alias="page", ge=1)] = 1,
@@ -124,7 +124,7 @@ def _over_time(groups: Sequence[LetterGroup], begin: float, end: float) -> list[
 
 
 @router.get("/dead-letters/{name}/{sequence}")
-def letter(name: str, sequence: SequenceNumber, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+def letter(name: str, sequence: SequenceNumber, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     route = route_of(parts.routes.entry(name))
     (letter,) = visible(route, [letter_at(route, sequence)], masked=is_masked(principal))
     return page(
@@ -141,7 +141,7 @@ def letter(name: str, sequence: SequenceNumber, request: Request, parts: ThePart
 
 
 @router.post("/fragments/dead-letters/{name}/redrive")
-def redriven(name: str, form: RedriveRequest, request: Request, parts: TheParts, principal: Writes) -> HTMLResponse:
+def redriven(name: str, form: RedriveRequest, request: Request, parts: PartsDep, principal: Writes) -> HTMLResponse:
     """What a redrive did, or would do."""
     route = route_of(parts.routes.entry(name))
     masked = is_masked(principal)

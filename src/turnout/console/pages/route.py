@@ -25,7 +25,7 @@ from turnout.rpc.caller import Right
 from turnout.secrets import masked_url
 from turnout.server.compatibility import is_safe
 from turnout.server.entry import RouteEntry
-from turnout.server.rest.dependencies import Parts, Reads, TheParts, Writes
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
 from turnout.server.security import Principal
@@ -49,7 +49,7 @@ class CheckForm(RequestForm):
 
 
 @router.get("/routes/{name}")
-def route(name: str, request: Request, parts: TheParts, principal: Reads, over: Over = "hour") -> HTMLResponse:
+def route(name: str, request: Request, parts: PartsDep, principal: Reads, over: Over = "hour") -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(
         request,
@@ -65,35 +65,35 @@ def route(name: str, request: Request, parts: TheParts, principal: Reads, over: 
 
 
 @router.get("/fragments/routes/{name}/state")
-def state(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+def state(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
     return page(request, "_route_state.html", **_state(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/control")
-def control(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+def control(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
     return page(request, "_route_control.html", **_control(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/reset")
-def reset(name: str, request: Request, parts: TheParts, _: Reads) -> HTMLResponse:
+def reset(name: str, request: Request, parts: PartsDep, _: Reads) -> HTMLResponse:
     return page(request, "_route_reset.html", **_control(parts.routes.entry(name), parts))
 
 
 @router.get("/fragments/routes/{name}/pictures")
-def pictures(name: str, request: Request, parts: TheParts, _: Reads, over: Over = "hour") -> HTMLResponse:
+def pictures(name: str, request: Request, parts: PartsDep, _: Reads, over: Over = "hour") -> HTMLResponse:
     entry = parts.routes.entry(name)
     return page(request, "_route_pictures.html", entry=entry, **_pictures(entry, parts, over))
 
 
 @router.get("/fragments/routes/{name}/pending")
-def pending(name: str, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+def pending(name: str, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """A change that waits to be confirmed, and what it means."""
     entry = parts.routes.entry(name)
     return page(request, "_route_pending.html", name=name, pending=entry.pending, **_waiting(entry, principal))
 
 
 @router.post("/fragments/routes/{name}/check")
-def check(name: str, form: CheckForm, request: Request, parts: TheParts, _: Writes) -> HTMLResponse:
+def check(name: str, form: CheckForm, request: Request, parts: PartsDep, _: Writes) -> HTMLResponse:
     """What is wrong with a text, or what it would change; nothing is written."""
     entry = parts.routes.entry(name)
     context: dict[str, Any] = {"name": name, "text": form.text, "digest": form.digest}
@@ -119,7 +119,7 @@ def check(name: str, form: CheckForm, request: Request, parts: TheParts, _: Writ
 
 
 @router.get("/fragments/routes/{name}/replay")
-def replay(name: str, request: Request, parts: TheParts, _: Reads, to: str = "") -> HTMLResponse:
+def replay(name: str, request: Request, parts: PartsDep, _: Reads, to: str = "") -> HTMLResponse:
     """What beginning at a place will read again, and what it will pass over."""
     return page(request, "_replay.html", replays=replay_of(parts.routes, name, to))
 

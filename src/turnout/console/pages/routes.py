@@ -18,7 +18,7 @@ from turnout.console.render import page, page_router
 from turnout.secrets import masked_url
 from turnout.server.entry import RouteEntry
 from turnout.server.lag_monitor import Lag
-from turnout.server.rest.dependencies import Parts, Reads, TheParts
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.state import StoredEvent
 
 __all__ = ["router"]
@@ -68,12 +68,12 @@ Selected = Annotated[Selection, Depends(_selection)]
 
 
 @router.get("/")
-def routes(request: Request, parts: TheParts, _: Reads, selected: Selected) -> HTMLResponse:
+def routes(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HTMLResponse:
     return page(request, "routes.html", **_table(parts, selected))
 
 
 @router.get("/fragments/routes")
-def table(request: Request, parts: TheParts, _: Reads, selected: Selected) -> HTMLResponse:
+def table(request: Request, parts: PartsDep, _: Reads, selected: Selected) -> HTMLResponse:
     return page(request, "_routes.html", **_table(parts, selected))
 
 

@@ -17,7 +17,7 @@ from turnout.engine.stages import StageReport
 from turnout.errors import ConfigError, Mistake, TurnoutError
 from turnout.routes import Route
 from turnout.server.dead_letters import as_given, letter_at, visible
-from turnout.server.rest.dependencies import Parts, Reads, TheParts, is_masked
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
@@ -53,7 +53,7 @@ class ShownStage:
 @matches_store
 def sandbox(
     request: Request,
-    parts: TheParts,
+    parts: PartsDep,
     principal: Reads,
     route: str = "",
     at: str = "",
@@ -77,7 +77,7 @@ def sandbox(
 
 @router.post("/fragments/sandbox")
 @matches_store
-def answer(form: SandboxForm, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+def answer(form: SandboxForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     answered = _answer(form, parts, masked=is_masked(principal))
     return page(request, "_explanation.html", **answered, form=form)
 

@@ -14,7 +14,7 @@ from turnout.console.condition_trial import trial_of
 from turnout.console.formatting import pretty
 from turnout.console.render import page, page_router
 from turnout.errors import ConditionError, ConfigError, Mistake, SubscriptionNotFoundError
-from turnout.server.rest.dependencies import Parts, Reads, Subscriptions, TheParts, TheSubscriptions, is_masked
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Subscriptions, SubscriptionsDep, is_masked
 from turnout.server.rest.models import RequestForm
 from turnout.server.rest.store_calls import reads_store
 from turnout.server.sandbox import route_of
@@ -42,8 +42,8 @@ class TrialForm(RequestForm):
 @reads_store
 def subscriptions(
     request: Request,
-    parts: TheParts,
-    store: TheSubscriptions,
+    parts: PartsDep,
+    store: SubscriptionsDep,
     _: Reads,
     metadata: str = "",
     key: str = "",
@@ -70,7 +70,7 @@ def subscriptions(
 
 @router.get("/subscriptions/{id:path}")
 @reads_store
-def subscription(id: str, request: Request, parts: TheParts, store: TheSubscriptions, _: Reads) -> HTMLResponse:  # noqa: A002
+def subscription(id: str, request: Request, parts: PartsDep, store: SubscriptionsDep, _: Reads) -> HTMLResponse:  # noqa: A002
     subscription = store.service.read(id)
     return page(
         request,
@@ -84,7 +84,7 @@ def subscription(id: str, request: Request, parts: TheParts, store: TheSubscript
 
 @router.post("/fragments/index")
 @reads_store
-def index(_form: RequestForm, request: Request, store: TheSubscriptions, _: Reads) -> HTMLResponse:
+def index(_form: RequestForm, request: Request, store: SubscriptionsDep, _: Reads) -> HTMLResponse:
     """What the index looks subscriptions up by; it walks all of it, and is asked for that."""
     stats = store.live.stats(_HOTTEST)
     hottest = [(anchor.key, _by(anchor), count) for anchor, count in stats.hottest]
@@ -105,7 +105,7 @@ def condition(request: Request, _: Reads, condition_text: str = "") -> HTMLRespo
 
 
 @router.post("/fragments/trial")
-def trial(form: TrialForm, request: Request, parts: TheParts, principal: Reads) -> HTMLResponse:
+def trial(form: TrialForm, request: Request, parts: PartsDep, principal: Reads) -> HTMLResponse:
     """How many of the last records of a route's source the condition would have matched."""
     entry = parts.routes.entry(form.route)
     result = trial_of(route_of(entry), _read(form.condition_text), form.count, masked=is_masked(principal))

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from turnout.console.render import page, page_router
 from turnout.history.tap import stages_of
 from turnout.routes.endpoints import NatsSource
-from turnout.server.rest.dependencies import Reads, TheParts
+from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.sandbox import route_of
 
 __all__ = ["router"]
@@ -17,7 +17,7 @@ router = page_router()
 
 
 @router.get("/tap")
-def tap(request: Request, parts: TheParts, _: Reads, route: str = "") -> HTMLResponse:
+def tap(request: Request, parts: PartsDep, _: Reads, route: str = "") -> HTMLResponse:
     versions = [(entry.name, entry.version) for entry in parts.routes.entries()]
     names = [name for name, version in versions if version and isinstance(version.route.source, NatsSource)]
     stages: tuple[str, ...] = ()

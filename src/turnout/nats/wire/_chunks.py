@@ -22,7 +22,7 @@ from turnout.errors import StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire.packing import numbered, pack
 
-__all__ = ["TOO_LARGE", "Chunk", "Counted", "Numbered", "PublishedMessages", "Refused", "small_enough"]
+__all__ = ["TOO_LARGE", "Chunk", "CountedChunk", "PublishedMessages", "Refused", "TrackedChunk", "small_enough"]
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -135,7 +135,7 @@ class Chunk(Protocol):
         """The frames without acknowledgement."""
 
 
-class Counted:
+class CountedChunk:
     """A chunk whose messages share the reply subject *lead* + *number*."""
 
     def __init__(self, messages: PublishedMessages, lead: bytes, number: int) -> None:
@@ -166,7 +166,7 @@ class Counted:
         return self._data
 
 
-class Numbered:
+class TrackedChunk:
     """A chunk whose messages have reply subjects of their own: *lead* and a number, from *first* on."""
 
     def __init__(self, messages: PublishedMessages, lead: bytes, first: int) -> None:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from turnout.errors import StreamError
 from turnout.histogram import Histogram
-from turnout.nats.wire._chunks import Chunk, Counted, Flags, Numbered, Numbers, PublishedMessages
+from turnout.nats.wire._chunks import Chunk, CountedChunk, Flags, Numbers, PublishedMessages, TrackedChunk
 from turnout.nats.wire.packing import have_ids
 
 __all__ = ["Window"]
@@ -48,7 +48,7 @@ class Window:
         Answers to the lost connection may still come: messages are counted again under a new number.
         """
         self._chunks = [
-            self._counted(chunk.messages) if isinstance(chunk, Counted) else chunk for chunk in self._chunks
+            self._counted(chunk.messages) if isinstance(chunk, CountedChunk) else chunk for chunk in self._chunks
         ]
         return [chunk.waiting() for chunk in self._chunks]
 
@@ -92,7 +92,7 @@ class Window:
             if not pc.any(pc.equal(chunk.messages.subjects, subject)).as_py():
                 continue
             # Which messages of a chunk have been answered, only numbers of their own tell.
-            apart = chunk if isinstance(chunk, Numbered) else self._numbered(chunk.messages)
+            apart = chunk if isinstance(chunk, TrackedChunk) else self._numbered(chunk.messages)
             for number in apart.waiting_on(subject):
                 apart.refuse(number, reason)
                 refused += 1
@@ -107,11 +107,11 @@ class Window:
         self._chunks = [chunk for chunk in self._chunks if chunk.left]
         return settled
 
-    def _counted(self, messages: PublishedMessages) -> Counted:
+    def _counted(self, messages: PublishedMessages) -> CountedChunk:
         self._numbers += 1
-        return Counted(messages, self._lead, self._numbers)
+        return CountedChunk(messages, self._lead, self._numbers)
 
-    def _numbered(self, messages: PublishedMessages) -> Numbered:
+    def _numbered(self, messages: PublishedMessages) -> TrackedChunk:
         first = self._numbers + 1
         self._numbers += len(messages)
-        return Numbered(messages, self._lead, first)
+        return TrackedChunk(messages, self._lead, first)

@@ -12,11 +12,11 @@ import pyarrow as pa
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.direct import DirectReader
 from turnout.nats.wire.pull import PullReader, Range, hole
-from turnout.nats.wire.read_strategy import TOGETHER, Way, cover
+from turnout.nats.wire.read_strategy import TOGETHER, ReadStrategy, cover
 from turnout.nats.wire.records import SCHEMA
-from turnout.nats.wire.subject_filter import Sieve
+from turnout.nats.wire.subject_filter import SubjectFilter
 
-__all__ = ["ApartReader", "RangeReader", "SievedReader", "reader_of"]
+__all__ = ["PerFilterReader", "RangeReader", "SievedReader", "reader_of"]
 
 _BATCH = 2 << 20
 
@@ -39,7 +39,7 @@ class RangeReader(Protocol):
         ...
 
 
-def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partition: int = 0) -> RangeReader:
+def reader_of(connection: Connection, range_: Range, way: ReadStrategy = TOGETHER, partition: int = 0) -> RangeReader:
     """What reads a range in a way; the messages are the same in each."""
     if way.kind == "beside":
         return _beside(connection, range_)
@@ -47,7 +47,7 @@ def reader_of(connection: Connection, range_: Range, way: Way = TOGETHER, partit
         wider = replace(range_, filters=way.cover)
         return SievedReader(PullReader(connection, wider, partition, stream_end=way.stream_end), range_.filters)
     if way.kind == "apart":
-        return ApartReader(connection, range_, way, partition)
+        return PerFilterReader(connection, range_, way, partition)
     return PullReader(connection, range_, partition)
 
 
@@ -63,7 +63,7 @@ class SievedReader:
 
     def __init__(self, reader: RangeReader, filters: Sequence[str]) -> None:
         self._reader = reader
-        self._sieve = Sieve(filters)
+        self._sieve = SubjectFilter(filters)
 
     @property
     def hole(self) -> int | None:
@@ -81,7 +81,7 @@ class SievedReader:
             yield self._sieve.of(batch)
 
 
-class ApartReader:
+class PerFilterReader:
     """Reads each filter with a consumer of its own, one after the other, piece by piece of the range.
 
     Attributes:
@@ -89,7 +89,7 @@ class ApartReader:
         next: the sequence behind the last one that came.
     """
 
-    def __init__(self, connection: Connection, range_: Range, way: Way, partition: int = 0) -> None:
+    def __init__(self, connection: Connection, range_: Range, way: ReadStrategy, partition: int = 0) -> None:
         self._connection = connection
         self._range = range_
         self._way = way

@@ -20,7 +20,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
-from turnout.nats.wire._chunks import TOO_LARGE, Numbered, PublishedMessages, Refused, small_enough
+from turnout.nats.wire._chunks import TOO_LARGE, PublishedMessages, Refused, TrackedChunk, small_enough
 from turnout.nats.wire._digits import numbers_before, windows
 from turnout.nats.wire._memory import with_room
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
@@ -253,7 +253,7 @@ class Publisher:
             raise reason
         self._settle(refused)
 
-    def _refusal(self, chunk: Numbered, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
+    def _refusal(self, chunk: TrackedChunk, number: int, head: bytes, answer: dict[str, Any]) -> StreamError | None:
         """Why a message will never be stored; None where it is worth another try.
 
         Raises:
@@ -299,7 +299,7 @@ class Publisher:
 
     def _acknowledge_each(self, frames: Frames) -> None:
         """The same one by one, where something was refused."""
-        again: list[tuple[Numbered, int]] = []
+        again: list[tuple[TrackedChunk, int]] = []
         acknowledged = 0
         for start, line_end, end in zip(frames.start, frames.line_end, frames.end, strict=True):
             line = bytes(self._memory[start:line_end])
@@ -317,7 +317,7 @@ class Publisher:
                 self._refusals.heard(number)
                 known = np.array([bool(answer.get("duplicate"))])
                 acknowledged += self._window.answered(chunk, np.array([number]), known)
-            elif not isinstance(chunk, Numbered):
+            elif not isinstance(chunk, TrackedChunk):
                 self._connection.send(self._window.apart(chunk))
             elif (reason := self._refusal(chunk, number, body[: parsed.head], answer)) is None:
                 again.append((chunk, number))

@@ -17,13 +17,23 @@ from turnout.nats.wire.positions import StoredSequences, state_of
 from turnout.nats.wire.range_count import count_about
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["BESIDE", "TOGETHER", "WHOLE", "Kind", "ReadCost", "Way", "cover", "way_of", "way_to_look"]
+__all__ = [
+    "BESIDE",
+    "TOGETHER",
+    "WHOLE",
+    "Kind",
+    "ReadCost",
+    "ReadStrategy",
+    "choose_strategy",
+    "cover",
+    "observer_strategy",
+]
 
 Kind = Literal["together", "apart", "sieved", "beside"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ReadStrategy:
     """How to read the messages of a range that match some filters.
 
     Attributes:
@@ -40,14 +50,14 @@ class Way:
     stream_end: int = 0
 
 
-TOGETHER: Final = Way()
-WHOLE: Final = Way("sieved")
-BESIDE: Final = Way("beside")
+TOGETHER: Final = ReadStrategy()
+WHOLE: Final = ReadStrategy("sieved")
+BESIDE: Final = ReadStrategy("beside")
 """For streams whose messages go when their consumers acknowledge them, read by one that is none of these: a consumer
 would be refused by a work queue, and would have a say in what an interest stream keeps."""
 
 
-def way_to_look(state: StoredSequences) -> Way:
+def observer_strategy(state: StoredSequences) -> ReadStrategy:
     """How whoever only looks reads a stream: as none of its consumers where these decide what it keeps."""
     return BESIDE if state.consumed else TOGETHER
 
@@ -104,7 +114,7 @@ consumer for each filter, so it should not be small either."""
 _SHORTEST_PIECE: Final = 1000
 
 
-def way_of(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str]) -> Way:
+def choose_strategy(connection: Connection, stream: str, start: int, end: int, filters: Sequence[str]) -> ReadStrategy:
     """The cheapest way to read what a range holds on *filters*.
 
     It asks for the stream's state, and, where the range is not small, counts with consumers that deliver nothing. The
@@ -124,16 +134,16 @@ def way_of(connection: Connection, stream: str, start: int, end: int, filters: S
     ways = [
         (cost.whole(), WHOLE),
         (cost.together(messages), TOGETHER),
-        (cost.apart(messages, len(filters), -(-cost.length // piece)), Way("apart", (), piece, state.next)),
+        (cost.apart(messages, len(filters), -(-cost.length // piece)), ReadStrategy("apart", (), piece, state.next)),
     ]
     wider = cover(filters)
     if wider != FULL and cost.apart(messages, 1) < min(ways, key=_first)[0]:
         covered = count_about(connection, stream, start, end, (wider,))
-        ways.append((cost.apart(covered, 1), Way("sieved", (wider,), 0, state.next)))
+        ways.append((cost.apart(covered, 1), ReadStrategy("sieved", (wider,), 0, state.next)))
     return min(ways, key=_first)[1]
 
 
-def _first(way: tuple[float, Way]) -> float:
+def _first(way: tuple[float, ReadStrategy]) -> float:
     return way[0]
 
 

@@ -12,10 +12,10 @@ from turnout.subjects.index import SourceIndex
 from turnout.subjects.pattern import matches
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["Sieve"]
+__all__ = ["SubjectFilter"]
 
 
-class Sieve:
+class SubjectFilter:
     """Tells which subjects *filters* match, as the server does for a consumer; each subject is looked at once."""
 
     def __init__(self, filters: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
 from turnout.server.entry import RouteEntry
 from turnout.server.errors import UnknownPluginError
-from turnout.server.rest.dependencies import Reads, TheParts, Writes
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import SequenceNumber
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
@@ -42,7 +42,7 @@ _STATES = {
 
 
 @router.get("/connectors", summary="The names of routes, or with expand what there is to say of them")
-def connectors(parts: TheParts, _: Reads, expand: Annotated[list[Expansion], Query()] = []) -> Any:  # noqa: B006
+def connectors(parts: PartsDep, _: Reads, expand: Annotated[list[Expansion], Query()] = []) -> Any:  # noqa: B006
     entries = parts.routes.entries()
     if not expand:
         return [entry.name for entry in entries]
@@ -51,28 +51,28 @@ def connectors(parts: TheParts, _: Reads, expand: Annotated[list[Expansion], Que
 
 
 @router.get("/connectors/{name}", summary="A route as a connector")
-def connector(name: str, parts: TheParts, _: Reads) -> dict[str, Any]:
+def connector(name: str, parts: PartsDep, _: Reads) -> dict[str, Any]:
     return _info(parts.routes.entry(name))
 
 
 @router.get("/connectors/{name}/status", summary="What a route does")
-def status(name: str, parts: TheParts, _: Reads) -> dict[str, Any]:
+def status(name: str, parts: PartsDep, _: Reads) -> dict[str, Any]:
     return _status(parts.routes.entry(name))
 
 
 @router.get("/connectors/{name}/config", summary="A route as properties, without secrets")
-def config(name: str, parts: TheParts, _: Reads) -> dict[str, str]:
+def config(name: str, parts: PartsDep, _: Reads) -> dict[str, str]:
     return _config(parts.routes.entry(name))
 
 
 @router.get("/connectors/{name}/tasks", summary="The one task of a route")
-def tasks(name: str, parts: TheParts, _: Reads) -> list[dict[str, Any]]:
+def tasks(name: str, parts: PartsDep, _: Reads) -> list[dict[str, Any]]:
     entry = parts.routes.entry(name)
     return [{"id": {"connector": entry.name, "task": 0}, "config": _config(entry)}]
 
 
 @router.get("/connectors/{name}/tasks/{task}/status", summary="What the one task of a route does: the route")
-def task_status(name: str, task: SequenceNumber, parts: TheParts, _: Reads) -> dict[str, Any]:
+def task_status(name: str, task: SequenceNumber, parts: PartsDep, _: Reads) -> dict[str, Any]:
     return _task(parts.routes.entry(name), task)
 
 
@@ -83,7 +83,7 @@ def task_status(name: str, task: SequenceNumber, parts: TheParts, _: Reads) -> d
     response_class=Response,
     responses={409: {}},
 )
-def restart_task(name: str, task: SequenceNumber, parts: TheParts, _: Writes) -> Response:
+def restart_task(name: str, task: SequenceNumber, parts: PartsDep, _: Writes) -> Response:
     _task(parts.routes.entry(name), task)
     parts.routes.restart(name)
     return Response(status_code=204)
@@ -96,7 +96,7 @@ def restart_task(name: str, task: SequenceNumber, parts: TheParts, _: Writes) ->
     response_class=Response,
     responses={409: {}},
 )
-def pause(name: str, parts: TheParts, principal: Writes) -> Response:
+def pause(name: str, parts: PartsDep, principal: Writes) -> Response:
     parts.routes.pause(name, who=principal.name)
     return Response(status_code=202)
 
@@ -108,7 +108,7 @@ def pause(name: str, parts: TheParts, principal: Writes) -> Response:
     response_class=Response,
     responses={409: {}},
 )
-def resume(name: str, parts: TheParts, _: Writes) -> Response:
+def resume(name: str, parts: PartsDep, _: Writes) -> Response:
     parts.routes.resume(name)
     return Response(status_code=202)
 
@@ -122,7 +122,7 @@ def resume(name: str, parts: TheParts, _: Writes) -> Response:
 )
 def restart(
     name: str,
-    parts: TheParts,
+    parts: PartsDep,
     _: Writes,
     include_tasks: Annotated[bool, Query(alias="includeTasks")] = False,
     only_failed: Annotated[bool, Query(alias="onlyFailed")] = False,

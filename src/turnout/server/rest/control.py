@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
-from turnout.server.rest.dependencies import Reads, TheParts, Writes
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import RequestForm, RouteModel, route_model
 
 __all__ = ["router"]
@@ -44,13 +44,13 @@ class ConfirmForm(RequestForm):
     summary="Stop after the micro-batch that is under way, until it is resumed",
     responses={409: {}},
 )
-def pause(name: str, parts: TheParts, principal: Writes) -> RouteModel:
+def pause(name: str, parts: PartsDep, principal: Writes) -> RouteModel:
     parts.routes.pause(name, who=principal.name)
     return route_model(parts.routes.entry(name), parts)
 
 
 @router.post("/resume", status_code=202, summary="Go on from the checkpoint", responses={409: {}})
-def resume(name: str, parts: TheParts, _: Writes) -> RouteModel:
+def resume(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     parts.routes.resume(name)
     return route_model(parts.routes.entry(name), parts)
 
@@ -61,13 +61,13 @@ def resume(name: str, parts: TheParts, _: Writes) -> RouteModel:
     summary="Stop after the micro-batch that is under way, and start again",
     responses={409: {}},
 )
-def restart(name: str, parts: TheParts, _: Writes) -> RouteModel:
+def restart(name: str, parts: PartsDep, _: Writes) -> RouteModel:
     parts.routes.restart(name)
     return route_model(parts.routes.entry(name), parts)
 
 
 @router.get("/offsets", summary="How far the route is done")
-def offsets(name: str, parts: TheParts, _: Reads) -> OffsetsModel:
+def offsets(name: str, parts: PartsDep, _: Reads) -> OffsetsModel:
     done = parts.routes.offsets(name)
     reset = parts.state.reset_of(name)
     return OffsetsModel(batch=done.batch, next=done.next, begins_at=reset.start if reset else None)
@@ -78,7 +78,7 @@ def offsets(name: str, parts: TheParts, _: Reads) -> OffsetsModel:
     summary="Go elsewhere, while the route is paused",
     responses={409: {}, 412: {}, 502: {}, 503: {}},
 )
-def reset_offsets(name: str, form: ResetForm, parts: TheParts, _: Writes) -> OffsetsModel:
+def reset_offsets(name: str, form: ResetForm, parts: PartsDep, _: Writes) -> OffsetsModel:
     start = parts.routes.reset_offsets(name, form.to)
     return OffsetsModel(batch=None, next={}, begins_at=start)
 
@@ -89,6 +89,6 @@ def reset_offsets(name: str, form: ResetForm, parts: TheParts, _: Writes) -> Off
     summary="Begin the new checkpoint that a changed file waits for; the old one is moved aside",
     responses={409: {}, 412: {}},
 )
-def confirm(name: str, form: ConfirmForm, parts: TheParts, principal: Writes) -> RouteModel:
+def confirm(name: str, form: ConfirmForm, parts: PartsDep, principal: Writes) -> RouteModel:
     parts.routes.confirm(name, form.digest, who=principal.name)
     return route_model(parts.routes.entry(name), parts)

@@ -12,7 +12,7 @@ from turnout.history.masked_views import masked_report
 from turnout.history.masking import hidden_anywhere
 from turnout.history.redrive import redrive
 from turnout.server.dead_letters import as_given, letter_at, newest, visible
-from turnout.server.rest.dependencies import Reads, TheParts, Writes, is_masked
+from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.sandbox import route_of
 
@@ -73,7 +73,7 @@ class RedriveForm(RequestForm):
 @router.get("", summary="Dead letters, the newest first", responses=_ERRORS)
 def list_letters(
     name: str,
-    parts: TheParts,
+    parts: PartsDep,
     principal: Reads,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     before: SequenceNumber | None = None,
@@ -89,7 +89,7 @@ def list_letters(
 
 
 @router.get("/groups", summary="Dead letters by stage and reason, those first that are most", responses=_ERRORS)
-def groups(name: str, parts: TheParts, principal: Reads) -> list[GroupModel]:
+def groups(name: str, parts: PartsDep, principal: Reads) -> list[GroupModel]:
     route = route_of(parts.routes.entry(name))
     return [
         GroupModel(
@@ -100,7 +100,7 @@ def groups(name: str, parts: TheParts, principal: Reads) -> list[GroupModel]:
 
 
 @router.get("/{sequence}", summary="One dead letter", responses=_ERRORS)
-def read_letter(name: str, sequence: SequenceNumber, parts: TheParts, principal: Reads) -> LetterModel:
+def read_letter(name: str, sequence: SequenceNumber, parts: PartsDep, principal: Reads) -> LetterModel:
     route = route_of(parts.routes.entry(name))
     return _model(visible(route, [letter_at(route, sequence)], masked=is_masked(principal))[0])
 
@@ -110,7 +110,7 @@ def read_letter(name: str, sequence: SequenceNumber, parts: TheParts, principal:
     summary="Put dead letters through the route as it is now, and deliver what passes",
     responses=_ERRORS,
 )
-def redrive_letters(name: str, form: RedriveForm, parts: TheParts, principal: Writes) -> dict[str, Any]:
+def redrive_letters(name: str, form: RedriveForm, parts: PartsDep, principal: Writes) -> dict[str, Any]:
     route = route_of(parts.routes.entry(name))
     letters = newest(route)[::-1]
     masked = is_masked(principal)

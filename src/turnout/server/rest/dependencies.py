@@ -28,10 +28,10 @@ from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 __all__ = [
     "Matches",
     "Parts",
+    "PartsDep",
     "Reads",
     "Subscriptions",
-    "TheParts",
-    "TheSubscriptions",
+    "SubscriptionsDep",
     "Writes",
     "is_masked",
     "parts_of",
@@ -138,8 +138,8 @@ def _with(right: Right) -> Callable[[Request], Awaitable[Principal]]:
     return principal_of
 
 
-TheParts = Annotated[Parts, Depends(_whole)]
-TheSubscriptions = Annotated[Subscriptions, Depends(_subscriptions_of)]
+PartsDep = Annotated[Parts, Depends(_whole)]
+SubscriptionsDep = Annotated[Subscriptions, Depends(_subscriptions_of)]
 Reads = Annotated[Principal, Depends(_with(Right.READ))]
 Writes = Annotated[Principal, Depends(_with(Right.WRITE))]
 Matches = Annotated[Principal, Depends(_with(Right.MATCH))]

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 from turnout.server.events import Event, Events
-from turnout.server.rest.dependencies import Reads, TheParts
+from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.models import SequenceNumber
 
 __all__ = ["router"]
@@ -29,7 +29,7 @@ _RETRY_MILLISECONDS = 2000
     responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def events(
-    parts: TheParts,
+    parts: PartsDep,
     _: Reads,
     after: SequenceNumber | None = None,
     last_event_id: Annotated[str | None, Header(description="what the browser saw last")] = None,

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from turnout.server.rest.dependencies import Reads, TheParts, is_masked
+from turnout.server.rest.dependencies import PartsDep, Reads, is_masked
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
@@ -55,7 +55,7 @@ class ExplanationModel(BaseModel):
     responses={409: {}, 502: {}, 503: {}},
 )
 @matches_store
-def explain_record(name: str, form: ExplainForm, parts: TheParts, principal: Reads) -> ExplanationModel:
+def explain_record(name: str, form: ExplainForm, parts: PartsDep, principal: Reads) -> ExplanationModel:
     route = route_of(parts.routes.entry(name))
     if form.record is not None:
         batch = batch_of(route, form.record)

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from pydantic import BaseModel, Field
 
-from turnout.server.rest.dependencies import Reads, TheParts
+from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.store_calls import in_pool
 
 __all__ = ["router"]
@@ -35,7 +35,7 @@ class ReadyModel(BaseModel):
     summary="Whether the process works; 503 asks to start it again",
     responses={200: {"model": LiveModel}, 503: {"model": LiveModel, "description": "It does not"}},
 )
-async def live(parts: TheParts) -> JSONResponse:
+async def live(parts: PartsDep) -> JSONResponse:
     reason = parts.health.live()
     return JSONResponse({"live": reason is None, "reason": reason}, 200 if reason is None else 503)
 
@@ -45,7 +45,7 @@ async def live(parts: TheParts) -> JSONResponse:
     summary="Whether everything that is needed is there; 503 with what is not",
     responses={200: {"model": ReadyModel}, 503: {"model": ReadyModel, "description": "Something is away"}},
 )
-async def ready(parts: TheParts) -> JSONResponse:
+async def ready(parts: PartsDep) -> JSONResponse:
     readiness = parts.health.ready()
     return JSONResponse({"ready": readiness.ready, "problems": readiness.problems}, 200 if readiness.ready else 503)
 
@@ -56,5 +56,5 @@ async def ready(parts: TheParts) -> JSONResponse:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(parts: TheParts, _: Reads) -> Response:
+async def metrics(parts: PartsDep, _: Reads) -> Response:
     return Response(await in_pool(parts.scrapes, parts.metrics.text), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from turnout.errors import RouteError
 from turnout.rpc.caller import Right
 from turnout.server.entry import RouteEntry
-from turnout.server.rest.dependencies import Parts, Reads, TheParts, Writes
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads, Writes
 from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import (
     ChangeModel,
@@ -70,7 +70,7 @@ class MinuteModel(BaseModel):
 
 @router.get("", summary="All routes, by name")
 def list_routes(
-    parts: TheParts,
+    parts: PartsDep,
     _: Reads,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: str = "",
@@ -83,7 +83,7 @@ def list_routes(
 
 
 @router.post("/validate", summary="Whether a text is a route that could be put")
-def validate(form: TextForm, parts: TheParts, principal: Reads) -> Validation:
+def validate(form: TextForm, parts: PartsDep, principal: Reads) -> Validation:
     author = Author.WRITER if Right.WRITE in principal.caller.rights else Author.READER
     try:
         route = parts.routes.check(form.text, author=author)
@@ -101,7 +101,7 @@ def validate(form: TextForm, parts: TheParts, principal: Reads) -> Validation:
 
 
 @router.get("/{name}", summary="One route with its file's text")
-def read_route(name: str, parts: TheParts, principal: Reads, response: Response) -> RouteText:
+def read_route(name: str, parts: PartsDep, principal: Reads, response: Response) -> RouteText:
     entry = parts.routes.entry(name)
     response.headers["ETag"] = f'"{entry.file.digest}"'
     return _with_text(entry, parts, principal)
@@ -125,7 +125,7 @@ def _with_text(entry: RouteEntry, parts: Parts, principal: Principal) -> RouteTe
 def put_route(
     name: str,
     form: TextForm,
-    parts: TheParts,
+    parts: PartsDep,
     principal: Writes,
     response: Response,
     confirm: Annotated[Literal["new-checkpoint"] | None, Query(description="begin anew where that is needed")] = None,
@@ -142,7 +142,7 @@ def put_route(
     summary="Remove a route's file, and stop it; its checkpoint stays",
     responses={409: {}, 412: {}},
 )
-def delete_route(name: str, parts: TheParts, principal: Writes, if_match: IfMatch = None) -> None:
+def delete_route(name: str, parts: PartsDep, principal: Writes, if_match: IfMatch = None) -> None:
     parts.routes.delete(name, who=principal.name, digest=_digest(if_match))
 
 
@@ -151,13 +151,13 @@ def _digest(if_match: str | None) -> str | None:
 
 
 @router.get("/{name}/status", summary="What one route does")
-def status(name: str, parts: TheParts, _: Reads) -> RouteModel:
+def status(name: str, parts: PartsDep, _: Reads) -> RouteModel:
     return route_model(parts.routes.entry(name), parts)
 
 
 @router.get("/{name}/revisions", summary="The versions of a route that were started, the newest first")
 def revisions(
-    name: str, parts: TheParts, principal: Reads, limit: Annotated[int, Query(ge=1, le=1000)] = 50
+    name: str, parts: PartsDep, principal: Reads, limit: Annotated[int, Query(ge=1, le=1000)] = 50
 ) -> list[RevisionModel]:
     entry = parts.routes.entry(name)
     writes = Right.WRITE in principal.caller.rights
@@ -173,7 +173,7 @@ def revisions(
 
 
 @router.get("/{name}/history", summary="What became of a route's records, minute by minute")
-def history(name: str, parts: TheParts, _: Reads, since: float = 0.0) -> list[MinuteModel]:
+def history(name: str, parts: PartsDep, _: Reads, since: float = 0.0) -> list[MinuteModel]:
     entry = parts.routes.entry(name)
     return [
         MinuteModel(at=minute.at, counts=minute.counts.as_dict()) for minute in parts.state.counts(entry.name, since)

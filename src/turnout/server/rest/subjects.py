@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.errors import SubjectError
 from turnout.server.errors import ConflictError
-from turnout.server.rest.dependencies import Parts, Reads, TheParts
+from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.explain import explain
@@ -57,7 +57,7 @@ class MappedModel(BaseModel):
 
 
 @router.post("/map", summary="What becomes of subjects, and why", responses={404: {}, 409: {}})
-def map_subjects(form: MapForm, parts: TheParts, _: Reads) -> list[MappedModel]:
+def map_subjects(form: MapForm, parts: PartsDep, _: Reads) -> list[MappedModel]:
     if form.source is not None and form.destination is not None:
         transform = SubjectTransform.parse(form.source, form.destination)
         return [_transformed(transform, subject) for subject in form.subjects]

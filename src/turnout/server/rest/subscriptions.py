@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnout.conditions import decode, encode, format_condition, parse
 from turnout.errors import ConditionError, ConfigError, Mistake
-from turnout.server.rest.dependencies import Matches, Reads, TheSubscriptions, Writes
+from turnout.server.rest.dependencies import Matches, Reads, SubscriptionsDep, Writes
 from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
@@ -112,7 +112,7 @@ class ConditionModel(BaseModel):
 @router.get("", summary="Subscriptions, all or those that a search finds", responses=_STORED)
 @reads_store
 def search(
-    subscriptions: TheSubscriptions,
+    subscriptions: SubscriptionsDep,
     _: Reads,
     metadata: Annotated[
         list[str] | None, Query(description="name=value that a subscription's own metadata has")
@@ -155,7 +155,7 @@ def _model(subscription: Subscription) -> SubscriptionModel:
 
 @router.post("", status_code=201, summary="Store a subscription", responses={409: {}, **_STORED})
 @writes_store
-def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, response: Response) -> SubscriptionModel:
+def create(form: SubscriptionForm, subscriptions: SubscriptionsDep, _: Writes, response: Response) -> SubscriptionModel:
     id_ = subscriptions.create(form.subscription())
     response.headers["Location"] = f"/v1/subscriptions/{quote(id_, safe='')}"
     return _model(subscriptions.service.read(id_))
@@ -163,7 +163,7 @@ def create(form: SubscriptionForm, subscriptions: TheSubscriptions, _: Writes, r
 
 @router.post("/match", summary="Every subscription that wants a message", responses=_STORED)
 @matches_store
-def match(form: MatchForm, subscriptions: TheSubscriptions, _: Matches) -> MatchesModel:
+def match(form: MatchForm, subscriptions: SubscriptionsDep, _: Matches) -> MatchesModel:
     matches = sorted(subscriptions.live.match(form.message), key=lambda match: match.subscription_id)
     models = [
         MatchModel(
@@ -187,11 +187,11 @@ def validate(form: ConditionForm, _: Reads) -> ConditionModel:
 
 @router.get("/{id:path}", summary="One subscription", responses=_STORED)
 @reads_store
-def read(id: str, subscriptions: TheSubscriptions, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
+def read(id: str, subscriptions: SubscriptionsDep, _: Reads) -> SubscriptionModel:  # noqa: A002 - the field's own name
     return _model(subscriptions.service.read(id))
 
 
 @router.delete("/{id:path}", status_code=204, summary="Forget a subscription", responses=_STORED)
 @writes_store
-def delete(id: str, subscriptions: TheSubscriptions, _: Writes) -> None:  # noqa: A002 - the field's own name
+def delete(id: str, subscriptions: SubscriptionsDep, _: Writes) -> None:  # noqa: A002 - the field's own name
     subscriptions.delete(id)

@@ -16,7 +16,7 @@ from turnout.conditions import parse
 from turnout.errors import TurnoutError
 from turnout.history.tap import DELIVERED, Tapped, taps
 from turnout.secrets import masked_url
-from turnout.server.rest.dependencies import Reads, TheParts, is_masked
+from turnout.server.rest.dependencies import PartsDep, Reads, is_masked
 from turnout.server.rest.models import SequenceNumber
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
@@ -38,7 +38,7 @@ _BEHIND = 100
 )
 async def tap(
     name: str,
-    parts: TheParts,
+    parts: PartsDep,
     principal: Reads,
     stage: str = DELIVERED,
     where: Annotated[str, Query(description="a condition, over the metadata as it is there")] = "",

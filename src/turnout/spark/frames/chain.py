@@ -28,7 +28,7 @@ from turnout.spark.frames.columns import (
 )
 from turnout.spark.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.frames.writing import UTC_MICROS, Written
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.transforms.apply import ChainRunner
 from turnout.transforms.chain import Chain
 from turnout.transforms.schemas import schemas_after
@@ -81,8 +81,8 @@ def apply_chain(chain: Chain, records: DataFrame, tolerance: Tolerance = "none")
     good = T.StructType([task.field(field) for field in frame.schema])
     dead = T.StructType([*(field for field in frame.schema if field.name != ERROR), T.StructField(ERROR, ERROR_TYPE)])
     return Applied(
-        through(frame, _Records(task, tuple(good.names)), good),
-        through(frame, _DeadLetters(task, tuple(dead.names)), dead),
+        map_in_arrow(frame, _Records(task, tuple(good.names)), good),
+        map_in_arrow(frame, _DeadLetters(task, tuple(dead.names)), dead),
     )
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from turnout.private_files import lasting_folder
 from turnout.spark.frames.metadata import FrameMetadata
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.build import build
@@ -59,7 +59,7 @@ def match(records: DataFrame, store: Store | Snapshot, metadata: Mapping[str, st
     reader = FrameMetadata.of(records.schema, metadata or {}, segment.head.keys)
     names = (*records.columns, *(field.name for field in _ADDED))
     task = _Match(_sent(records.sparkSession, segment), snapshot.revision, reader, names)
-    return through(records, task, T.StructType([*records.schema.fields, *_ADDED]))
+    return map_in_arrow(records, task, T.StructType([*records.schema.fields, *_ADDED]))
 
 
 def _sent(spark: SparkSession, segment: Segment) -> str:

@@ -27,11 +27,11 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.java_failures import run_error
-from turnout.spark.endpoints import look_ahead
+from turnout.spark.endpoints import preflight
 from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
 
@@ -135,7 +135,7 @@ def diff(
         moments = subscriptions_as_of if isinstance(subscriptions_as_of, tuple) else (subscriptions_as_of,) * 2
         indexes = _indexes((old, new), moments, spark, resources)
         stage = _Stage.of(old, new, indexes, examples)
-        parts = through(recorded(spark, new.source, span), stage, "differences binary")
+        parts = map_in_arrow(recorded(spark, new.source, span), stage, "differences binary")
         try:
             rows = parts.collect()
         except PySparkException as failure:
@@ -152,7 +152,7 @@ def _looked_ahead(old: Route, new: Route) -> tuple[Route, Route]:
     this alone makes no difference.
     """
     try:
-        return look_ahead(old), look_ahead(new)
+        return preflight(old), preflight(new)
     except (ConnectionLostError, StreamError) as failure:
         _log.warning("destinations that lead back into the source are not looked for: %s", failure)
         return old, new

@@ -18,7 +18,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.routes.values import listed
 from turnout.secrets import masked_url
-from turnout.spark.endpoints import RECORD_COLUMNS, look_ahead, read
+from turnout.spark.endpoints import RECORD_COLUMNS, preflight, read
 from turnout.spark.formats.nats.source import register
 
 __all__ = ["RecordSpan", "ask", "recorded", "same_source"]
@@ -127,7 +127,7 @@ def ask(route: Route) -> None:
         ConnectionLostError: the server cannot be reached.
         StreamError: the stream does not exist.
     """
-    look_ahead(replace(route, sinks={}))
+    preflight(replace(route, sinks={}))
 
 
 def recorded(spark: SparkSession, source: Endpoint, span: RecordSpan) -> DataFrame:

@@ -29,7 +29,7 @@ from turnout.spark.running.matching import RunMatching
 from turnout.spark.running.plan import write_all
 from turnout.spark.running.reports import counts_of
 from turnout.spark.stage import SparkStage
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 __all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
 
@@ -133,7 +133,7 @@ def rehearse(plan: ReplayPlan, spark: SparkSession) -> ReplayResult:
     begun = time.monotonic()
     with scratch_folder("replay") as scratch, _stage_of(plan, spark, scratch / "index") as stage:
         ranges = [_rows(plan, spark, range_.stream, range_.start, range_.end) for range_ in plan.ranges]
-        rows = through(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
+        rows = map_in_arrow(reduce(DataFrame.union, ranges), Rehearsal(stage), DELIVERIES)
         try:
             # The index goes with this block, and the rows stay.
             rows = rows.localCheckpoint(eager=True)

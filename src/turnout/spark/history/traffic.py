@@ -26,7 +26,7 @@ from turnout.runtime.java_failures import run_error
 from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded
 from turnout.spark.running.matching import RunMatching
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Traffic
 
@@ -86,7 +86,7 @@ def traffic_in_tasks(
     ):
         matching.learn()
         counting = _Counting.of(route, anchors, matching)
-        rows = through(recorded(spark, source, span), counting, _DDL)
+        rows = map_in_arrow(recorded(spark, source, span), counting, _DDL)
         try:
             sums = rows.groupBy("what", "id", "destination", "anchor").agg(
                 F.sum("count").alias("count"), F.sum("other").alias("other")

@@ -27,7 +27,7 @@ from turnout.runtime.checkpoint_repair import mend
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
 from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.endpoints import activate, is_batch, look_ahead, read
+from turnout.spark.endpoints import activate, is_batch, preflight, read
 from turnout.spark.formats.kafka_broker_limits import with_broker_limits
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
@@ -84,7 +84,7 @@ def run(
     remote = is_connect(spark)
     if remote:
         _refuse_over_connect(route, checkpoint)
-    route = look_ahead(route)
+    route = preflight(route)
     folder = str(checkpoint or checkpoint_of(route))
     streaming = not is_batch(route.source)
     # A Connect server's checkpoint is not to be looked for on this machine.

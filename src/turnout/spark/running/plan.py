@@ -18,7 +18,7 @@ from turnout.runtime.failure_log import FAILURES, FAILURES_COUNT
 from turnout.runtime.java_failures import in_one_line
 from turnout.spark.endpoints import write
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 __all__ = ["OBSERVED", "published", "publishes", "write_all"]
 
@@ -39,7 +39,7 @@ def publishes(route: Route) -> bool:
 
 def published(route: Route, rows: DataFrame, stage: SparkStage, observation: str | Observation = OBSERVED) -> DataFrame:
     """The plan that publishes: what it gives are counts, for a sink that keeps nothing."""
-    return through(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
+    return map_in_arrow(rows, stage.publish, COUNTS).observe(observation, *_observed(route))
 
 
 def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def write_all(route: Route, rows: DataFrame, stage: SparkStage) -> dict[str, Any
     if publishes(route):
         _into_nothing(published(route, rows, stage, observation))
         return observation.get
-    messages = through(rows, stage.rows, MESSAGES).observe(observation, *_observed(route))
+    messages = map_in_arrow(rows, stage.rows, MESSAGES).observe(observation, *_observed(route))
     sinks = tuple(route.sinks.values())
     if len(sinks) == 1 and not isinstance(sinks[0], KafkaSink):
         write(messages.where(F.col(SINK).isNotNull()), sinks[0], MESSAGE_ID)

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from turnout.spark.stage import COUNTS, SparkStage
-from turnout.spark.workers.map_in_arrow import through
+from turnout.spark.workers.map_in_arrow import map_in_arrow
 
 __all__ = ["warm_up"]
 
@@ -31,7 +31,7 @@ def warm_up(spark: SparkSession, stage: SparkStage) -> None:
 
     def work() -> None:
         with suppress(Exception):
-            through(spark.range(2, numPartitions=2), _Ready(stage), COUNTS).collect()
+            map_in_arrow(spark.range(2, numPartitions=2), _Ready(stage), COUNTS).collect()
 
     threading.Thread(target=work, name="turnout-warm-up", daemon=True).start()
 

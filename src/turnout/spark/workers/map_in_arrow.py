@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-__all__ = ["through"]
+__all__ = ["map_in_arrow"]
 
 
-def through(
+def map_in_arrow(
     frame: DataFrame, function: Callable[[Iterable[Any]], Iterator[Any]], schema: StructType | str
 ) -> DataFrame:
     """The frame that *function* makes of each partition's batches.

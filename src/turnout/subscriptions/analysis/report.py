@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from turnout.conditions import evaluate, format_condition
 from turnout.conditions.terms import Term
-from turnout.gc_tools import no_collection
+from turnout.gc_tools import paused_gc
 from turnout.subscriptions.analysis.candidates import Candidates
 from turnout.subscriptions.analysis.canonical import CanonicalForm, form_of
 from turnout.subscriptions.analysis.contradictions import clash
@@ -52,7 +52,7 @@ class Catalogue:
     """
 
     def __init__(self, subscriptions: Iterable[Subscription]) -> None:
-        with no_collection():
+        with paused_gc():
             groups = _grouped(subscriptions)
             self._groups = list(groups.values())
             self.count = sum(len(group.members) for group in self._groups)
@@ -102,7 +102,7 @@ class Catalogue:
         )
         return tuple(sorted(member.id for group in chosen for member in group.members))
 
-    @no_collection()
+    @paused_gc()
     def subsumption(self) -> _ComparedPairs:
         """Which forms' messages are all another form's, among those that share an anchor."""
         comparison = _ComparedPairs()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from turnout.conditions import format_condition
 from turnout.subscriptions.analysis.report import Catalogue
 from turnout.subscriptions.model import Subscription
-from turnout.subscriptions.past import Birth
+from turnout.subscriptions.past import Creation
 from turnout.subscriptions.tenants import tenant_of
 
 __all__ = ["TABLE", "table_of"]
@@ -32,7 +32,7 @@ TABLE: Final = pa.schema(
 subscription is looked up by; ``tenant`` and the last two are null where there is none, or where it is not known."""
 
 
-def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Birth]) -> Any:
+def table_of(subscriptions: Iterable[Subscription], births: Mapping[str, Creation]) -> Any:
     """The `pyarrow.Table` of some subscriptions, in no order.
 
     Args:

@@ -60,9 +60,9 @@ class _Placed(NamedTuple):
 
 def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     """A segment of these subscriptions, in memory; no two have the same id."""
-    clauses, people = Clauses(), _People()
+    clauses, people = Clauses(), _SubscriptionTable()
     entries, prices = entries_of(drawn(people.conditions(subscriptions), clauses), costs)
-    ways = _Ways(entries, prices, clauses)
+    ways = _SecondaryKeys(entries, prices, clauses)
     literals = _Numbered(clauses, entries, ways)
     placed = _placed(ways, literals)
     return Segment(
@@ -78,7 +78,7 @@ def build(subscriptions: Iterable[Subscription], costs: Costs) -> Segment:
     )
 
 
-class _People:
+class _SubscriptionTable:
     """Ids and destinations, kept while the conditions go by: the subscriptions themselves are not."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _People:
         return np.array(self._numbers, np.int32), at, Texts.of(encoded_all(list(self._names)))
 
 
-class _Ways:
+class _SecondaryKeys:
     """Which entries of hot literals are found by a second literal, and by which."""
 
     def __init__(self, entries: Entries, prices: Prices, clauses: Clauses) -> None:
@@ -178,7 +178,7 @@ class _Ways:
 class _Numbered:
     """The literals that something refers to, from 1 in the order of their hashes."""
 
-    def __init__(self, clauses: Clauses, entries: Entries, ways: _Ways) -> None:
+    def __init__(self, clauses: Clauses, entries: Entries, ways: _SecondaryKeys) -> None:
         self._fact = np.array(clauses.literals.fact, np.int64)
         used = np.zeros(len(self._fact), np.bool_)
         used[entries.literal[entries.literal != NOTHING]] = True
@@ -218,7 +218,7 @@ class _Numbered:
         return self._number.take(literals)
 
 
-def _placed(ways: _Ways, literals: _Numbered) -> _Placed:
+def _placed(ways: _SecondaryKeys, literals: _Numbered) -> _Placed:
     single = ways.single
     number = np.where(single.literal == NOTHING, np.iinfo(np.int64).max, literals.of(np.maximum(single.literal, 0)))
     order = np.argsort(number, kind="stable")
@@ -233,7 +233,7 @@ def _placed(ways: _Ways, literals: _Numbered) -> _Placed:
     return _Placed(entries, skip, always, len(single.literal), all_ways, pair_key.take(pair_order), pair_start)
 
 
-def _arrays(people: _People, clauses: Clauses, literals: _Numbered, placed: _Placed) -> Arrays:
+def _arrays(people: _SubscriptionTable, clauses: Clauses, literals: _Numbered, placed: _Placed) -> Arrays:
     op, a, b = _final_clauses(clauses, literals)
     programs, checks_at, rows = _checks(placed, op)
     clause = rows >> 1

@@ -20,7 +20,7 @@ from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of, t
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
-__all__ = ["Book", "Books", "Column"]
+__all__ = ["Column", "ValueDictionaries", "ValueDictionary"]
 
 MOST_VALUES = 1 << 17
 """How many values of one key a generation of books holds, roughly."""
@@ -48,7 +48,7 @@ class Column(NamedTuple):
 class _Codes(dict[str | None, int]):
     """Value → code; what is new gets the next one."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: ValueDictionary) -> None:
         super().__init__({None: 0})
         self._add = book.add
 
@@ -69,7 +69,7 @@ class _Made(dict[Any, int]):
         return code
 
 
-class Book:
+class ValueDictionary:
     """The values of one key that were seen, by code; code 0 stands for no value.
 
     Attributes:
@@ -143,19 +143,19 @@ class Book:
         return encoded_all([make(texts[code]) for code in codes.tolist()])
 
 
-class Books:
+class ValueDictionaries:
     """One generation of books. What a segment knows about the values in them goes with the segment."""
 
     def __init__(self) -> None:
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, ValueDictionary] = {}
         self._lock = threading.Lock()
 
-    def book(self, key: str) -> Book:
+    def book(self, key: str) -> ValueDictionary:
         """The values of this key."""
         book = self._books.get(key)
         if book is None:
             with self._lock:
-                book = self._books.setdefault(key, Book(key))
+                book = self._books.setdefault(key, ValueDictionary(key))
         return book
 
     def tables(self, segment: Segment) -> Tables:
@@ -165,7 +165,7 @@ class Books:
             with self._lock:
                 tables = segment.tables.get(self)
                 if tables is None:
-                    books = [self._books.setdefault(key, Book(key)) for key in segment.head.keys]
+                    books = [self._books.setdefault(key, ValueDictionary(key)) for key in segment.head.keys]
                     tables = segment.tables[self] = Tables(segment, books)
         return tables
 

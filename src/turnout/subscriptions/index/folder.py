@@ -19,7 +19,7 @@ from turnout.subscriptions.index.layout import IndexFileError, checked_segment
 from turnout.subscriptions.index.manifest import Manifest, SegmentFiles, manifest_path, read_gone, write_gone
 from turnout.subscriptions.index.merging import BackgroundTask
 from turnout.subscriptions.index.segment import Segment
-from turnout.subscriptions.index.segment_view import Stratum, UseCounts
+from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
@@ -256,10 +256,12 @@ class IndexFolder:
         built = build(subscriptions, self._costs)
         name = self._write(built)
         # Mapped, its arrays need no memory of this process.
-        return _WrittenLayer(Stratum(Segment.open(self.folder / name, built.uses)), name)
+        return _WrittenLayer(SegmentView(Segment.open(self.folder / name, built.uses)), name)
 
     def _small(self, subscriptions: Sequence[Subscription]) -> _WrittenLayer:
-        stratum = Stratum.of(subscriptions, self._costs.with_background(UseCounts(self._written[0].stratum.segment)))
+        stratum = SegmentView.of(
+            subscriptions, self._costs.with_background(UseCounts(self._written[0].stratum.segment))
+        )
         return _WrittenLayer(stratum, self._write(stratum.segment))
 
     def _write(self, segment: Segment) -> str:
@@ -302,7 +304,7 @@ class _WrittenLayer:
         gone_name: of the bitmap's; "" if it has none yet.
     """
 
-    def __init__(self, stratum: Stratum, name: str) -> None:
+    def __init__(self, stratum: SegmentView, name: str) -> None:
         self.stratum = stratum
         self.name = name
         self.gone_name = ""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from turnout.subscriptions.index.anchor_costs import Costs
 from turnout.subscriptions.index.buckets import Places, expanded
 from turnout.subscriptions.index.build import build
-from turnout.subscriptions.index.dictionary import Books, Column
+from turnout.subscriptions.index.dictionary import Column, ValueDictionaries
 from turnout.subscriptions.index.match_batch import joined, matched
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.texts import integers
@@ -21,7 +21,7 @@ from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
 
-__all__ = ["Deliveries", "Index", "Layer", "Matches", "Shelf"]
+__all__ = ["Deliveries", "DictionaryCache", "Index", "Layer", "Matches"]
 
 ROWS = 16384
 """How many rows of a batch are worked on at a time."""
@@ -49,16 +49,16 @@ class Layer(NamedTuple):
     gone: NDArray[np.bool_] | None = None
 
 
-class Shelf:
+class DictionaryCache:
     """Where the books of values are: shared by indexes of several revisions, so that a new one starts warm."""
 
     def __init__(self) -> None:
-        self._books = Books()
+        self._books = ValueDictionaries()
 
-    def books(self, keys: Iterable[str]) -> Books:
+    def books(self, keys: Iterable[str]) -> ValueDictionaries:
         """The present generation of books."""
         if self._books.full(keys):
-            self._books = Books()
+            self._books = ValueDictionaries()
         return self._books
 
 
@@ -70,11 +70,11 @@ class Index:
         keys: the metadata keys that some condition looks at.
     """
 
-    def __init__(self, layers: Sequence[Layer], revision: int, shelf: Shelf | None = None) -> None:
+    def __init__(self, layers: Sequence[Layer], revision: int, shelf: DictionaryCache | None = None) -> None:
         self.revision = revision
         self.keys: tuple[str, ...] = tuple(dict.fromkeys(key for layer in layers for key in layer.segment.head.keys))
         self._layers = tuple(layers)
-        self._shelf = shelf or Shelf()
+        self._shelf = shelf or DictionaryCache()
         segments = [layer.segment for layer in layers]
         self._first = _starts(len(segment) for segment in segments)
         self._first_destination = _starts(len(segment.arrays.destinations) for segment in segments)
@@ -135,7 +135,9 @@ class Index:
             np.concatenate([none, *(part.subscriptions for part in parts)]),
         )
 
-    def _of_rows(self, columns: Mapping[str, Column], rows: Places, books: Books, *, whole: bool) -> Matches:
+    def _of_rows(
+        self, columns: Mapping[str, Column], rows: Places, books: ValueDictionaries, *, whole: bool
+    ) -> Matches:
         codes = {}
         absent = np.zeros(len(rows), np.int32)
         for key in self.keys:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from turnout.subscriptions.index.index import Index, Layer, Shelf
+from turnout.subscriptions.index.index import DictionaryCache, Index, Layer
 from turnout.subscriptions.index.layout import IndexFileError
 from turnout.subscriptions.index.manifest import Manifest, read_gone
 from turnout.subscriptions.index.segment import Segment
@@ -21,7 +21,7 @@ _FOLDERS = 4
 """For how many folders the latest index stays open, so that the next revision starts with what is known."""
 
 _segments: WeakValueDictionary[_Identity, Segment] = WeakValueDictionary()
-_latest: OrderedDict[Path, tuple[Index, Shelf]] = OrderedDict()
+_latest: OrderedDict[Path, tuple[Index, DictionaryCache]] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -34,7 +34,7 @@ def opened(folder: Path, revision: int) -> Index:
         for part in manifest.parts:
             segment = _segment(folder / part.segment)
             layers.append(Layer(segment, read_gone(folder / part.gone, len(segment)) if part.gone else None))
-        shelf = _latest[folder][1] if folder in _latest else Shelf()
+        shelf = _latest[folder][1] if folder in _latest else DictionaryCache()
         index = Index(layers, revision, shelf)
         _latest[folder] = index, shelf
         _latest.move_to_end(folder)

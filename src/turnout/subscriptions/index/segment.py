@@ -18,7 +18,7 @@ from turnout.subscriptions.index.facts import hash_of, is_many, salt_of
 from turnout.subscriptions.index.layout import map_segment, write_segment
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.index.dictionary import Books
+    from turnout.subscriptions.index.dictionary import ValueDictionaries
     from turnout.subscriptions.index.tables import Tables
 
 __all__ = ["TESTS", "Segment", "form_of"]
@@ -54,7 +54,7 @@ class Segment:
         self.many_facts = np.array(self.many, np.bool_)
         self.has_ways = len(arrays.way_fact) > 0
         # Held here and not with the books, which outlive segments: tables hold the segment that they are of.
-        self.tables: WeakKeyDictionary[Books, Tables] = WeakKeyDictionary()
+        self.tables: WeakKeyDictionary[ValueDictionaries, Tables] = WeakKeyDictionary()
         self.check: Callable[[int, int], Check] = lru_cache(maxsize=65536)(self._check)
 
     @classmethod

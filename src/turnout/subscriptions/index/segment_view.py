@@ -14,10 +14,10 @@ from turnout.subscriptions.index.ids import Ids
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["Stratum", "UseCounts"]
+__all__ = ["SegmentView", "UseCounts"]
 
 
-class Stratum:
+class SegmentView:
     """A segment, what is gone from it, and its subscriptions where these are kept. It is never changed.
 
     Attributes:
@@ -35,12 +35,12 @@ class Stratum:
         self.left = len(segment)
 
     @classmethod
-    def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> Stratum:
+    def of(cls, subscriptions: Iterable[Subscription], costs: Costs) -> SegmentView:
         """A layer of these subscriptions, which are kept; no two have the same id."""
         members = tuple(subscriptions)
         return cls(build(members, costs), members)
 
-    def without(self, ids: Iterable[str]) -> Stratum:
+    def without(self, ids: Iterable[str]) -> SegmentView:
         """The layer without the subscriptions of these ids; itself if it has none of them."""
         numbers = [number for id_ in ids if (number := self.ids.number(id_)) is not None]
         if not numbers:
@@ -50,7 +50,7 @@ class Stratum:
         left = len(gone) - int(np.count_nonzero(gone))
         if left == self.left:
             return self
-        other = Stratum(self.segment, self.subscriptions, self.ids)
+        other = SegmentView(self.segment, self.subscriptions, self.ids)
         other.gone, other.left = gone, left
         return other
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.conditions.anchor import Anchor
-from turnout.subscriptions.index.segment_view import Stratum
+from turnout.subscriptions.index.segment_view import SegmentView
 
 __all__ = ["IndexStats", "stats_of"]
 
@@ -41,7 +41,7 @@ class IndexStats:
     always_ids: tuple[str, ...] = ()
 
 
-def stats_of(strata: Iterable[Stratum], hottest: int) -> IndexStats:
+def stats_of(strata: Iterable[SegmentView], hottest: int) -> IndexStats:
     """What the layers look like together."""
     sizes: Counter[Anchor] = Counter()
     subscriptions = always = 0
@@ -56,7 +56,7 @@ def stats_of(strata: Iterable[Stratum], hottest: int) -> IndexStats:
     )
 
 
-def _always_of(stratum: Stratum, most: int) -> list[str]:
+def _always_of(stratum: SegmentView, most: int) -> list[str]:
     """The ids of this many subscriptions that are always looked at."""
     segment = stratum.segment
     owners = np.unique(segment.arrays.entry_subscription[segment.head.always : segment.head.paired])
@@ -65,7 +65,7 @@ def _always_of(stratum: Stratum, most: int) -> list[str]:
     return [segment.arrays.ids.text(number) for number in owners[:most].tolist()]
 
 
-def _of_layer(stratum: Stratum, sizes: Counter[Anchor]) -> int:
+def _of_layer(stratum: SegmentView, sizes: Counter[Anchor]) -> int:
     """How many entries are always looked at; the others are counted by anchor."""
     segment, arrays = stratum.segment, stratum.segment.arrays
     always, paired = segment.head.always, segment.head.paired

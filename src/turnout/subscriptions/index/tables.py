@@ -15,7 +15,7 @@ from turnout.subscriptions.index.buckets import Ints, Longs, Places
 from turnout.subscriptions.index.facts import encoded_all, hashes_of, probes_of, taker
 
 if TYPE_CHECKING:
-    from turnout.subscriptions.index.dictionary import Book
+    from turnout.subscriptions.index.dictionary import ValueDictionary
     from turnout.subscriptions.index.segment import Segment
 
 __all__ = ["Several", "Singles", "Tables"]
@@ -47,7 +47,7 @@ _NOTHING = Several(np.zeros(1, np.int64), np.zeros(0, np.int32))
 class Tables:
     """Filled as values come along. What is written twice by two threads is written the same."""
 
-    def __init__(self, segment: Segment, books: Sequence[Book]) -> None:
+    def __init__(self, segment: Segment, books: Sequence[ValueDictionary]) -> None:
         self.books = books
         self._head = segment.head
         self._find = segment.find
@@ -154,7 +154,7 @@ class Tables:
                 known = self._several[fact] = self._more(known, fact, book, len(book))
         return known
 
-    def _more(self, known: Several, fact: int, book: Book, size: int) -> Several:
+    def _more(self, known: Several, fact: int, book: ValueDictionary, size: int) -> Several:
         begun = len(known.first) - 1
         probes = probes_of(self._head.facts[fact][1])
         # No value, code 0, has no words: not even the empty one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.clocks import TrustedClock
-from turnout.subscriptions.past import Birth, Moment, Span, due_before
+from turnout.subscriptions.past import Creation, Moment, Span, due_before
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 
 __all__ = ["MongoPast"]
@@ -46,7 +46,7 @@ class MongoPast:
         at = int(self._clock.now() * 1_000_000)
         self._moments.replace_one({"_id": revision}, {"_id": revision, "at": at}, upsert=True)
 
-    def bury(self, document: Mapping[str, Any], died: int) -> None:
+    def archive(self, document: Mapping[str, Any], died: int) -> None:
         """Remember a document that is going. One that a dead writer has left under this revision is overwritten."""
         if self._retention:
             key = f"{died}"
@@ -92,7 +92,7 @@ class MongoPast:
         query = {"id": ids, "born": {"$lte": revision}, "died": {"$gt": revision}}
         return [past["document"] for past in self._gone.find(query)]
 
-    def birth(self, revision: int) -> Birth:
+    def birth(self, revision: int) -> Creation:
         """When something came to be with a revision."""
         moment = self._moments.find_one({"_id": revision})
-        return Birth.of(revision, moment["at"] if moment else None)
+        return Creation.of(revision, moment["at"] if moment else None)

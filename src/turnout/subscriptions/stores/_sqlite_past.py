@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterator
 
 from turnout.clocks import TrustedClock
-from turnout.subscriptions.past import Birth, Moment, Span, due_before, now
+from turnout.subscriptions.past import Creation, Moment, Span, due_before, now
 
-__all__ = ["births", "bury", "forget", "note_time", "record_at", "records_at", "revision_at"]
+__all__ = ["archive", "births", "forget", "note_time", "record_at", "records_at", "revision_at"]
 
 
 def note_time(connection: sqlite3.Connection, revision: int) -> None:
@@ -16,7 +16,7 @@ def note_time(connection: sqlite3.Connection, revision: int) -> None:
     connection.execute("INSERT INTO moment VALUES (?, ?)", (revision, now()))
 
 
-def bury(connection: sqlite3.Connection, id_: str, born: int, died: int, record: str) -> None:
+def archive(connection: sqlite3.Connection, id_: str, born: int, died: int, record: str) -> None:
     """Remember a subscription that is going."""
     connection.execute("INSERT INTO past VALUES (?, ?, ?, ?)", (id_, died, born, record))
 
@@ -79,11 +79,11 @@ def records_at(
     return connection.execute(_THEN.format(" AND id > ?2 AND id < ?3"), (revision, *bounds))
 
 
-def births(connection: sqlite3.Connection, bounds: tuple[str, str | bytes]) -> dict[str, Birth]:
+def births(connection: sqlite3.Connection, bounds: tuple[str, str | bytes]) -> dict[str, Creation]:
     """When what is there now came to be."""
     rows = connection.execute(
         "SELECT id, subscription.revision, at FROM subscription LEFT JOIN moment USING (revision)"
         " WHERE id > ? AND id < ?",
         bounds,
     )
-    return {id_: Birth.of(revision, at) for id_, revision, at in rows}
+    return {id_: Creation.of(revision, at) for id_, revision, at in rows}

@@ -17,7 +17,7 @@ from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
 from turnout.subscriptions.past import (
     DEFAULT_RETENTION,
-    Birth,
+    Creation,
     Moment,
     PastStore,
     Span,
@@ -219,14 +219,14 @@ class MemoryStore(StoreBase):
             )
         )
 
-    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+    def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `Store.births`."""
         with self._lock:
             return {id_: self._birth(born) for id_, born in self._born.items() if id_.startswith(prefix)}
 
-    def _birth(self, revision: int) -> Birth:
+    def _birth(self, revision: int) -> Creation:
         place = revision - self._remembered
-        return Birth.of(revision, self._times[place] if place >= 0 else None)
+        return Creation.of(revision, self._times[place] if place >= 0 else None)
 
     def for_tenant(self, name: str) -> Store:
         """See `Store.for_tenant`."""

@@ -23,7 +23,7 @@ from turnout.secrets import masked_url
 from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Birth, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores._document import document_of, leaf_id_of, leaf_token, pair_token, subscription_of
@@ -168,7 +168,7 @@ class MongoStore(StoreBase):
             before = self._deleted.find_one({"_id": id})
             # A name that is used again died for whoever saw its first life.
             born = min(document["revision"], before["born"]) if before else document["revision"]
-            self._past.bury(document, turn.revision)
+            self._past.archive(document, turn.revision)
             self._deleted.replace_one({"_id": id}, {"_id": id, "born": born, "died": turn.revision}, upsert=True)
             self._subscriptions.delete_one({"_id": id})
             if self._deletions % _PRUNE_EVERY == 0:
@@ -260,7 +260,7 @@ class MongoStore(StoreBase):
             then = {document["_id"]: document for document in (*there, *self._past.at(revision, ids))}
             return [subscription_of(document) for document in then.values()]
 
-    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+    def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `Store.births`."""
         query = {"_id": _range("", prefix), **self._visible()}
         with translated():

@@ -9,10 +9,10 @@ from itertools import islice, takewhile
 from turnout.clocks import TrustedClock
 from turnout.conditions import Kiwi, leaves
 from turnout.errors import SubscriptionExistsError, SubscriptionNotFoundError
-from turnout.gc_tools import no_collection
+from turnout.gc_tools import paused_gc
 from turnout.subscriptions.destinations import checked
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription
-from turnout.subscriptions.past import Birth, Moment, PastStore
+from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.stores import _sqlite_past as past
@@ -110,7 +110,7 @@ class SqliteStore(StoreBase):
                 (id, born, revision),
             )
             if self._file.address.retention:
-                past.bury(connection, id, born, revision, record)
+                past.archive(connection, id, born, revision, record)
             if self._deletions % _PRUNE_EVERY == 0:
                 _forget_old_deletions(connection)
                 past.forget(connection, self._file.address.retention, self._clock)
@@ -202,7 +202,7 @@ class SqliteStore(StoreBase):
         then.sort(key=lambda subscription: subscription.id)
         return tuple(then)
 
-    def births(self, prefix: str = "") -> Mapping[str, Birth]:
+    def births(self, prefix: str = "") -> Mapping[str, Creation]:
         """See `Store.births`."""
         with self._file.reading() as connection:
             return past.births(connection, _range("", prefix))
@@ -313,7 +313,7 @@ def _everything(connection: sqlite3.Connection, prefix: str) -> tuple[Subscripti
 def _decoded(rows: Iterable[tuple[str, str]]) -> list[Subscription]:
     subscriptions: list[Subscription] = []
     rest = iter(rows)
-    with no_collection():
+    with paused_gc():
         while chunk := list(islice(rest, _CHUNK)):
             subscriptions += decode_records(chunk)
     return subscriptions

@@ -16,7 +16,7 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
 from turnout.nats.wire.positions import StoredSequences, resolve, state_of
-from turnout.nats.wire.read_strategy import BESIDE, TOGETHER, WHOLE, Way, way_of
+from turnout.nats.wire.read_strategy import BESIDE, TOGETHER, WHOLE, ReadStrategy, choose_strategy
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.runtime.gaps import LossWatch
@@ -59,7 +59,7 @@ class Split(InputPartition):
     partition: int = 0
     revision: int | None = None
     filters: tuple[str, ...] | None = None
-    way: Way = TOGETHER
+    way: ReadStrategy = TOGETHER
     counted: int = 0
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ def planned(splits: Sequence[Split], connection: Connection, filters: Sequence[s
     """The splits of one range, each with the way in which it is read on *filters*."""
     if not splits:
         return []
-    way = way_of(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
+    way = choose_strategy(connection, splits[0].stream, splits[0].start, splits[-1].end, filters)
     return [replace(part, way=way) for part in splits]
 
 

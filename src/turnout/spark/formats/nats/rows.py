@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from turnout.gc_tools import spare_collections
+from turnout.gc_tools import freeze_gc
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import ArrowColumns, Split, SplitReader
 
@@ -54,7 +54,7 @@ class Rows:
         Raises:
             StreamError: when messages of the range are gone and ``failOnDataLoss`` is on.
         """
-        spare_collections()
+        freeze_gc()
         # Spark makes an InputPartition of its own where a reader plans none.
         if not isinstance(part, Split) or part.end <= part.start:
             return

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from turnout.errors import ConfigError, Mistake, StreamError
-from turnout.gc_tools import spare_collections
+from turnout.gc_tools import freeze_gc
 from turnout.nats.wire import Connection, Published, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
 from turnout.runtime.sink_options import NOT_FORWARDED, SinkOptions
@@ -129,7 +129,7 @@ class _SinkTask:
         Raises:
             ConfigError: when an option or a column is wrong, or the stream is to be overwritten.
         """
-        spare_collections()
+        freeze_gc()
         parsed = SinkOptions.from_mapping(options)
         if overwrite:
             raise ConfigError([Mistake("mode", "a stream cannot be overwritten: use mode('append')")])
@@ -141,7 +141,7 @@ class _SinkTask:
         Raises:
             StreamError: when one cannot be; what was stored stays, and a retry with ids does no harm.
         """
-        spare_collections()
+        freeze_gc()
         total = Published()
         publisher: Publisher | None = None
         connection = Connection(self._options.connection)
@@ -157,7 +157,7 @@ class _SinkTask:
 
 
 def _report(messages: list[WriterCommitMessage | None]) -> None:
-    spare_collections()
+    freeze_gc()
     written = [message for message in messages if isinstance(message, _TaskCommit)]
     stored, duplicates = sum(task.stored for task in written), sum(task.duplicates for task in written)
     if duplicates:
