@@ -7,7 +7,7 @@ them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from turnout._version import __version__
+from turnout._built import version as __version__
 
 if TYPE_CHECKING:
     from turnout.errors import TurnoutError

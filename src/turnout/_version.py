@@ -1,7 +1,5 @@
 """The version: that of the build, which knows the tags; in a checkout that was never built, the next release's."""
 
-__all__ = ["__version__"]
-
 try:
     from turnout._built import version as __version__
 except ModuleNotFoundError:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["bundled"]
-
 
 def bundled(name: str) -> Path:
     """The folder ``examples`` or ``benchmarks``.

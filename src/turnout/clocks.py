@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["JUMP_SECONDS", "LASTING_SECONDS", "TrustedClock"]
-
 JUMP_SECONDS: Final = 60.0
 """How much further than the monotonic clock a wall clock may go between two readings."""
 

@@ -10,8 +10,6 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["MAX_BYTES", "check_file", "read_file"]
-
 MAX_BYTES = 16 << 20
 """Bytes of a file: four megabytes of characters of four bytes each."""
 

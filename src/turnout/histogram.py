@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from operator import add, sub
 from typing import Any, Final, Self
 
-__all__ = ["BOUNDS", "Histogram"]
-
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The largest duration of each bucket but the last, in seconds; the last has no bound."""
 

@@ -16,17 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "append_privately",
-    "hold",
-    "lasting_folder",
-    "private_file",
-    "private_folder",
-    "remove",
-    "scratch_folder",
-    "sweep",
-]
-
 _OWNER = ".owner"
 _NAMES = "turnout-*"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Secret", "is_secret", "masked_url"]
-
 _MASK = "***"
 _SCHEME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-")
 # User info behind "://" goes up to the last "@", as passwords hold "/" and "@" that nobody encoded. An empty authority

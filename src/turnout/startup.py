@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["block_pandas_import"]
-
 
 class _PandasBlocker:
     """Finds no pandas, wherever it is installed."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-__all__ = ["did_you_mean", "guesses", "nearest"]
-
 _LONGEST: Final = 64
 _MOST_NAMES: Final = 500
 _MOST_GUESSES: Final = 50

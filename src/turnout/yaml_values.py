@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-__all__ = ["compose", "construct", "load", "position_of"]
-
 _MAX_DEPTH = 50
 """Blocks inside one another; a route needs some ten."""
 

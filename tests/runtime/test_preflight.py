@@ -12,7 +12,7 @@ from turnout.embedded import NatsServer
 from turnout.errors import StreamError
 from turnout.nats.wire import Connection, create_stream, delete_stream
 from turnout.routes import Route
-from turnout.spark.endpoints import preflight
+from turnout.runtime.preflight import preflight
 
 pytestmark = pytest.mark.jetstream
 

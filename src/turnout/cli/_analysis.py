@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from turnout.subscriptions.analysis import Access, Analysis, Equal, Traffic
 
-__all__ = ["analysis_lines"]
-
 _SHOWN = 20
 """How many findings of one kind are shown, and how many ids of one finding."""
 

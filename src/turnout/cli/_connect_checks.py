@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.subscriptions.index import Index
 
-__all__ = ["Probed", "probe"]
-
 _SECONDS = 5.0
 _SHOWN = 5
 _ALWAYS_SEEN = ("topic", "subject", "key")

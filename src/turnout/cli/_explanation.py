@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from turnout.engine.mapping_report import Mapped
     from turnout.engine.stages import StageReport
 
-__all__ = ["change_lines", "explanation_lines"]
-
 _SHOWN = 20
 """How many of the subscriptions that want the record are shown, and of its messages."""
 

@@ -28,8 +28,6 @@ from turnout.nats.protocol.settings import option_of
 if TYPE_CHECKING:
     from turnout.nats.jetstream import JetStream
 
-__all__ = ["SECRETS", "JetStreamAccess", "run", "show", "with_access"]
-
 T = TypeVar("T")
 
 Server = Annotated[str, typer.Option("--server", "-s", envvar="NATS_URL", help="Where the server is.")]

@@ -22,8 +22,6 @@ from turnout.nats.wire.rows import with_stream
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.subjects import matches
 
-__all__ = ["NatsProbe"]
-
 _SHOWN = 5
 _MOST_TOPICS = 100
 _DENIED = 403

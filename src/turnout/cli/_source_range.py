@@ -14,8 +14,6 @@ from turnout.nats.wire.rows import with_stream
 if TYPE_CHECKING:
     from turnout.routes import Route
 
-__all__ = ["records_between"]
-
 
 def records_between(route: Route, begin: str, end: str | None, option: str = "--against") -> Iterator[Any]:
     """The record batches from one place up to, not including, another, of each of the source's streams.

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from turnout.errors import MissingExtraError
 
-__all__ = ["needs_spark"]
-
 
 @contextmanager
 def needs_spark() -> Iterator[None]:

@@ -14,8 +14,6 @@ import typer
 if TYPE_CHECKING:
     from turnout.subscriptions import Store
 
-__all__ = ["StoreTimeout", "StoreUrl", "opened_store", "store_url_of"]
-
 DEFAULT_STORE = "sqlite:///subscriptions.db"
 _NOTICE_SECONDS = 1.0
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from turnout.subscriptions import Subscription
     from turnout.subscriptions.past import Moment
 
-__all__ = ["AsOf", "moment_of", "moments_of", "subscriptions_of"]
-
 AsOf: TypeAlias = Annotated[
     str, typer.Option("--subscriptions-as-of", metavar="TIME|REVISION", help="Match with what the store held then.")
 ]

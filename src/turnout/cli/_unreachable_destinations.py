@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.subscriptions import Subscription
 
-__all__ = ["unread_at", "unread_of"]
-
 Whose = dict[str, list[str]]
 """Destination → the subscriptions that have it."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from turnout.subscriptions import Snapshot
     from turnout.subscriptions.analysis import Analysis, AnchorTraffic, Traffic
 
-__all__ = ["analyze"]
-
 
 def analyze(
     against: Annotated[

@@ -19,8 +19,6 @@ import turnout.cli
 from turnout.cli.exits import OUTPUT_CLOSED, WRONG_REQUEST, exit_code_of
 from turnout.errors import TurnoutError, message_of
 
-__all__ = ["build_app", "main"]
-
 
 def build_app() -> typer.Typer:
     """The typer application with every command module of this package registered."""

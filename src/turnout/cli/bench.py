@@ -12,8 +12,6 @@ import typer
 from turnout.bundle import bundled
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from turnout.cli._connect_checks import Probed
     from turnout.routes import Route
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

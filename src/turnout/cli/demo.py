@@ -21,8 +21,6 @@ from turnout.private_files import lasting_folder
 if TYPE_CHECKING:
     from turnout.demo.year import Demo, DemoResult
 
-__all__ = ["register"]
-
 _KEPT = Path(".turnout") / "demo"
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     Moments: TypeAlias = tuple[Moment | None, Moment | None]
 
-__all__ = ["register"]
-
 
 def diff(
     versions: Annotated[

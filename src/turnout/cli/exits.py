@@ -12,8 +12,6 @@ from turnout.errors import (
     TurnoutError,
 )
 
-__all__ = ["DONE", "FAILED", "OUTPUT_CLOSED", "WRONG_REQUEST", "exit_code_of"]
-
 DONE = 0
 FAILED = 1
 WRONG_REQUEST = 2

@@ -16,8 +16,6 @@ from turnout.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from turnout.routes import Route
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

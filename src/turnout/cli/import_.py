@@ -17,8 +17,6 @@ from turnout.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from turnout.routes.drafts import Draft
 
-__all__ = ["register", "write_new"]
-
 File = Annotated[Path, typer.Argument(help="The file to read.", dir_okay=False)]
 Name = Annotated[str | None, typer.Option(help="What the route is called.")]
 From = Annotated[str | None, typer.Option("--from", metavar="ADDRESS", help="Where records come from.")]

@@ -10,8 +10,6 @@ import typer
 
 from turnout.cli.serve import serve_until_stopped
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

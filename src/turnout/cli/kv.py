@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from turnout.nats.jetstream.kv import KeyValue
     from turnout.nats.jetstream.kv_watch import Entry
 
-__all__ = ["register"]
-
 Bucket = Annotated[str, typer.Argument(help="The bucket.")]
 Key = Annotated[str, typer.Argument(help="The key.")]
 Value = Annotated[str, typer.Argument(help="The value; - reads it from standard input.")]

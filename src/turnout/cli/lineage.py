@@ -15,8 +15,6 @@ from turnout.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from turnout.history.lineage_model import Lineage
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

@@ -15,8 +15,6 @@ import typer
 from turnout.cli.exits import FAILED, WRONG_REQUEST
 from turnout.errors import ConfigError, Mistake, SubjectError
 
-__all__ = ["register"]
-
 _SHOWN = 10
 
 

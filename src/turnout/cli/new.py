@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from turnout.history import Report
     from turnout.routes.drafts import SampledStream, Starter
 
-__all__ = ["register"]
-
 _FROM = "nats://127.0.0.1:4222/ORDERS"
 _SECONDS = 5.0
 

@@ -7,8 +7,6 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-__all__ = ["AsJson", "Master", "RouteFile", "SparkLog"]
-
 RouteFile: TypeAlias = Annotated[Path, typer.Argument(help="The route's YAML file.", dir_okay=False)]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Master: TypeAlias = Annotated[str, typer.Option(help="Spark's master.")]

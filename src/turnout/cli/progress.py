@@ -13,9 +13,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
-    from turnout.spark.running.job import Progress, RunResult
-
-__all__ = ["COUNT_LABELS", "console", "counts_table", "loading", "run_display", "run_summary"]
+    from turnout.runtime.progress import Progress, RunResult
 
 COUNT_LABELS = {
     "read": "read",

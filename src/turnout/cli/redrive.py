@@ -14,8 +14,6 @@ from turnout.cli.options import AsJson, RouteFile
 if TYPE_CHECKING:
     from turnout.history.redrive import RedriveReport
 
-__all__ = ["register"]
-
 _DID = {
     "delivered": "delivered",
     "failed": "failed again",

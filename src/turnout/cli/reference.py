@@ -16,8 +16,6 @@ import typer
 
 from turnout.cli.app import build_app
 
-__all__ = ["reference"]
-
 _HEAD = """# Command line
 
 Every command of `turnout`, as `--help` tells it. Exit codes are 0 for done, 1 where the work failed, 2 where the

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
     from turnout.spark.history.replay import ReplayResult
 
-__all__ = ["register"]
-
 _SHOWN = 20
 """This many subscriptions are shown with their numbers."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from turnout.routes import Route
     from turnout.runtime.progress import Progress, RunResult
 
-__all__ = ["log_beside", "register", "result_json"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -47,7 +45,7 @@ def _run(file: Path, *, once: bool, master: str, checkpoint: str | None, spark_l
 
     loaded = Route.load(file)
     with needs_spark():
-        from turnout.spark.endpoints import preflight
+        from turnout.runtime.preflight import preflight
         from turnout.spark.running.job import run as run_route
         from turnout.spark.session.build import route_session
         from turnout.spark.session.connect import is_connect

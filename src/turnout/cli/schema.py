@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["register"]
-
 
 class SchemaKind(StrEnum):
     """The files that there is a schema of."""

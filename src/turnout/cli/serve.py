@@ -17,8 +17,6 @@ from turnout.cli.signals import stop_on_signals
 if TYPE_CHECKING:
     from turnout.rpc.server import RpcServer
 
-__all__ = ["serve", "serve_until_stopped"]
-
 
 def serve(
     store: StoreUrl = None,

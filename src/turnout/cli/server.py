@@ -11,8 +11,6 @@ import typer
 from turnout.cli.signals import stop_on_signals
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
-__all__ = ["register"]
-
 _CONFIG = "turnout.yaml"
 
 

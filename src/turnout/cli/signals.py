@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["stop_on_signals"]
-
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from turnout.rpc.client import MatchingClient
     from turnout.subscriptions import Match, Subscription
 
-__all__ = ["register"]
-
 Pairs = Annotated[list[str] | None, typer.Argument(help="The message's metadata: key=value …")]
 Body = Annotated[str | None, typer.Option("--message", help="The metadata as a JSON object, or - for standard input.")]
 Limit = Annotated[int, typer.Option(min=1, help="Results of one page.")]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from turnout.nats.jetstream import ConsumerConfig, Message, OrderedSubscription
 
-__all__ = ["register"]
-
 _AGE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _FORMS = "all, new, last, last-per-subject, a sequence, an age like 10m, or a time like 2026-01-31T12:00:00Z"

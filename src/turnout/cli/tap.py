@@ -14,8 +14,6 @@ from turnout.cli.signals import stop_on_signals
 if TYPE_CHECKING:
     from turnout.history.tap import Tapped
 
-__all__ = ["register"]
-
 _RATE = 10.0
 """This many live records a second a person can follow."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from turnout.history import Report, Suite
     from turnout.routes import Route
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

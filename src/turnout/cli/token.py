@@ -8,8 +8,6 @@ import typer
 
 from turnout.errors import SubscriptionInvalidError
 
-__all__ = ["token"]
-
 
 def token(
     tenant: Annotated[str, typer.Argument(help="Whose subscriptions it opens; * for the whole store.")],

@@ -12,8 +12,6 @@ import numpy as np
 from turnout.records import BigInt, Float32, Int8, Int16, Int32, Moment, Struct
 from turnout.records.text import iso_of, text_of
 
-__all__ = ["builtin_of", "finite", "hook", "single"]
-
 _INTEGERS = (Int8, Int16, Int32, BigInt)
 
 

@@ -8,8 +8,6 @@ from typing import Any, Protocol, TypeAlias
 from turnout.errors import RecordError, TurnoutError
 from turnout.records import Block, Positions, Schema
 
-__all__ = ["Codec", "Decoded", "EncodeErrors", "attempt"]
-
 Decoded: TypeAlias = tuple[list[Block], dict[int, RecordError]]
 """The values that could be read, and the rows of those that could not."""
 

@@ -20,8 +20,6 @@ from turnout.codecs.writing import Written, texts_of
 from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema
 
-__all__ = ["ConnectJson"]
-
 _SCHEMAS: Final = 128
 """This many of the schemas that came by are kept."""
 

@@ -9,8 +9,6 @@ from turnout.codecs.format import DECIMAL_FORMAT, DECIMAL_FORMATS, Format
 from turnout.errors import Mistake
 from turnout.suggestions import nearest
 
-__all__ = ["Converters", "converters_of"]
-
 _CLASSES: Mapping[str, str] = {
     "org.apache.kafka.connect.json.JsonConverter": "connect-json",
     "org.apache.kafka.connect.storage.StringConverter": "string",

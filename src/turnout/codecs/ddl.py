@@ -11,8 +11,6 @@ from typing import NamedTuple
 from turnout.records.schema import ANY, DATE, DECIMAL, DIGITS, TIMESTAMP, Field, Schema
 from turnout.suggestions import nearest
 
-__all__ = ["DdlError", "Declared", "parse_ddl"]
-
 _SIMPLE: Mapping[str, Schema] = MappingProxyType(
     {
         "TINYINT": Schema("int8", True),

@@ -14,8 +14,6 @@ from turnout.errors import ConfigError, Mistake
 from turnout.records.schema import Schema
 from turnout.suggestions import did_you_mean
 
-__all__ = ["DECIMAL_FORMAT", "DECIMAL_FORMATS", "ENTRY_POINT", "FORMATS", "SETTINGS", "Format", "plugins"]
-
 ENTRY_POINT = "turnout.codecs"
 """The entry point group in which a package names its formats; each is a function of a `Format` that gives a codec."""
 

@@ -18,8 +18,6 @@ from turnout.records import Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.records.text import text_of
 
-__all__ = ["Form", "json_form", "wire_form"]
-
 _Column: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 
 

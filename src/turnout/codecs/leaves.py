@@ -17,8 +17,6 @@ from turnout.codecs.nodes import Misfit, Node, Slow, each, json_of, slow_node
 from turnout.records import BigInt, Moment, Schema
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 
-__all__ = ["EXACT", "Leaf", "Schemaless", "declared_leaf", "read_schemaless", "wire_leaf"]
-
 Leaf: TypeAlias = Callable[[Schema, int], Node]
 """How a value of a schema that holds no others is read; the number is a decimal's precision."""
 

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from turnout.records import Moment
 from turnout.records.text import iso_of
 
-__all__ = ["dates_as_text", "day_of", "moment_of", "read_date", "read_timestamp", "timestamps_as_text"]
-
 DAY = 86_400_000
 """Milliseconds."""
 

@@ -10,23 +10,6 @@ import msgspec
 
 from turnout.codecs.codec import text_for_people
 
-__all__ = [
-    "NULL",
-    "Misfit",
-    "Node",
-    "Slow",
-    "each",
-    "field_names",
-    "json_of",
-    "json_text",
-    "list_node",
-    "map_node",
-    "nullable",
-    "pairs_node",
-    "slow_node",
-    "struct_node",
-]
-
 NULL: Final = b"null"
 Slow: TypeAlias = Callable[[bytes], Any]
 """Reads the JSON text of a value, whatever it is; raises `Misfit`."""

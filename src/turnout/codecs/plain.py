@@ -19,8 +19,6 @@ from turnout.errors import RecordError
 from turnout.records import Block, Float32, Int8, Int16, Int32, Positions, Schema
 from turnout.records.text import text_of
 
-__all__ = ["NUMBERS", "Boolean", "Bytes", "Number", "Raw", "String"]
-
 _PACKAGE = "org.apache.kafka.connect.converters."
 _OPTIONAL_BYTES = Schema("bytes", True)
 _OPTIONAL_STRING = Schema("string", True)

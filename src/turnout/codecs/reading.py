@@ -29,8 +29,6 @@ from turnout.errors import RecordError
 from turnout.records import Block, Positions, Schema, group
 from turnout.records.schema import DIGITS
 
-__all__ = ["Reader", "SchemalessReader"]
-
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 """What a strict reading raises: no UTF-8, no JSON, not of its type, no text at all, or nested too deep."""
 

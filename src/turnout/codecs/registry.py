@@ -11,8 +11,6 @@ from turnout.codecs.plain import NUMBERS, Boolean, Bytes, Raw, String
 from turnout.codecs.schemaless_json import SchemalessJson
 from turnout.codecs.typed_json import TypedJson
 
-__all__ = ["codec_of"]
-
 _PLAIN: Mapping[str, Codec] = {"raw": Raw(), "string": String(), "bytes": Bytes(), "boolean": Boolean(), **NUMBERS}
 
 

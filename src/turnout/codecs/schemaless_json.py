@@ -12,8 +12,6 @@ from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import encode_json
 from turnout.records import Block, Positions, Schema
 
-__all__ = ["JSON_CONVERTER", "SchemalessJson"]
-
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 """Connect's class for JSON, with and without schemas."""
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from turnout.records import Block, Positions, group
 
-__all__ = ["Shapes"]
-
 _MANY: Final = 16
 """Objects of one shape at once that are worth to be put into columns by themselves."""
 

@@ -10,8 +10,6 @@ import numpy as np
 from turnout.codecs.codec import Decoded
 from turnout.records import Block, Positions, Schema
 
-__all__ = ["with_tombstones"]
-
 
 def with_tombstones(
     rows: Positions,

@@ -16,8 +16,6 @@ from turnout.codecs.tombstones import with_tombstones
 from turnout.codecs.writing import encode_json
 from turnout.records import Block, Positions, Schema
 
-__all__ = ["TypedJson"]
-
 # A number that is none, outside of a text; JSON has no such thing, but many programs write it. A text that is not
 # closed goes to the end: looking for another one behind its quote would look at the rest once for each quote.
 _NOT_A_NUMBER = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)|(-?\bInfinity\b|\bNaN\b)', re.DOTALL)

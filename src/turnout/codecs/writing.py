@@ -17,8 +17,6 @@ from turnout.errors import RecordError
 from turnout.records import BigInt, Block, Int8, Int16, Int32, Moment, Schema, Struct
 from turnout.records.text import text_of
 
-__all__ = ["Written", "encode_json", "texts_of"]
-
 Written: TypeAlias = tuple[list[bytes | None], dict[int, RecordError]]
 """The text of each value, and at the places of those that cannot be written why."""
 

@@ -27,18 +27,6 @@ from turnout.conditions.check import Check
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern
 
-__all__ = [
-    "ALWAYS",
-    "GRAM",
-    "Anchor",
-    "Kind",
-    "anchors_of",
-    "implies",
-    "lookups_of",
-    "prober",
-    "weight",
-]
-
 GRAM = 3
 """How many characters a ``~`` probe has."""
 

@@ -10,8 +10,6 @@ from itertools import product
 from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, Group, Leaf, Logic, leaves
 
-__all__ = ["MAX_REPEATED", "Blame", "SeenLeaf", "blame", "true_leaves"]
-
 MAX_REPEATED = 10
 """Tests that a condition repeats are tried in every combination up to this many; beyond that one after the other."""
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator
 
-__all__ = ["all_of", "any_of", "between", "cidr", "compare", "exists", "kiwi", "not_", "one_of"]
-
 
 def all_of(*children: Condition) -> Group:
     """True when every child is.

@@ -14,8 +14,6 @@ from turnout.conditions.evaluate import address_text, network_span, parsed_numbe
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
 from turnout.conditions.pattern import ANY, Piece, fold, lexemes, parse_pattern, pattern_matcher
 
-__all__ = ["COMPARISONS", "Check", "check_of", "holds", "passes", "shape", "shape_of"]
-
 
 class Check(NamedTuple):
     """One test of one key's value.

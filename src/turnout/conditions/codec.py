@@ -20,8 +20,6 @@ from turnout.conditions.model import Condition, Group, Logic
 from turnout.errors import ConditionError
 from turnout.suggestions import nearest
 
-__all__ = ["Json", "decode", "encode"]
-
 Json: TypeAlias = dict[str, Any]
 
 _OBJECT = (dict, Mapping)

@@ -10,8 +10,6 @@ from ipaddress import ip_address, ip_network
 from turnout.conditions.model import Cidr, Compare, Condition, Exists, Group, Kiwi, Leaf, Logic, Operator
 from turnout.conditions.pattern import fold, lexemes, pattern_matcher
 
-__all__ = ["NUMBER", "address_text", "evaluate", "leaf_holds", "network_span", "parsed_number"]
-
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 """What counts as a number in a value, in a syntax that Python and Java read alike."""
 

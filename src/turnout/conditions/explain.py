@@ -9,8 +9,6 @@ from turnout.conditions.evaluate import evaluate
 from turnout.conditions.model import Condition, Group, Logic
 from turnout.conditions.text import format_condition
 
-__all__ = ["Explanation", "explain"]
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from turnout.conditions.model import Cidr, Compare, Exists, Kiwi, Leaf, Operator
 
-__all__ = ["FLAG", "KINDS", "NUMBER", "TEXT", "LeafField", "LeafKind", "kind_of"]
-
 TEXT: tuple[type, ...] = (str,)
 FLAG: tuple[type, ...] = (bool,)
 NUMBER: tuple[type, ...] = (int, float)

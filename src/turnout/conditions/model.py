@@ -16,22 +16,6 @@ from typing import TypeAlias
 from turnout.conditions.pattern import check_pattern
 from turnout.errors import ConditionError
 
-__all__ = [
-    "MAX_DEPTH",
-    "Cidr",
-    "Compare",
-    "Condition",
-    "Exists",
-    "Group",
-    "Kiwi",
-    "Leaf",
-    "Logic",
-    "Operator",
-    "leaves",
-    "nodes",
-    "with_ids",
-]
-
 MAX_DEPTH = 100
 """How deep groups nest at most. Protobuf parsers stop at 100 nested messages, and a group takes two."""
 

@@ -17,20 +17,6 @@ from typing import TypeAlias
 
 from turnout.errors import ConditionError
 
-__all__ = [
-    "ANY",
-    "ONE",
-    "Piece",
-    "Wildcard",
-    "check_pattern",
-    "escape",
-    "fold",
-    "lexemes",
-    "parse_pattern",
-    "pattern_matcher",
-    "pieces_of",
-]
-
 
 class Wildcard(Enum):
     """The two characters with a meaning."""

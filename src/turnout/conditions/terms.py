@@ -22,8 +22,6 @@ from turnout.conditions.evaluate import leaf_holds
 from turnout.conditions.model import Condition, Exists, Group, Kiwi, Leaf, Logic, leaves
 from turnout.conditions.pattern import parse_pattern
 
-__all__ = ["MAX_CHECKS", "Cost", "Term", "terms_of"]
-
 MAX_CHECKS = 4096
 """How many checks the terms of one condition have together at most."""
 

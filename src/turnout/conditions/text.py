@@ -27,8 +27,6 @@ from turnout.conditions.build import between
 from turnout.conditions.model import MAX_DEPTH, Cidr, Compare, Condition, Exists, Group, Kiwi, Logic, Operator
 from turnout.errors import ConditionError
 
-__all__ = ["format_condition", "parse"]
-
 _QUOTED = r'"(?:[^"]|"")*"'
 _SPACE = re.compile(r"\s*")
 _KEY = re.compile(rf'{_QUOTED}|[^\s():~<>="]+')

@@ -12,8 +12,6 @@ from turnout.console.pages import dead_letters, route, routes, sandbox, sign_in,
 from turnout.console.render import answer_people_with_pages
 from turnout.server.security import Authenticator, Entrance
 
-__all__ = ["add_console"]
-
 _STATIC = Path(str(files("turnout.console"))) / "static"
 _ROUTERS = (routes.router, route.router, sandbox.router, subscriptions.router, dead_letters.router, tap.router)
 

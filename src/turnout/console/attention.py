@@ -7,8 +7,6 @@ from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase
 
-__all__ = ["needs"]
-
 _LATE_SECONDS = 300.0
 """A route that is so far behind is not keeping up."""
 

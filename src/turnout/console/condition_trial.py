@@ -15,8 +15,6 @@ from turnout.server.sources import last_records
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["Hit", "Trial", "trial_of"]
-
 _HITS = 10
 
 

@@ -8,8 +8,6 @@ from turnout.server.entry import RouteEntry
 from turnout.server.state import Pause
 from turnout.server.supervisor import Phase
 
-__all__ = ["Controls", "controls_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Controls:

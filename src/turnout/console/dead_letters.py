@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from turnout.history.dead_letters import DeadLetter
 from turnout.server.dead_letters import text_of_bytes
 
-__all__ = ["LetterGroup", "grouped", "hex_lines", "reason_of", "shown"]
-
 _WIDTH = 16
 
 

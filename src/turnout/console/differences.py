@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Line", "Pair", "difference", "side_by_side"]
-
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -12,8 +12,6 @@ from turnout.secrets import masked_url
 from turnout.server.compatibility import Change, is_safe
 from turnout.server.sources import opened, resolved, stream_ends
 
-__all__ = ["Beginning", "beginnings_of", "meaning_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Beginning:

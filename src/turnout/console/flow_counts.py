@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from turnout.engine.counts import Counts
 from turnout.server.state import MinuteCounts, State
 
-__all__ = ["HOUR", "RecentTraffic", "traffic_of"]
-
 HOUR = 3600
 _RECENT = 60
 """The rate is that of the last minute that is over and of the one that has begun."""

@@ -11,8 +11,6 @@ from turnout.console.flow_counts import RecentTraffic
 from turnout.engine.flow import KEY, MAPPING, MATCH, SINK, SOURCE, VALUE, Stages
 from turnout.routes import Route
 
-__all__ = ["picture_of", "steps_of"]
-
 _DROPS = {MAPPING: ("lost", "lost by weight"), MATCH: ("unmatched", "wanted by none")}
 """What the parts drop that are no transforms: the kind of the branch, and its name."""
 

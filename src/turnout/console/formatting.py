@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-__all__ = ["FILTERS", "ago", "moment", "number", "rate", "segment", "share", "span"]
-
 
 def number(value: float | None) -> str:
     """A number with separators, shortened from a million on.

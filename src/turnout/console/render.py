@@ -20,8 +20,6 @@ from turnout.secrets import masked_url
 from turnout.server.rest.problems import status_of
 from turnout.server.security import Principal
 
-__all__ = ["FRAGMENTS", "answer_people_with_pages", "page", "page_router", "text_of_error"]
-
 FRAGMENTS = "/fragments/"
 """Below it are parts of pages, for the console's own script."""
 

@@ -12,8 +12,6 @@ from turnout.server.routes import Routes
 from turnout.server.sandbox import route_of
 from turnout.server.sources import opened, resolved, stream_ends
 
-__all__ = ["StreamReplay", "place_of", "replay_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class StreamReplay:

@@ -18,8 +18,6 @@ from turnout.server.runner import Runner
 from turnout.server.serving import RouteServer, RunnerOf, spark_runner
 from turnout.server.supervisor import Phase
 
-__all__ = ["Showing", "showing", "with_values"]
-
 _LOOK_SECONDS = 0.2
 _AT_REST = (Phase.DONE, Phase.FAILED)
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from turnout.errors import MissingExtraError
 
-__all__ = ["CUT_OFF", "FLIGHTS", "FlightMessage", "flights", "messages"]
-
 FLIGHTS = 336_776
 """How many flights the data set has."""
 

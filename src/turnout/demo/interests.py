@@ -10,8 +10,6 @@ from turnout.conditions import Condition, all_of, any_of, compare, exists, kiwi,
 from turnout.demo.flights import flights
 from turnout.subscriptions import Subscription
 
-__all__ = ["SEED", "generated", "hand_written"]
-
 SEED = 20130101
 _DESKS = 500
 

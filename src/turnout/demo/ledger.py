@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from turnout.engine.counts import Counts
 from turnout.nats.wire import Connection, PullReader, Range, stream_info
 
-__all__ = ["Ledger", "read_ledger"]
-
 _TOP = 10
 
 

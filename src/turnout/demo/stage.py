@@ -11,8 +11,6 @@ from turnout.errors import TurnoutError
 from turnout.nats.wire import Connection, Publisher
 from turnout.subscriptions import Store
 
-__all__ = ["check_stop", "publish_flights", "streams", "subscribe"]
-
 _REPORT_EVERY = 2_000
 
 

@@ -19,11 +19,10 @@ from turnout.embedded import NatsServer
 from turnout.nats.wire import Connection, create_stream
 from turnout.private_files import private_folder
 from turnout.routes import Route
-from turnout.spark.running.job import Progress, RunResult, run
+from turnout.runtime.progress import Progress, RunResult
+from turnout.spark.running.job import run
 from turnout.spark.session.build import route_session
 from turnout.subscriptions import open_store
-
-__all__ = ["GENERATED", "Demo", "DemoResult", "route_file"]
 
 GENERATED = 10_000
 """How many subscriptions are drawn from the data."""

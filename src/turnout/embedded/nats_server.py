@@ -21,8 +21,6 @@ from typing import Self
 from turnout.errors import ConnectionLostError, TurnoutError
 from turnout.private_files import append_privately, lasting_folder, private_file, private_folder, remove
 
-__all__ = ["NatsServer", "find_nats_server", "free_port"]
-
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 _PR_SET_PDEATHSIG = 1
 _PORTS = range(15_000, 32_000)

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink
-from turnout.routes.route import DEFAULT_SINK
+from turnout.routes.reader import DEFAULT_SINK
 from turnout.routes.values import listed
 from turnout.subjects import matches
 from turnout.subscriptions.destinations import Rights, problem_of
 from turnout.transforms.java.regex import JavaRegex
-from turnout.transforms.java.regex_reader import JavaRegexError
-
-__all__ = ["Address", "Addresses"]
+from turnout.transforms.java.regex_characters import JavaRegexError
 
 _KAFKA_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _KAFKA_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

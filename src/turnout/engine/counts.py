@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from turnout.engine.flow import Flow
 
-__all__ = ["NUMBERS", "Counts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Counts:

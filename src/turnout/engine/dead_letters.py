@@ -19,17 +19,6 @@ from turnout.routes import Route
 if TYPE_CHECKING:
     from turnout.engine.undelivered import Undelivered
 
-__all__ = [
-    "CONTEXT",
-    "DESTINATION",
-    "LEFT_OUT",
-    "ORIGIN",
-    "SUBSCRIPTION",
-    "context_headers",
-    "dead_headers",
-    "delivery_headers",
-]
-
 CONTEXT: Final = "__connect.errors."
 """What the names of Connect's context headers begin with."""
 

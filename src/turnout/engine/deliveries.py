@@ -16,8 +16,6 @@ from turnout.subjects.draw_hash import chained
 from turnout.subscriptions import index as _index
 from turnout.subscriptions.index import Index
 
-__all__ = ["NOBODY", "Fanout", "OutgoingDeliveries", "OwnTopics"]
-
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 

@@ -20,8 +20,6 @@ from turnout.subjects.draw_hash import draws_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["Asked", "LeafReport", "RecordExplanation", "SentMessage", "Subscriber", "explain"]
-
 
 @dataclass(frozen=True, slots=True)
 class LeafReport:

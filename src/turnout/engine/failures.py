@@ -12,8 +12,6 @@ from turnout.records.text import iso_of, text_of
 from turnout.routes import Route
 from turnout.transforms import ErrorPolicy
 
-__all__ = ["IN_FULL", "FailureLog", "stop_at"]
-
 IN_FULL: Final = 20
 """How many failures of one batch are shown one by one, those that were read first."""
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from turnout.histogram import Histogram
 from turnout.routes import Route
 
-__all__ = ["DEAD_LETTER", "KEY", "MAPPING", "MATCH", "SINK", "SOURCE", "VALUE", "Flow", "StageCounter", "Stages"]
-
 SOURCE: Final = "source"
 KEY: Final = "key"
 VALUE: Final = "value"

@@ -15,8 +15,6 @@ from turnout.records.headers import ARROW, has_match
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 
-__all__ = ["HeaderRules", "without"]
-
 _UNFIT_NAME = re.compile(r"[\s:]|^$", re.ASCII)
 _BREAK = re.compile(rb"[\r\n]")
 _REMEMBERED = 10_000

@@ -16,8 +16,6 @@ from turnout.engine.reading import Consumed
 from turnout.records import Headers
 from turnout.routes import Route
 
-__all__ = ["REVISION", "ROUTE", "SOURCE", "LineageHeaders"]
-
 ROUTE: Final = "Turnout-Route"
 """``name@digest``: the route's name, and the digest of its file."""
 

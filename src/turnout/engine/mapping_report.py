@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from turnout.routes import Route
 from turnout.subjects.mapping import MappingTable, Share, SubjectMapping
 
-__all__ = ["Chosen", "Mapped", "chosen_by", "mapped_by"]
-
 
 @dataclass(frozen=True, slots=True)
 class Chosen:

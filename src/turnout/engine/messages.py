@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from turnout.records import Headers
 from turnout.records.headers import ARROW
 
-__all__ = ["RECORDS", "VALUE_DIGEST", "VALUE_LEFT_OUT", "Messages", "carried"]
-
 RECORDS: Final = pa.schema(
     [
         pa.field("value", pa.binary()),

@@ -10,8 +10,6 @@ from turnout.records.paths import parse_path, texts_at
 from turnout.records.text import iso_of, text_of
 from turnout.subscriptions.index import Column
 
-__all__ = ["Metadata"]
-
 _TOPIC = ("topic", "subject")
 
 

@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 
 from turnout.subjects.draw_hash import chained
 
-__all__ = ["dead_suffix", "origins", "suffix"]
-
 
 def origins(batch: Any) -> Any:
     """``stream:sequence`` for NATS, ``topic:partition:offset`` otherwise; null where a part is unknown.

@@ -40,8 +40,6 @@ from turnout.subjects.mapper import Mapper
 from turnout.subscriptions.index import Index, Matches
 from turnout.transforms.apply import ChainRunner
 
-__all__ = ["Program", "Result"]
-
 Rows = NDArray[np.int64]
 
 

@@ -15,8 +15,6 @@ from turnout.engine.reserved import without_reserved
 from turnout.records import Batch, Failure, Headers
 from turnout.records.block import rows_of
 
-__all__ = ["AT_ONCE", "Consumed", "batch_of", "pieces"]
-
 AT_ONCE: Final = 5_000
 """At most so many records: with 10,000 and more the same steps find their values in no cache and take up to twice as
 long. What is done once for a batch is as much as for 200 records, so it counts where there are fewer (measured)."""

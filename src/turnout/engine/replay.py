@@ -18,8 +18,6 @@ from turnout.records import Batch, Headers
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["REPLAY", "Replay", "Where"]
-
 REPLAY: Final = "Turnout-Replay"
 """The header of a message that a replay sends: the replay's id."""
 

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from turnout.engine.headers import without
 from turnout.records.headers import ARROW
 
-__all__ = ["RESERVED", "is_reserved", "without_reserved"]
-
 RESERVED: Final = ("turnout-", "__turnout.")
 """Prefixes of reserved names, in lower case: names are compared in any case, as clients and proxies rewrite it."""
 

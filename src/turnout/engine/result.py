@@ -21,8 +21,6 @@ from turnout.errors import RunError
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
 
-__all__ = ["Result", "Sent"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sent:

@@ -16,8 +16,6 @@ from turnout.errors import ConfigError, Mistake
 from turnout.records.headers import ARROW
 from turnout.suggestions import guesses
 
-__all__ = ["PARTS", "SampleRecord", "record_batch"]
-
 PARTS = (
     "topic", "partition", "offset", "key", "keyBase64", "value", "valueBase64", "headers", "timestamp", "stream",
 )  # fmt: skip

@@ -9,8 +9,6 @@ from typing import Final
 
 from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
 
-__all__ = ["SEAL", "is_sealed", "seal"]
-
 SEAL: Final = "__turnout.seal"
 """The header with the seal."""
 

@@ -19,8 +19,6 @@ from turnout.transforms.base import Errors, Predicate
 from turnout.transforms.chain import Guard
 from turnout.transforms.predicates import Condition, HasHeaderKey, RecordIsTombstone, texts_of
 
-__all__ = ["PredicateAnswer", "StageReport", "StageWatch", "predicate_text", "shown"]
-
 
 @dataclass(frozen=True, slots=True)
 class PredicateAnswer:

@@ -28,8 +28,6 @@ from turnout.routes import Route
 from turnout.subjects.pattern import common
 from turnout.subjects.tokens import FULL
 
-__all__ = ["MOST_FILTERS", "SubjectFilters", "subject_filters"]
-
 MOST_FILTERS: Final = 100
 """More filters than this cost the server more than they save."""
 

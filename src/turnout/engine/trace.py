@@ -21,8 +21,6 @@ from turnout.routes import Route
 from turnout.subscriptions.index import Index
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["BatchOutcome", "Outcome", "Trace", "Watch", "traced"]
-
 Rows = NDArray[np.int64]
 
 

@@ -24,8 +24,6 @@ from turnout.subscriptions.index import Index
 if TYPE_CHECKING:
     from turnout.engine.headers import HeaderRules
 
-__all__ = ["STAGE", "Undelivered", "dead_letters", "named"]
-
 STAGE = "TASK_PUT"
 """Connect's name for the stage in which a sink takes a record."""
 

@@ -16,8 +16,6 @@ from turnout.records import Batch, Block, Failure
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink
 
-__all__ = ["Outgoing", "Writer"]
-
 Rows = NDArray[np.int64]
 Bodies = dict[int, bytes | None]
 

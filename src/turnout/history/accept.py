@@ -24,8 +24,6 @@ from turnout.routes import Route
 from turnout.routes.places import Path, dotted
 from turnout.yaml_values import compose
 
-__all__ = ["accept", "accepted"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Edit:

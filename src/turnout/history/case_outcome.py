@@ -11,8 +11,6 @@ from turnout.engine.trace import Outcome, Trace
 from turnout.records import ALIVE
 from turnout.records.text import text_of
 
-__all__ = ["CaseOutcome", "Delivery", "ending_of", "read_back"]
-
 Delivery = tuple[str | None, str]
 """A subscription's id, None where none asked for the message, and its destination."""
 

@@ -19,8 +19,6 @@ from turnout.subscriptions import Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 
-__all__ = ["CaseResult", "Report", "run_cases"]
-
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:

@@ -20,8 +20,6 @@ from turnout.history.comparison import ABSENT, Difference, compared
 from turnout.history.moves import SentDeliveries
 from turnout.records.text import text_of
 
-__all__ = ["ENCODING", "Delivered", "header_changes", "value_changes"]
-
 ENCODING: Final = "(encoding)"
 """What a change of bytes is called that mean the same JSON: blanks, or the order of fields."""
 

@@ -11,8 +11,6 @@ from turnout.engine.sample_records import bytes_of
 from turnout.history.case_outcome import CaseOutcome, Delivery, read_back
 from turnout.history.document import DeliveryPart, ExpectPart
 
-__all__ = ["ABSENT", "Difference", "compared", "differences", "expected_outcome"]
-
 
 class _Nothing:
     def __repr__(self) -> str:

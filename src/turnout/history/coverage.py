@@ -19,8 +19,6 @@ from turnout.subjects.mapping import SubjectMapping
 from turnout.transforms.apply import StageRunner
 from turnout.transforms.base import Errors
 
-__all__ = ["Coverage", "CoverageWatch", "Item"]
-
 Kind = Literal["transform", "predicate", "mapping", "subscription"]
 KINDS: tuple[Kind, ...] = ("transform", "predicate", "mapping", "subscription")
 

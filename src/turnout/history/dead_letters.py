@@ -22,8 +22,6 @@ from turnout.nats.wire.read_strategy import observer_strategy
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 
-__all__ = ["DeadLetter", "DeadLetterGroup", "LetterBox", "grouped", "is_wanted", "of_messages", "read"]
-
 _LARGEST_INT: Final = (1 << 31) - 1
 """What fits into the columns of partitions and of tries."""
 

@@ -25,8 +25,6 @@ from turnout.history.tally import Tally
 from turnout.routes import Route
 from turnout.subscriptions.index import Index
 
-__all__ = ["Diff", "Traced", "compare"]
-
 Rows = NDArray[np.int64]
 
 

@@ -11,8 +11,6 @@ from turnout.history.examples import Examples
 from turnout.history.matrix import Matrix
 from turnout.history.tally import Tally
 
-__all__ = ["KINDS", "TOTALS", "Cost", "Differences"]
-
 KINDS: Final = ("outcome", "lost", "gained", "moved", "value", "key", "header", "failure")
 """What an example can show."""
 

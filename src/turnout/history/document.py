@@ -8,8 +8,6 @@ from pydantic import Field, field_validator, model_validator
 
 from turnout.routes.endpoints import Part
 
-__all__ = ["CasePart", "DeliveryPart", "ExpectPart", "SubscriptionPart", "SuiteDocument"]
-
 Compared = Literal["value", "headers", "deliveries"]
 
 

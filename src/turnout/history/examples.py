@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from turnout.history.comparison import ABSENT
 from turnout.history.text_report import plain
 
-__all__ = ["Example", "Examples", "Place", "Places", "text_of"]
-
 _LONGEST = 300
 """How many characters of a value are shown."""
 

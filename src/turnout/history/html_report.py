@@ -11,8 +11,6 @@ from turnout.history.differences import Differences
 from turnout.history.report import TITLES, DiffReport, place_text
 from turnout.history.tally import Tally
 
-__all__ = ["page"]
-
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #d0d7de; --dim: #57606a; --old: #8250df; --new: #1a7f37; --bar: #0969da; }
 @media (prefers-color-scheme: dark) {

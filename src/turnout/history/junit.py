@@ -8,8 +8,6 @@ from xml.etree import ElementTree as ET
 from turnout.history.cases import CaseResult, Report
 from turnout.history.text_report import difference_lines
 
-__all__ = ["junit_xml"]
-
 
 def junit_xml(reports: Iterable[Report]) -> str:
     """One ``testsuite`` for each route, one ``testcase`` for each test."""

@@ -11,8 +11,6 @@ from turnout.engine.messages import VALUE_DIGEST, VALUE_LEFT_OUT
 from turnout.engine.sample_records import Header
 from turnout.engine.seal import SEAL, is_sealed
 
-__all__ = ["CONNECTOR", "REDRIVEN", "TRIES", "LetterHeaders"]
-
 REDRIVEN: Final = "Turnout-Redriven"
 """The header of a note among dead letters: how many of them it says something of."""
 

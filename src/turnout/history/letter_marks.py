@@ -14,8 +14,6 @@ from turnout.history.letter_block import CONNECTOR, REDRIVEN, TRIES
 from turnout.nats.wire import Connection, Publisher
 from turnout.routes import Route
 
-__all__ = ["mark"]
-
 _NO_MESSAGE = 10037
 _OF_TRIES = re.compile(rf":{TRIES}:\d+(:\d+)?$", re.ASCII)
 """What a letter that was written anew has behind the id that it had at first."""

@@ -19,8 +19,6 @@ from turnout.routes.yaml_text import decoded
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.as_of import snapshot_of
 
-__all__ = ["walk"]
-
 
 def walk(message: str, route: Route | None = None, *, server: str | None = None, git: bool = False) -> Lineage:
     """Go back from a delivered message: to its record, the subscription as it was, and the route as it was.

@@ -16,8 +16,6 @@ from turnout.records.text import text_of
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.index import Index
 
-__all__ = ["Lineage", "Made", "MatchedSubscription", "RouteThen", "SourceRecord", "cause_of"]
-
 _ID = "Nats-Msg-Id"
 
 

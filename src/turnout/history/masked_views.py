@@ -19,15 +19,6 @@ from turnout.records.paths import parse_path
 from turnout.routes import Route
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath
 
-__all__ = [
-    "check_condition",
-    "masked_explanation",
-    "masked_letter",
-    "masked_metadata",
-    "masked_report",
-    "masked_sentence",
-]
-
 _QUOTING: Final = ("__connect.errors.exception.message", "__connect.errors.exception.stacktrace")
 """Headers of a dead letter whose text may quote the record."""
 

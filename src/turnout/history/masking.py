@@ -15,8 +15,6 @@ from turnout.transforms import Chain
 from turnout.transforms.chain import Stage
 from turnout.transforms.flow import HEADERS, KEY, VALUE, ContentPath, fits, same_name
 
-__all__ = ["HIDDEN", "Hidden", "hidden_anywhere", "hidden_at", "hidden_places"]
-
 HIDDEN: Final = "***"
 """What is shown in the place of what a route masks."""
 

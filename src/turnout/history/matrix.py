@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from turnout.history.outcome_watch import Ended, EndNumbers
 
-__all__ = ["Matrix"]
-
 
 @dataclass(frozen=True, slots=True)
 class Matrix:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from turnout.engine.trace import Outcome, Trace
 from turnout.routes import Route
 
-__all__ = ["Changed", "SentDeliveries", "changed", "sink_labels"]
-
 Rows = NDArray[np.int64]
 
 

@@ -15,8 +15,6 @@ from turnout.nats.wire import Connection, ConnectionOptions, PullReader, Range, 
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 
-__all__ = ["originals"]
-
 _FORBIDDEN, _GONE = 403, 404
 _FEW = 20
 """At most this many messages are asked for one by one."""

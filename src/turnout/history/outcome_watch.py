@@ -12,8 +12,6 @@ from turnout.engine.trace import Outcome, Trace, Watch
 from turnout.records import ALIVE, Batch
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["EndNumbers", "Ended", "OutcomeWatch"]
-
 _FAILED = (Outcome.DEAD_LETTERED, Outcome.DISCARDED, Outcome.STOPPED)
 
 

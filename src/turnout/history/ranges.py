@@ -10,8 +10,6 @@ from turnout.nats.wire.positions import Place, place_of, resolve, state_of
 from turnout.nats.wire.range_count import count_about, count_exactly
 from turnout.routes import Route
 
-__all__ = ["StreamRange", "ranges_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class StreamRange:

@@ -25,8 +25,6 @@ from turnout.subscriptions import Store, Subscription, open_store
 from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 
-__all__ = ["DELIVERED", "FAILED", "UNVERIFIED", "RedriveReport", "Redriven", "redrive"]
-
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
 UNVERIFIED: Final = "unverified"

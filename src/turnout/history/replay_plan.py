@@ -26,8 +26,6 @@ from turnout.subscriptions import Snapshot
 from turnout.subscriptions.as_of import snapshot_of
 from turnout.subscriptions.past import Moment
 
-__all__ = ["ReplayPlan", "plan_replay"]
-
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 

@@ -19,8 +19,6 @@ from turnout.private_files import private_file, private_folder
 if TYPE_CHECKING:
     from turnout.history.replay_plan import ReplayPlan
 
-__all__ = ["ReplayState", "claimed"]
-
 _FILE = "state.json"
 
 

@@ -10,8 +10,6 @@ from turnout.history.differences import Differences
 from turnout.history.examples import Example, Place
 from turnout.history.tally import Tally
 
-__all__ = ["TITLES", "DiffReport", "place_text", "report_json", "report_lines"]
-
 TITLES: Final = {
     "outcome": "end otherwise",
     "lost": "deliveries lost",

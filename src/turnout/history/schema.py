@@ -9,8 +9,6 @@ from turnout.history.document import SuiteDocument
 from turnout.history.suite import STORE
 from turnout.routes.json_schema import DIALECT, model_schema
 
-__all__ = ["suite_schema", "test_file_schema"]
-
 _TEXT = {"type": ["string", "null"]}
 _PARTS: dict[str, dict[str, Any]] = {
     "topic": {"type": "string", "description": "the subject, or the topic"},

@@ -16,8 +16,6 @@ from turnout.routes.endpoints import NatsSink
 from turnout.runtime.publishing import lines_of
 from turnout.runtime.sink_options import SinkOptions
 
-__all__ = ["SendResult", "Sinks"]
-
 
 class SendResult:
     """What became of messages: how many were stored or known, and the places of those that were refused, with why."""

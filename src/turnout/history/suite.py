@@ -20,8 +20,6 @@ from turnout.routes.yaml_text import YamlText
 from turnout.subscriptions import Subscription
 from turnout.subscriptions.rules import check
 
-__all__ = ["STORE", "Case", "Suite", "load_suites", "route_file_of"]
-
 STORE = "store"
 """What stands for the subscriptions of the route's own store."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["MOST", "OTHERS", "Tally"]
-
 MOST: Final = 1000
 """How many different names are counted apart. A value may use the ids of people as names of fields."""
 

@@ -28,9 +28,6 @@ from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 from turnout.suggestions import did_you_mean
 
-__all__ = ["DELIVERED", "MAPPED", "SOURCE", "TapMessage", "Tapped", "stages_of", "taps"]
-
-
 _SAMPLE = 100
 """Of a live stream that is faster than it is shown, a second's records are chosen among this many of the newest."""
 _SEARCHED = 2_000

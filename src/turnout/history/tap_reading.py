@@ -15,8 +15,6 @@ from turnout.nats.wire.rows import with_stream
 from turnout.routes import Route
 from turnout.runtime.waiting import wait_for_more
 
-__all__ = ["StreamPart", "parts"]
-
 _AT_ONCE = 2_000
 """This many sequences are read at once."""
 

@@ -14,8 +14,6 @@ from turnout.history.masking import Hidden
 from turnout.records import FAILED, FILTERED, Batch
 from turnout.transforms.apply import StageRunner
 
-__all__ = ["DELIVERED", "MAPPED", "SOURCE", "ObservedRecord", "Rows", "TapWatch"]
-
 SOURCE: Final = "source"
 MAPPED: Final = "mapped"
 DELIVERED: Final = "delivered"

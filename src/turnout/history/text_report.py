@@ -11,8 +11,6 @@ from turnout.history.cases import CaseResult, Report
 from turnout.history.comparison import ABSENT, Difference
 from turnout.history.coverage import KINDS
 
-__all__ = ["coverage_lines", "difference_lines", "plain", "report_json"]
-
 
 def plain(value: Any) -> Any:
     """A value of a difference as JSON takes it: bytes that are no text as base64, what is not there as null."""

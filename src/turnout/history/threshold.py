@@ -12,8 +12,6 @@ from typing import Any, Final, Self
 from turnout.errors import ConfigError, Mistake
 from turnout.suggestions import did_you_mean
 
-__all__ = ["Threshold"]
-
 _LONGEST: Final = 1000
 """How many characters a condition has at most: the parser's stack is not endless."""
 

@@ -15,8 +15,6 @@ from turnout.records import Batch
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Loss, Traffic
 from turnout.subscriptions.index import Column, Index, Matches
 
-__all__ = ["TrafficWatch", "traffic_from", "traffic_of"]
-
 
 def traffic_of(
     program: Program, batches: Iterable[Any], index: Index, ids: Iterable[str], anchors: AnchorTraffic

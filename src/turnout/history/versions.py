@@ -18,8 +18,6 @@ from turnout.subscriptions import open_store
 from turnout.subscriptions.address import resolved
 from turnout.subscriptions.lines import import_lines
 
-__all__ = ["Version", "load_version", "load_versions", "snapshot_store"]
-
 
 @dataclass(frozen=True, slots=True)
 class Version:

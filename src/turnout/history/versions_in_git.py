@@ -9,8 +9,6 @@ from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake
 
-__all__ = ["versions_of"]
-
 _SECONDS = 30
 """How long one question to git may take."""
 

@@ -14,8 +14,6 @@ from turnout.records.block import Block, Positions, group, rows_of, taking
 from turnout.records.headers import Header, Headers
 from turnout.records.schema import Schema
 
-__all__ = ["ALIVE", "FAILED", "FILTERED", "Batch", "Failure", "Record"]
-
 ALIVE: Final = 0
 FILTERED: Final = 1
 FAILED: Final = 2

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from turnout.records.schema import Schema
 
-__all__ = ["Block", "Positions", "Shape", "group", "rows_of", "taking"]
-
 _FEW = 150
 """This many items that are not wanted are deleted from a copy; of more, the others are taken one by one."""
 

@@ -16,8 +16,6 @@ from turnout.records.block import Positions
 from turnout.records.schema import Schema
 from turnout.records.text import text_of
 
-__all__ = ["ARROW", "Header", "Headers", "has_match"]
-
 ARROW = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
 )

@@ -10,8 +10,6 @@ from turnout.records.scalars import Moment, Struct
 from turnout.records.schema import ANY, Schema
 from turnout.records.text import text_of
 
-__all__ = ["PathError", "parse_path", "texts_at"]
-
 _REPEATING = {int, bool, bytes, Moment}
 """Types of which values that are equal have equal texts; 0.0 and -0.0, or 1.0 and 1.00 as decimals, have not."""
 

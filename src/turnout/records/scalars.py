@@ -11,8 +11,6 @@ from typing import Any
 
 from turnout.records.schema import Schema
 
-__all__ = ["BigInt", "Float32", "Int8", "Int16", "Int32", "Moment", "Struct"]
-
 
 class Int8(int):
     """A schemaless integer of 8 bits.

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from typing import Any
 
-__all__ = ["DATE", "DECIMAL", "DIGITS", "LOGICAL", "TIME", "TIMESTAMP", "Field", "Schema", "default_of"]
-
 _DATA = "org.apache.kafka.connect.data."
 DATE = _DATA + "Date"
 TIME = _DATA + "Time"

@@ -14,8 +14,6 @@ import numpy as np
 from turnout.records.scalars import Float32, Moment, Struct
 from turnout.records.schema import DATE, TIME, Schema
 
-__all__ = ["iso_of", "java_decimal", "java_double", "java_float", "json_of", "text_of"]
-
 _DAY = 86_400_000
 
 

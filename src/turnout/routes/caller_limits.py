@@ -13,8 +13,6 @@ from turnout.nats.protocol.settings import FILE_OPTIONS, option_of
 from turnout.routes.places import Path
 from turnout.subscriptions.address import beside, files_of, resolved
 
-__all__ = ["CallerLimits"]
-
 _LOCAL = re.compile(r"""(?:^|[\s"'=,;\[({])(?:/|~|file:|\.\.(?:/|$))|/\.\./""")
 """The beginning of a file's name somewhere in an option of Spark's or of Kafka's client."""
 

@@ -17,8 +17,6 @@ from turnout.transforms.java.text import split_list
 from turnout.transforms.options import option_text
 from turnout.transforms.policy import OPTIONS as POLICY_OPTIONS
 
-__all__ = ["Connector"]
-
 _CONVERTERS = ("key.converter", "value.converter", "header.converter")
 _LISTS = ("transforms", "predicates")
 _KNOWN = (*_LISTS, *_CONVERTERS, *(option.name for option in POLICY_OPTIONS))

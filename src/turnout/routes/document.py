@@ -12,8 +12,6 @@ from turnout.routes.endpoints import NatsSource, Part, Sink, Source
 from turnout.routes.values import StoreUrl, interval
 from turnout.transforms import ErrorPolicy
 
-__all__ = ["RouteDocument"]
-
 _POLICYS = {"predicates": "failed_predicates"}
 """Names in an ``errors`` block that `ErrorPolicy` has another one for."""
 _VALUE_PATH = re.compile(r"(value|key)(\.[^.]+)+|topic|partition|offset|timestamp")

@@ -27,8 +27,6 @@ from turnout.routes.values import (
 from turnout.secrets import is_secret, masked_url
 from turnout.subscriptions.destinations import check_pattern
 
-__all__ = ["FORMATS", "SECRETS", "Endpoint", "Part", "Sink", "Source"]
-
 SECRETS = frozenset({"password", "token", "nkeySeed", "servers"})
 """Keys whose values are not shown in errors; a server's address may hold a password."""
 

@@ -13,8 +13,6 @@ from turnout.routes.endpoints import Endpoint
 from turnout.routes.places import Path
 from turnout.subscriptions.address import beside
 
-__all__ = ["FileNames"]
-
 End = TypeVar("End", bound=Endpoint)
 
 

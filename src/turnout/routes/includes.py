@@ -13,8 +13,6 @@ from turnout.routes.connector import Connector
 from turnout.subjects import mappings_from_file
 from turnout.suggestions import did_you_mean
 
-__all__ = ["mappings_of", "transforms_of"]
-
 _OF_FILE = ("file", "account")
 
 

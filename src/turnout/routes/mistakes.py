@@ -15,8 +15,6 @@ from turnout.routes.places import Path, dotted, line_of
 from turnout.secrets import is_secret, masked_url
 from turnout.suggestions import did_you_mean, nearest
 
-__all__ = ["from_validation", "shown"]
-
 _EXPECTED = {
     "string_type": "text",
     "int_type": "a whole number",

@@ -13,8 +13,6 @@ from turnout.routes.mistakes import from_validation
 from turnout.routes.route import Route
 from turnout.yaml_values import load
 
-__all__ = ["with_sink"]
-
 
 class _Document(Part):
     sink: Sink

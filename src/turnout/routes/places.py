@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import yaml
 
-__all__ = ["Path", "dotted", "line_of", "walk"]
-
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["properties"]
-
 _SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)*)(?:\s*[=:]\s*|\s+|$)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

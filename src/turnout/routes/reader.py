@@ -26,8 +26,6 @@ from turnout.subjects import MappingTable, MappingTableError, is_publishable
 from turnout.transforms import Chain, ErrorPolicy, unknown_fields
 from turnout.transforms.base import Side
 
-__all__ = ["DEFAULT_SINK", "RouteReader"]
-
 DEFAULT_SINK = ""
 """The name of a route's only sink, where it was given as ``sink:``."""
 

@@ -18,8 +18,6 @@ from turnout.routes.document import RouteDocument
 from turnout.routes.endpoints import Sink, Source
 from turnout.routes.json_schema.attributes import attribute_texts
 
-__all__ = ["reference"]
-
 _HEAD = """# Keys of a route
 
 Every key that a route file may have, with its type and what it is if it is not given.

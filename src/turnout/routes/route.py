@@ -15,14 +15,12 @@ from turnout.file_reading import MAX_BYTES
 from turnout.routes.caller_limits import CallerLimits
 from turnout.routes.document import DeadLetterPart, SubscriptionsPart, TriggerPart
 from turnout.routes.endpoints import Endpoint, NatsSource
-from turnout.routes.reader import DEFAULT_SINK, RouteReader
+from turnout.routes.reader import RouteReader
 from turnout.routes.variables import Variables
 from turnout.routes.yaml_text import YamlText, decoded
 from turnout.secrets import masked_url
 from turnout.subjects import MappingTable
 from turnout.transforms import Chain, ErrorPolicy
-
-__all__ = ["DEFAULT_SINK", "Route", "digest_of"]
 
 
 def digest_of(text: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from turnout.suggestions import nearest
 
-__all__ = ["meant"]
-
 _GROUPS = (
     "acls", "app", "archives", "authenticate", "barrier", "blockManager", "broadcast", "checkpoint", "cleaner",
     "connect", "cores", "decommission", "default", "deploy", "diskStore", "driver", "dynamicAllocation", "eventLog",

@@ -16,23 +16,8 @@ from turnout.subjects import has_wildcard
 from turnout.subjects.tokens import check_subject
 from turnout.subscriptions.address import url_problem
 from turnout.suggestions import did_you_mean, nearest
-from turnout.transforms.java.regex import JavaRegexError, check_java_regex
-
-__all__ = [
-    "Brokers",
-    "Filters",
-    "JavaPattern",
-    "KafkaStart",
-    "KafkaTopics",
-    "NatsServers",
-    "Prefix",
-    "StoreUrl",
-    "StreamName",
-    "StreamNames",
-    "StreamStart",
-    "interval",
-    "listed",
-]
+from turnout.transforms.java.regex import check_java_regex
+from turnout.transforms.java.regex_characters import JavaRegexError
 
 Names = str | list[str]
 

@@ -13,8 +13,6 @@ from turnout.routes.places import Path
 from turnout.routes.properties import properties
 from turnout.suggestions import did_you_mean
 
-__all__ = ["PLACES", "Variables"]
-
 PLACES = ("source", "sink", "sinks", "subscriptions", "cluster", "checkpoint", "spark")
 """The top-level keys in which variables are filled in.
 

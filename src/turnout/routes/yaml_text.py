@@ -15,8 +15,6 @@ from turnout.errors import Mistake, RouteError
 from turnout.routes.places import Path, dotted, walk
 from turnout.yaml_values import compose, construct, position_of
 
-__all__ = ["YamlText", "decoded"]
-
 
 @dataclass(frozen=True, slots=True)
 class YamlText:

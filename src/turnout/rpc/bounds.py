@@ -13,8 +13,6 @@ import grpc
 from turnout.errors import SubscriptionInvalidError
 from turnout.rpc.refusal import RefusedError
 
-__all__ = ["MAX_BULK", "MAX_BULK_BYTES", "MAX_EXPLAINED", "MAX_SEARCHED", "MessageBounds", "Slots", "is_large"]
-
 MAX_SEARCHED = 64
 """Pairs of a search by metadata: each is one more condition of the store's query."""
 

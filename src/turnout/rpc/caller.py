@@ -14,8 +14,6 @@ from turnout.subscriptions import Subscription
 from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.tenants import check_tenant
 
-__all__ = ["NEEDS", "OPEN", "TENANT_KEY", "USUAL_RIGHTS", "CallContext", "Caller", "Right"]
-
 TENANT_KEY = "turnout-tenant"
 """The metadata by which a caller who may see the whole store names one tenant to act for."""
 

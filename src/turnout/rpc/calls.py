@@ -22,8 +22,6 @@ from turnout.rpc.tokens import Tokens
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
-__all__ = ["Calls", "logger"]
-
 _MAX_DETAILS = 2_000
 """Characters of an error's details: trailers beyond 8 kB are refused by clients, which then see another error."""
 

@@ -36,8 +36,6 @@ from turnout.subscriptions import (
 from turnout.subscriptions.past import Creation, Moment, PastStore, microseconds
 from turnout.subscriptions.tenants import check_tenant
 
-__all__ = ["Channel", "MatchingClient", "RemoteStore"]
-
 
 @dataclass(frozen=True, slots=True)
 class Channel:

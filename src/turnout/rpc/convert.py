@@ -10,8 +10,6 @@ from turnout.errors import ConditionError, SubscriptionInvalidError
 from turnout.rpc.v1 import matching_pb2, subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
 
-__all__ = ["changes_from", "condition_from", "data_from", "data_to", "subscription_from", "subscription_to"]
-
 _LOGICS = tuple(Logic)
 """In the order of the proto's enum."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Self
 
-__all__ = ["Digest", "Scrypt", "Sha256", "digest_of_text"]
-
 _MEMORY = 64 << 20
 _FORMS = "scrypt:N:r:p:SALT:DIGEST or sha256:DIGEST, with salt and digest in hexadecimal"
 

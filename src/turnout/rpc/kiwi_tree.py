@@ -17,8 +17,6 @@ from turnout.rpc.v1.kiwi_tree_pb2_grpc import ServiceServicer, ServiceStub
 from turnout.subscriptions.kiwi_tree import PatternRegistry
 from turnout.subscriptions.service import KiwiTrees
 
-__all__ = ["KiwiTreeClient", "KiwiTreeServicer", "registries"]
-
 
 class KiwiTreeServicer(ServiceServicer):
     """Translates between the wire and a registry."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-__all__ = ["host_of", "is_loopback"]
-
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches *host*, or is reached under it. Of names, ``localhost`` alone is trusted.

@@ -20,8 +20,6 @@ from turnout.rpc.v1 import matching_pb2 as pb
 from turnout.rpc.v1.matching_pb2_grpc import MatchingServicer as _Servicer
 from turnout.subscriptions import Match as SubscriptionMatch
 
-__all__ = ["MatchingServicer"]
-
 
 class MatchingServicer(_Servicer):
     """Matches against indexes that keep up with the store.

@@ -11,8 +11,6 @@ from turnout.rpc.v1 import subscriptions_pb2
 from turnout.subscriptions import Changes, Subscription
 from turnout.subscriptions.past import Creation, microseconds
 
-__all__ = ["batches", "births_of", "births_parts", "changes_of", "changes_parts"]
-
 _BYTES = 1 << 20
 _DELETED = 10_000
 _BIRTHS = 10_000

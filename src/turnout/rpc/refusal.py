@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import grpc
 
-__all__ = ["RefusedError"]
-
 
 class RefusedError(Exception):
     """Raised inside a call to end it with this status."""

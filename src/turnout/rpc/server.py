@@ -31,8 +31,6 @@ from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 from turnout.subscriptions.store_threads import StoreThreads
 
-__all__ = ["RpcServer", "kiwi_tree_server", "subscriptions_server"]
-
 _HEALTH_SECONDS = 5.0
 _IDLE_SECONDS = 600
 """Time after which a connection without calls is closed; clients open another one when they call again."""

@@ -13,8 +13,6 @@ from turnout.rpc.loopback import is_loopback
 from turnout.rpc.tokens import AcceptedToken, read_tokens
 from turnout.subscriptions.destinations import check_pattern
 
-__all__ = ["OPTIONS", "EnvironmentOption", "ServerSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:

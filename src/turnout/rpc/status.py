@@ -21,8 +21,6 @@ from turnout.errors import (
 )
 from turnout.subscriptions.kiwi_tree import PairNotFoundError
 
-__all__ = ["ID_KEY", "STATUS", "error_of", "id_of", "status_of", "translated"]
-
 ID_KEY = "turnout-id-bin"
 """The trailing metadata that carries the id an error is about; binary, because ids are any text."""
 

@@ -22,8 +22,6 @@ from turnout.subscriptions.past import PastStore, time_of
 from turnout.subscriptions.rules import check_id
 from turnout.subscriptions.store_threads import STORE_SECONDS
 
-__all__ = ["COUNT_KEY", "StorageServicer"]
-
 COUNT_KEY = "turnout-count"
 """The metadata by which a client says how many subscriptions its stream has. To gRPC for Python a stream that breaks
 off may look like one that ends; by this number it is told from one."""

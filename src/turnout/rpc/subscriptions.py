@@ -12,8 +12,6 @@ from turnout.rpc.tenants import Tenants
 from turnout.rpc.v1 import subscriptions_pb2 as pb
 from turnout.rpc.v1.subscriptions_pb2_grpc import ServiceServicer
 
-__all__ = ["SubscriptionsServicer"]
-
 
 class SubscriptionsServicer(ServiceServicer):
     """Translates between the wire and the use cases, on what the caller sees."""

@@ -12,8 +12,6 @@ from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import KiwiTrees, SubscriptionService
 from turnout.subscriptions.store import Store
 
-__all__ = ["Tenants"]
-
 _VISITORS = 64
 """This many indexes are kept of tenants that callers only act for; a tenant with a token of its own keeps its index."""
 

@@ -23,8 +23,6 @@ from turnout.subscriptions.destinations import check_pattern
 from turnout.subscriptions.tenants import check_tenant
 from turnout.yaml_values import load, position_of
 
-__all__ = ["EVERY_TENANT", "AcceptedToken", "Tokens", "entry_of", "new_token", "read_tokens"]
-
 EVERY_TENANT = "*"
 """In place of a tenant: the whole store."""
 

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 from turnout.private_files import private_file, private_folder
 from turnout.routes import Route
 
-__all__ = ["BatchRevisions", "checkpoint_of", "keep_private", "local_folder"]
-
 _log = logging.getLogger(__name__)
 
 _KEPT = 10

@@ -15,8 +15,6 @@ from typing import Final
 
 from turnout.errors import RunError
 
-__all__ = ["claimed"]
-
 _NAME: Final = "run.lock"
 
 _log = logging.getLogger(__name__)

@@ -26,8 +26,6 @@ from typing import Final
 from turnout.errors import RunError
 from turnout.routes import Route
 
-__all__ = ["mend", "mended"]
-
 _log = logging.getLogger(__name__)
 
 _VERSION: Final = re.compile(r"\0?v\d+")

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["FAILURES", "FAILURES_COUNT", "log_failures"]
-
 FAILURES: Final = "_failures"
 """What the first failures of a micro-batch are observed as."""
 

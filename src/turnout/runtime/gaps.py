@@ -16,8 +16,6 @@ from turnout.errors import StreamError
 from turnout.nats.wire import Connection, stream_info
 from turnout.runtime.source_options import SourceOptions
 
-__all__ = ["HoleCounter", "LossWatch", "lost"]
-
 _log = logging.getLogger(__name__)
 
 _PAUSE = 1.0

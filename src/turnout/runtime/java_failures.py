@@ -10,8 +10,6 @@ from typing import Final
 from turnout.errors import RunError
 from turnout.runtime.remedies import remedy_for
 
-__all__ = ["in_one_line", "run_error"]
-
 _ERROR_CLASS: Final = re.compile(r"\[[A-Z_.]{1,200}\] ")
 _SQLSTATE: Final = "SQLSTATE: "
 _QUERY_ENDED: Final = "] terminated with exception: "

@@ -12,8 +12,6 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSink, NatsSource
 from turnout.subjects.pattern import common
 
-__all__ = ["SourceStreams", "preflight"]
-
 
 def preflight(route: Route) -> Route:
     """Ask the route's nats-servers whether they are there and have the streams, before Spark is started.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from turnout.engine.counts import Counts
 
-__all__ = ["Progress", "RunResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:

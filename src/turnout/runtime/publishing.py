@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from turnout.engine import Messages
     from turnout.errors import StreamError
 
-__all__ = ["Publishers", "lines_of"]
-
 _KEPT_BACK: Final = 16
 """This many batches with refused messages are held in memory, before their dead letters are published."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["remedy_for"]
-
 _REMEDIES: Final = (
     (
         r"failOnDataLoss|Some data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS",

@@ -11,8 +11,6 @@ from turnout.nats.protocol.settings import CONNECTION_OPTIONS
 from turnout.nats.wire import ConnectionOptions
 from turnout.runtime.source_options import check_names
 
-__all__ = ["NOT_FORWARDED", "SinkOptions"]
-
 _WRITE_OPTIONS = ("stream", "window", "messageId", "forwardHeaders")
 _MESSAGE_IDS = ("auto", "key", "offset", "none")
 

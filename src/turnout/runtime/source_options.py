@@ -13,8 +13,6 @@ from turnout.nats.wire import ConnectionOptions
 from turnout.nats.wire.positions import Place, parse_place
 from turnout.suggestions import guesses
 
-__all__ = ["SourceOptions", "check_names"]
-
 _PLACE = "{partition}"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -9,8 +9,6 @@ import time
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Connection, create_consumer, delete_consumer
 
-__all__ = ["wait_for_more"]
-
 _PAUSE = 0.05
 """Seconds between two looks at a stream that cannot be waited at."""
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from turnout._version import __version__
+from turnout._built import version as __version__
 from turnout.server.bodies import Bodies
 from turnout.server.rest import (
     connect,
@@ -26,8 +26,6 @@ from turnout.server.rest.dependencies import Parts
 from turnout.server.rest.description import Described
 from turnout.server.rest.problems import add_handlers
 from turnout.server.security import Authenticator, Entrance, Gate
-
-__all__ = ["build_app", "guarded"]
 
 _ABOUT = (
     "Routes, what they do and what is asked of them; subscriptions; subjects. Errors are application/problem+json"

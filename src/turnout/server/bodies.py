@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MAX_BODY", "Bodies", "Refuse", "declared_length"]
-
 MAX_BODY = 4 << 20
 """Bytes of one body."""
 

@@ -17,8 +17,6 @@ from turnout.routes.values import listed
 from turnout.runtime.checkpoint import checkpoint_of
 from turnout.secrets import is_secret
 
-__all__ = ["Change", "Verdict", "compatibility", "is_safe"]
-
 Verdict = Literal["safe", "needs_new_checkpoint"]
 
 

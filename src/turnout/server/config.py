@@ -20,18 +20,6 @@ from turnout.subscriptions.address import store_url
 from turnout.suggestions import did_you_mean
 from turnout.yaml_values import load, position_of
 
-__all__ = [
-    "GrpcPart",
-    "HostPort",
-    "LimitsPart",
-    "RestartsPart",
-    "RetentionPart",
-    "ServerConfig",
-    "SparkPart",
-    "TlsPart",
-]
-
-
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 

@@ -14,8 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnout.server.config import LimitsPart
 
-__all__ = ["Connections", "LimitedProtocol", "Notices", "OnceAMinute", "address_key", "raise_file_limit"]
-
 _log = logging.getLogger("turnout.server")
 _REPORT_SECONDS = 60.0
 _LINGER_SECONDS = 2.0

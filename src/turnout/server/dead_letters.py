@@ -15,8 +15,6 @@ from turnout.nats.wire.positions import state_of
 from turnout.routes import Route
 from turnout.server.errors import ConflictError
 
-__all__ = ["REACH", "as_given", "letter_at", "newest", "text_of_bytes", "visible"]
-
 REACH = 20_000
 """This many messages of the stream of dead letters are looked at, from its end on."""
 

@@ -11,8 +11,6 @@ from turnout.server.compatibility import Change
 from turnout.server.supervisor import Phase, RouteStatus, RouteVersion, Supervisor
 from turnout.server.watch import RouteFile
 
-__all__ = ["Pending", "RouteEntry"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pending:

@@ -22,16 +22,6 @@ from turnout.suggestions import did_you_mean
 if TYPE_CHECKING:
     from turnout.server.compatibility import Change
 
-__all__ = [
-    "ConflictError",
-    "NoStoreError",
-    "RouteNotFoundError",
-    "ServerError",
-    "StaleError",
-    "UnknownPluginError",
-    "UnsafeChangeError",
-]
-
 
 class ServerError(TurnoutError):
     """What the server refuses."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from turnout.server.state import State, StoredEvent
 
-__all__ = ["Event", "Events"]
-
 _BEHIND = 1000
 """A listener that is this many events behind is let go; it may come back and say what it saw last."""
 

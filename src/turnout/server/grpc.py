@@ -11,8 +11,6 @@ from turnout.subscriptions.destinations import Rights
 from turnout.subscriptions.service import KiwiTrees
 from turnout.subscriptions.store import Store
 
-__all__ = ["grpc_settings", "tenants_of"]
-
 
 def grpc_settings(config: ServerConfig, environment: Mapping[str, str]) -> ServerSettings:
     """The service's settings: the configuration has taken up what the environment says.

@@ -14,8 +14,6 @@ from turnout.server.lag_monitor import Survey
 from turnout.server.runner import Runner
 from turnout.subscriptions.deadline import within
 
-__all__ = ["Check", "Health", "Readiness"]
-
 _log = logging.getLogger("turnout.server")
 
 _PAUSE_SECONDS: Final = 2.0

@@ -19,8 +19,6 @@ from turnout.server.offsets import committed
 from turnout.server.sources import address_of, knock, oldest, opened, seconds_since, stream_ends
 from turnout.server.supervisor import Phase
 
-__all__ = ["Lag", "Survey"]
-
 _log = logging.getLogger("turnout.server")
 _AT_WORK = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.STOPPING)
 """Phases in which a server that is away is a problem: a route that is paused, or has failed, does not need it."""

@@ -25,8 +25,6 @@ from turnout.server.connections import (
     raise_file_limit,
 )
 
-__all__ = ["HttpServer"]
-
 _ACCEPT_RETRY_SECONDS = 1.0
 _MAX_REFUSED_PER_SECOND = 500
 """Beyond it connections wait in the kernel's queue: refusing them should not take the processor from routes."""

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 
 from turnout.secrets import masked_url
 
-__all__ = ["JsonLines", "set_up_logs"]
-
 _QUIET = ("py4j", "httpx", "asyncio")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 

@@ -14,8 +14,6 @@ from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index
 from turnout.subscriptions.live import LiveMatcher
 
-__all__ = ["Matchers", "StoredSubscriptions"]
-
 _KEPT = 4
 """Indexes of stores that are not the server's own; the one that was asked for longest ago makes way."""
 

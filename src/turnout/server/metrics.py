@@ -15,7 +15,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import Metric
 
-from turnout._version import __version__
+from turnout._built import version as __version__
 from turnout.engine.counts import Counts
 from turnout.engine.flow import Stages
 from turnout.runtime.progress import Progress
@@ -23,8 +23,6 @@ from turnout.server.entry import RouteEntry
 from turnout.server.lag_monitor import Lag
 from turnout.server.measures import MEASURES
 from turnout.server.supervisor import Phase
-
-__all__ = ["OUTCOMES", "Metrics"]
 
 OUTCOMES = ("filtered", "lost_by_weight", "unmatched", "delivered", "dead_lettered", "discarded")
 """What can become of a record; their sum is what was read."""

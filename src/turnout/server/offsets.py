@@ -19,8 +19,6 @@ from turnout.routes import Route
 from turnout.routes.endpoints import FileSource, KafkaSource, NatsSource
 from turnout.server.errors import ConflictError
 
-__all__ = ["Offsets", "Start", "begun_at", "checked_start", "committed", "set_aside"]
-
 _LARGEST_PARTITION = (1 << 31) - 1
 
 Start = str | int | dict[str, Any]

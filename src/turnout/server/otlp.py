@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric, Sample
 
-from turnout._version import __version__
+from turnout._built import version as __version__
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 from turnout.nats.protocol.numbers import decimal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export
-
-__all__ = ["Push", "endpoint_of"]
 
 _log = logging.getLogger("turnout.server")
 _FOR_ALL: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -15,8 +15,6 @@ from turnout.server.lag_monitor import Lag
 from turnout.server.state import MinutePace, State
 from turnout.server.supervisor import Phase, RouteStatus
 
-__all__ = ["Recorder"]
-
 _log = logging.getLogger("turnout.server")
 
 

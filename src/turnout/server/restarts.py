@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from turnout.server.config import RestartsPart
 
-__all__ = ["Restarts"]
-
 _DOUBLINGS = 20
 
 

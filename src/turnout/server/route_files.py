@@ -19,8 +19,6 @@ from turnout.server.supervisor import RouteVersion
 from turnout.server.watch import RouteFile
 from turnout.yaml_values import load
 
-__all__ = ["Author", "RouteTexts", "name_in"]
-
 _log = logging.getLogger("turnout.server")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 

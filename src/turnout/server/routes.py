@@ -25,8 +25,6 @@ from turnout.server.state import State
 from turnout.server.supervisor import Phase, RouteVersion, Supervisor
 from turnout.server.watch import Files, RouteFile, digest_of, is_route, write
 
-__all__ = ["Routes"]
-
 _log = logging.getLogger("turnout.server")
 
 

@@ -10,8 +10,6 @@ from turnout.errors import Mistake
 from turnout.routes import Route
 from turnout.runtime.progress import Progress, RunResult
 
-__all__ = ["Runner"]
-
 
 class Runner(Protocol):
     """Runs routes, each on the thread that asks for it."""

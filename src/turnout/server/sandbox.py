@@ -17,8 +17,6 @@ from turnout.server.errors import ConflictError
 from turnout.server.matchers import Matchers, StoredSubscriptions
 from turnout.server.sources import record_at
 
-__all__ = ["batch_at", "batch_of", "explained", "route_of"]
-
 
 def route_of(entry: RouteEntry) -> Route:
     """The route as it runs, or would.

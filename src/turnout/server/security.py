@@ -26,8 +26,6 @@ from turnout.rpc.tokens import Tokens, read_tokens
 from turnout.server.bodies import MAX_BODY, Bodies, declared_length
 from turnout.server.rest.problems import problem
 
-__all__ = ["EVERYBODY", "Authenticator", "Entrance", "Gate", "Principal", "TokenFile", "allowed_hosts"]
-
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("/live", "/ready")
 """What needs no token: whoever asks whether a process lives has none."""

@@ -45,8 +45,6 @@ from turnout.server.watch import Files
 from turnout.subscriptions import open_store
 from turnout.subscriptions.store_threads import StoreThreads
 
-__all__ = ["Pages", "RouteServer", "RunnerOf", "spark_runner"]
-
 _log = logging.getLogger("turnout.server")
 _FLUSH_SECONDS = 5.0
 _ALIVE_SECONDS = 2.0

@@ -19,19 +19,6 @@ from turnout.routes.endpoints import Endpoint, KafkaSink, KafkaSource, NatsSink,
 from turnout.routes.values import listed
 from turnout.server.offsets import Start
 
-__all__ = [
-    "StreamEnd",
-    "address_of",
-    "knock",
-    "last_records",
-    "oldest",
-    "opened",
-    "record_at",
-    "resolved",
-    "seconds_since",
-    "stream_ends",
-]
-
 _SECONDS = 3.0
 
 
@@ -107,7 +94,7 @@ def resolved(route: Route, start: Start) -> Start:
     source = route.source
     if not isinstance(source, NatsSource):
         return start
-    from turnout.spark.formats.nats.reading import resolve
+    from turnout.nats.wire.positions import resolve
 
     place: Any = start
     if isinstance(start, str) and start not in ("earliest", "latest"):

@@ -21,8 +21,6 @@ from turnout.engine.flow import Flow
 from turnout.errors import TurnoutError
 from turnout.server.config import RetentionPart
 
-__all__ = ["MinuteCounts", "MinutePace", "Pause", "Reset", "Revision", "State", "StoredEvent"]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS revisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, route TEXT NOT NULL, digest TEXT NOT NULL, text TEXT NOT NULL,

@@ -20,8 +20,6 @@ from turnout.secrets import masked_url
 from turnout.server.restarts import Restarts
 from turnout.server.runner import Runner
 
-__all__ = ["Phase", "RouteObserver", "RouteStatus", "RouteVersion", "Supervisor"]
-
 _log = logging.getLogger("turnout.server")
 _LINES = 3
 

@@ -18,8 +18,6 @@ import yaml
 from turnout.file_reading import read_file
 from turnout.yaml_values import load
 
-__all__ = ["Files", "RouteFile", "digest_of", "is_route", "write"]
-
 _log = logging.getLogger("turnout.server")
 _SUFFIXES = (".yaml", ".yml")
 _CONFIG_NAMES = ("turnout.yaml", "turnout.yml")

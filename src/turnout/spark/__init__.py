@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnout.engine.counts import Counts
+    from turnout.runtime.progress import Progress, RunResult
     from turnout.spark.formats.nats.source import register
     from turnout.spark.frames import Applied, apply_chain, match, subscriptions_table
     from turnout.spark.history.diff import DiffResult, diff
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from turnout.spark.history.redrive import RedriveResult, redrive
     from turnout.spark.history.replay import replay
     from turnout.spark.history.tap import tap
-    from turnout.spark.running.job import Progress, RunResult, run
+    from turnout.spark.running.job import run
     from turnout.spark.session.build import build_session
     from turnout.spark.subjects import map_subject, map_subjects, subject_matches, transform_subject
 

@@ -9,11 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from turnout.routes.endpoints import Endpoint, FileSink, FileSource, KafkaSink, KafkaSource, NatsSink, NatsSource
-from turnout.runtime.preflight import preflight
 from turnout.spark.formats.nats.source import register
 from turnout.spark.session.latency import low_latency_source, waiting_source
-
-__all__ = ["RECORD_COLUMNS", "activate", "is_batch", "preflight", "read", "write"]
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp")
 _HEADERS = "array<struct<key:string,value:binary>>"

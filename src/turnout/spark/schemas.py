@@ -9,8 +9,6 @@ from pyspark.sql import types as T
 
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema
 
-__all__ = ["METADATA_KEY", "metadata_of", "schema_of", "spark_type"]
-
 METADATA_KEY = "connect.schema"
 """The column metadata that holds the schema, in the JSON of Connect's JsonConverter."""
 

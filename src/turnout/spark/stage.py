@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from turnout.histogram import Histogram
     from turnout.subscriptions.index import Index
 
-__all__ = ["COUNTS", "COUNTS_SCHEMA", "FLOW", "MESSAGES", "MESSAGE_ID", "SINK", "SparkStage", "TaskTally"]
-
 MESSAGE_ID: Final = "_message_id"
 """The column of `MESSAGES` with a message's id; null where the record's origin is unknown."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["OFFSET", "PRIME", "fnv1a"]
-
 OFFSET = 2166136261
 PRIME = 16777619
 

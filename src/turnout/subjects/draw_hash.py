@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from turnout.subjects.draws import BITS
 from turnout.subjects.tokens import encode
 
-__all__ = ["SEED", "chained", "draws_of"]
-
 SEED = 42
 """Where Spark's hash begins."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["BITS", "check_draw", "new_draw", "percent", "random_below"]
-
 BITS = 53
 """How many bits a draw has: all that a float holds."""
 

@@ -38,33 +38,6 @@ from typing import ClassVar
 
 from turnout.errors import MOST_MISTAKES, Mistake, SubjectError, shortened
 
-__all__ = [
-    "BadDestinationError",
-    "BadSourceError",
-    "ConfigSyntaxError",
-    "DestinationError",
-    "DuplicateDestinationError",
-    "IndexOutOfRangeError",
-    "InvalidArgumentError",
-    "InvalidDestinationError",
-    "InvalidSubjectError",
-    "InvalidWeightError",
-    "MappingEntryError",
-    "MappingTableError",
-    "MissingDestinationError",
-    "MissingWeightError",
-    "NoMatchError",
-    "NotAnEntryError",
-    "NotEnoughArgumentsError",
-    "NotSupportedForImportError",
-    "NotUsingAllWildcardsError",
-    "TooManyArgumentsError",
-    "TotalOver100Error",
-    "UnknownFieldError",
-    "UnknownFunctionError",
-    "WeightTypeError",
-]
-
 
 class InvalidSubjectError(SubjectError):
     """Raised when a subject or a filter breaks the rules for tokens; the message says which rule and where.

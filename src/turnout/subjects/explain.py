@@ -8,8 +8,6 @@ from turnout.subjects.mapping import MappingTable, SubjectMapping
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["MappingExplanation", "MappingOutcome", "explain", "why_not"]
-
 _ONLY_DEFAULT = "it is for clusters that have no destinations of their own"
 
 

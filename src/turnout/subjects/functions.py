@@ -20,8 +20,6 @@ from turnout.subjects.errors import (
 )
 from turnout.subjects.tokens import decode, encode
 
-__all__ = ["FUNCTIONS", "Call", "MappingFunction", "cut", "is_braced", "is_call", "parse_call"]
-
 _BLANK = r"[\t\n\f\r ]*"
 _COMMA = re.compile("," + _BLANK)
 _INTEGER = re.compile(r"[+-]?[0-9]+")

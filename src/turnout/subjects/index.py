@@ -15,8 +15,6 @@ from typing import Any
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["SourceIndex", "SourceShape", "shape_of"]
-
 FIXED, STAR, STARRED = "fixed", "*", "*x"
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from turnout.subjects.draws import percent
 from turnout.subjects.mapping import MappingTable, Share
 
-__all__ = ["Mapper"]
-
 _REMEMBERED = 200_000
 """How many subjects are remembered; beyond them all are forgotten."""
 

@@ -29,8 +29,6 @@ from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import check_subject, has_wildcard
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 
-__all__ = ["Destination", "MappingTable", "Share", "SubjectMapping"]
-
 _WEIGHT = re.compile(r"[+-]?[0-9]+")
 _WHOLE = 100
 _MAX_DIGITS = 100

@@ -14,8 +14,6 @@ from turnout.subjects.tokens import FULL, check_subject
 from turnout.subjects.transform import SubjectTransform, check_mapping, with_placeholders
 from turnout.suggestions import did_you_mean
 
-__all__ = ["StreamTransforms", "mappings_from_claim", "mappings_from_file", "mappings_in", "stream_transforms"]
-
 _BLOCKS = ("mappings", "maps")
 GLOBAL = "$G"
 """The account that a server without accounts has, and that top-level mappings belong to."""

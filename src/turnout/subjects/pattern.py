@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 
 from turnout.subjects.tokens import FULL, PARTIAL, has_wildcard
 
-__all__ = ["collide", "common", "covers_tokens", "is_subset", "matches", "subscriptions_under"]
-
 
 def matches(pattern: str, subject: str) -> bool:
     """Whether a subscription on *pattern* gets a message published on *subject*.

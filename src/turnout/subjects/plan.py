@@ -16,8 +16,6 @@ from turnout.subjects.functions import Call, cut
 from turnout.subjects.pattern import covers_tokens
 from turnout.subjects.tokens import FULL, PARTIAL, encode
 
-__all__ = ["Matches", "Render", "TokenStep", "matcher", "renderer", "tokens_needed"]
-
 Matches = Callable[[Sequence[str]], bool]
 """Whether the tokens of a literal subject match a source."""
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from turnout.subjects.errors import ConfigSyntaxError
 
-__all__ = ["load_config", "parse_config"]
-
 _SPACE = " \t"
 _ENDS_LINE = "\n\r"
 _ENDS_BARE = " \t\n\r;,]}"

@@ -11,24 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from turnout.subjects.errors import InvalidSubjectError
 
-__all__ = [
-    "BLANKS",
-    "FULL",
-    "PARTIAL",
-    "check_subject",
-    "decode",
-    "encode",
-    "has_wildcard",
-    "is_literal",
-    "is_publishable",
-    "is_valid",
-    "is_valid_literal",
-    "not_literal",
-    "position_of",
-    "positioned",
-    "token_at",
-]
-
 PARTIAL = "*"
 """The token that stands for any one token."""
 

@@ -20,8 +20,6 @@ from turnout.subjects.functions import is_braced, is_call, parse_call
 from turnout.subjects.plan import Matches, Render, TokenStep, matcher, renderer, tokens_needed
 from turnout.subjects.tokens import BLANKS, FULL, PARTIAL, check_subject, not_literal, position_of, positioned
 
-__all__ = ["SubjectTransform", "check_mapping", "placeholders", "with_placeholders"]
-
 _NEEDS_NO_WILDCARD = ("partition", "random")
 
 

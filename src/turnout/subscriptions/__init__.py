@@ -1,6 +1,8 @@
 """Subscriptions: who wants which messages, where that is kept, and finding them for a message."""
 
-from turnout.subscriptions.matcher import IndexStats, Match, Matcher
+from turnout.subscriptions.index.match_result import Match
+from turnout.subscriptions.index.statistics import IndexStats
+from turnout.subscriptions.matcher import Matcher
 from turnout.subscriptions.matches import MatchBatch, MatchList
 from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscription, new_id
 from turnout.subscriptions.snapshot import Snapshot

@@ -12,8 +12,6 @@ from turnout.secrets import masked_url
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress
 from turnout.suggestions import did_you_mean
 
-__all__ = ["beside", "existing", "files_of", "resolved", "store_url", "url_problem", "with_retention", "with_timeout"]
-
 _SQLITE = "sqlite:///"
 _FILES = ("ca", "certificate", "key", "token-file", "tlsCAFile", "tlsCertificateKeyFile")
 """Fields of the queries of ``grpc://`` and ``mongodb://`` that name a file."""

@@ -10,8 +10,6 @@ from turnout.subscriptions.past import Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store, open_store
 
-__all__ = ["snapshot_of"]
-
 
 def snapshot_of(url: str, moment: Moment | None = None, ids: Iterable[str] | None = None) -> Snapshot:
     """What a store holds, or held.

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from turnout.errors import StoreUnavailableError
 
-__all__ = ["remaining", "within"]
-
 
 class _Deadline(threading.local):
     """When the call that runs on this thread gives up, by `time.monotonic`.

@@ -14,8 +14,6 @@ from turnout.errors import ConfigError, Mistake, SubscriptionInvalidError
 from turnout.subjects import is_valid, matches
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["MAX_BYTES", "Rights", "check_pattern", "checked", "problem_of", "problems_of", "shown"]
-
 MAX_BYTES = 2_048
 """The longest destination in UTF-8. nats-server reads protocol lines of 4,096 bytes, with a reply subject and sizes."""
 

@@ -18,8 +18,6 @@ from turnout.conditions.pattern import check_pattern
 from turnout.errors import StoreUnavailableError, SubscriptionError, SubscriptionInvalidError
 from turnout.private_files import private_file
 
-__all__ = ["KiwiTree", "PairNotFoundError", "PatternRegistry"]
-
 LOCK_SECONDS = 30.0
 """How long a lock holds at most: who locked a pair and died must not stop it for ever."""
 

@@ -27,8 +27,6 @@ from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import check
 from turnout.subscriptions.store import Store
 
-__all__ = ["Imported", "export_lines", "import_lines", "subscription_from_json", "subscription_to_json"]
-
 BATCH = 10_000
 """Lines of one transaction: what an interruption costs at most, and what is stored all or not at all."""
 

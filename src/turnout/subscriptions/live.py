@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions.deadline import within
 from turnout.subscriptions.index import Index
+from turnout.subscriptions.index.match_result import Match
 from turnout.subscriptions.index.statistics import IndexStats
-from turnout.subscriptions.matcher import Match, Matcher
+from turnout.subscriptions.matcher import Matcher
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.store import Store
-
-__all__ = ["LiveMatcher"]
 
 _CATCH_UP_SECONDS = 1.0
 """How long a match waits for a store that is slow, before it goes on with the index as it is."""

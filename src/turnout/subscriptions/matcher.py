@@ -20,8 +20,6 @@ from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
 
-__all__ = ["IndexStats", "Match", "Matcher"]
-
 _LOOSE = 16
 """At most this many new subscriptions are evaluated one by one, before they get a layer of the index."""
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from turnout.subscriptions.index.index import Matches
 from turnout.subscriptions.index.match_result import Answer, Answers, Match, objects
 
-__all__ = ["MatchBatch", "MatchList"]
-
 _AT_ONCE = 1024
 """Ids are taken for this many messages at a time: what was touched is still in the cache when it is handed out."""
 

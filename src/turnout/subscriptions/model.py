@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from turnout.conditions import Condition, with_ids
 
-__all__ = ["Changes", "ConditionMatch", "Page", "Subscription", "new_id"]
-
 T = TypeVar("T")
 
 

@@ -14,20 +14,6 @@ from turnout.errors import HistoryForgottenError, SubscriptionNotFoundError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = [
-    "DEFAULT_RETENTION",
-    "Creation",
-    "Moment",
-    "PastStore",
-    "Remembering",
-    "Span",
-    "due_before",
-    "microseconds",
-    "now",
-    "retention_of",
-    "time_of",
-]
-
 Moment: TypeAlias = int | datetime
 """A revision, or a time; a time without a zone is UTC."""
 

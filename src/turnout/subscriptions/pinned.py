@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from turnout.subscriptions.model import Changes
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = ["Pinned"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pinned:

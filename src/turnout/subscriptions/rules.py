@@ -14,11 +14,6 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.destinations import problems_of
 from turnout.subscriptions.model import Subscription
 
-__all__ = [
-    "MAX_DESTINATIONS", "MAX_ID", "MAX_LEAVES", "MAX_NESTING", "MAX_PATTERN", "MAX_STARS", "MAX_TEXT", "RULES",
-    "check", "check_id",
-]  # fmt: skip
-
 MAX_ID = 256
 """Characters of an id: errors repeat it, and gRPC's trailers have 8 kB for what they say."""
 

@@ -15,8 +15,6 @@ from turnout.subscriptions.model import ConditionMatch, Page, Subscription
 from turnout.subscriptions.rules import check, check_id
 from turnout.subscriptions.store import Store
 
-__all__ = ["DEFAULT_LIMIT", "KiwiTrees", "SubscriptionService"]
-
 _USUAL = Rights()
 
 DEFAULT_LIMIT = 100

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["Snapshot"]
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

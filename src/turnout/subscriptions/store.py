@@ -13,8 +13,6 @@ from turnout.subscriptions.model import Changes, ConditionMatch, Page, Subscript
 from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = ["MAX_LIMIT", "Store", "StoreBase", "open_store"]
-
 MAX_LIMIT = 10_000
 """The largest page that a store gives; a larger limit is taken as this one."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from turnout.errors import StoreUnavailableError
 from turnout.subscriptions.deadline import within
 
-__all__ = ["STORE_SECONDS", "WAITING", "BoundedPool", "StoreThreads"]
-
 STORE_SECONDS: Final = 10.0
 """How long a call waits for the store, all in all: for a thread, for locks, and for a server."""
 

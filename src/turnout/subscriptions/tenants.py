@@ -19,8 +19,6 @@ from turnout.subscriptions.past import Creation, Moment, PastStore
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store, StoreBase
 
-__all__ = ["RangedStore", "TenantStore", "check_tenant", "prefix_end", "prefix_of", "tenant_of"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _OWNED = re.compile(rf"@({_NAME.pattern})/")
 

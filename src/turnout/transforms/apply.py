@@ -17,8 +17,6 @@ from turnout.transforms.filter import Filter
 if TYPE_CHECKING:
     from turnout.transforms.chain import Chain, Stage
 
-__all__ = ["ChainRunner", "StageRunner"]
-
 _PLANS = 10_000
 """How many shapes a stage remembers its plans of; beyond them it forgets all of them and starts again."""
 

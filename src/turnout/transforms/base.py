@@ -15,20 +15,6 @@ from turnout.records import Batch, Block, Positions, Shape
 from turnout.transforms.flow import CONTENT, ContentPath, Move, moved_back, moved_on
 from turnout.transforms.options import Option, OptionError, Options, Phase
 
-__all__ = [
-    "REPLACE_NULL",
-    "Errors",
-    "Mask",
-    "NamedField",
-    "Predicate",
-    "Run",
-    "Side",
-    "Step",
-    "Transform",
-    "flat_fields",
-    "unchanged",
-]
-
 Errors: TypeAlias = dict[int, RecordError]
 """What went wrong: place in the block (of a step), or row of the batch (of everything else) → why."""
 

@@ -16,8 +16,6 @@ from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, convert, copied, default_value, read, store
 
-__all__ = ["TARGETS", "Cast"]
-
 TARGETS = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
 
 

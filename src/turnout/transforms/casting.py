@@ -21,8 +21,6 @@ from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_print import time_printer
 from turnout.transforms.storing import Memo
 
-__all__ = ["caster", "keeps"]
-
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _CASTABLE = frozenset((*_BITS, "float32", "float64", "boolean", "string", "bytes"))
 _CLASS_CAST = "java.lang.ClassCastException"

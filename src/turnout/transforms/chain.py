@@ -18,8 +18,6 @@ from turnout.transforms.registry import UnknownNameError, find_predicate, find_t
 from turnout.transforms.route_list import read_route_list
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["Chain", "ChainMistake", "Guard", "Stage"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChainMistake(Mistake):

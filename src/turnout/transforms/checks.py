@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from turnout.transforms.java.regex import JavaRegexError, check_java_regex
-
-__all__ = ["OneOf", "java_regex", "names", "names_or_none", "non_empty", "non_empty_list", "non_null", "one_of"]
+from turnout.transforms.java.regex import check_java_regex
+from turnout.transforms.java.regex_characters import JavaRegexError
 
 
 def non_empty_list(value: Sequence[str] | None) -> str | None:

@@ -10,8 +10,6 @@ from turnout.transforms.base import Errors, Transform
 from turnout.transforms.checks import names
 from turnout.transforms.options import Option
 
-__all__ = ["DropHeaders"]
-
 
 @dataclass(frozen=True, slots=True)
 class DropHeaders(Transform):

@@ -17,8 +17,6 @@ from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import default_value, read
 
-__all__ = ["ExtractField"]
-
 _PURPOSE = "field extraction"
 
 

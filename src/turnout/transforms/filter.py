@@ -8,8 +8,6 @@ from typing import ClassVar
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors, Transform
 
-__all__ = ["Filter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Filter(Transform):

@@ -16,8 +16,6 @@ from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import default_value, store
 
-__all__ = ["Flatten"]
-
 _PURPOSE = "flattening"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
 _REFUSED = (Decimal, Moment, BigInt, Struct)

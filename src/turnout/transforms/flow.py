@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["CONTENT", "HEADERS", "KEY", "VALUE", "ContentPath", "Move", "fits", "moved_back", "moved_on", "same_name"]
-
 KEY: Final = "key"
 VALUE: Final = "value"
 HEADERS: Final = "headers"

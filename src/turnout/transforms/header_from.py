@@ -18,8 +18,6 @@ from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import NULL_POINTER, copied, fits, read
 
-__all__ = ["HeaderFrom"]
-
 
 @dataclass(frozen=True, slots=True)
 class HeaderFrom(Transform):

@@ -12,8 +12,6 @@ from turnout.transforms.flow import Move
 from turnout.transforms.options import Option
 from turnout.transforms.storing import store
 
-__all__ = ["HoistField"]
-
 
 @dataclass(frozen=True, slots=True)
 class HoistField(Transform):

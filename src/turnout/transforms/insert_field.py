@@ -16,8 +16,6 @@ from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import SCHEMA_BUILDER, copied, store
 
-__all__ = ["InsertField", "Insertion", "Source"]
-
 Source = Literal["topic", "partition", "offset", "timestamp", "static"]
 _SOURCES: tuple[Source, ...] = ("topic", "partition", "offset", "timestamp", "static")
 _SCHEMAS = {

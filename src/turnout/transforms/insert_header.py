@@ -11,8 +11,6 @@ from turnout.transforms.checks import non_null
 from turnout.transforms.java.literal import Literal, parse_literal
 from turnout.transforms.options import Option, Options
 
-__all__ = ["InsertHeader"]
-
 
 @dataclass(frozen=True, slots=True)
 class InsertHeader(Transform):

@@ -14,8 +14,6 @@ from turnout.transforms.java.text import split_list, trim
 from turnout.transforms.options import Option, OptionError, RawOptions
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["condition_spec", "if_specs", "inline_spec", "parsed_switch", "without_predicates"]
-
 _RENAMED = {"regex": "pattern"}
 """``TopicMatches`` of the first draft calls its pattern ``regex``."""
 

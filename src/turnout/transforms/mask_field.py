@@ -16,8 +16,6 @@ from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import read, store
 
-__all__ = ["MaskField"]
-
 
 @dataclass(frozen=True, slots=True)
 class MaskField(Transform):

@@ -14,8 +14,6 @@ from turnout.transforms.base import Errors
 from turnout.transforms.java.number import double, low_bits, parsed_decimal, parsed_integer, single
 from turnout.transforms.storing import convert
 
-__all__ = ["FieldMask"]
-
 _ZEROS: dict[type, Any] = {
     int: 0,
     Int8: Int8(0),

@@ -13,8 +13,6 @@ from turnout.transforms.base import NamedField, Side
 from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.schemas import RecordShapes, states_through
 
-__all__ = ["unknown_fields"]
-
 _SIDES = {"key": Side.KEY, "value": Side.VALUE}
 
 

@@ -11,20 +11,6 @@ from turnout.suggestions import guesses
 from turnout.transforms.java.number import parsed_integer
 from turnout.transforms.java.text import is_word, split_list, trim
 
-__all__ = [
-    "RANGES",
-    "REQUIRED",
-    "Kind",
-    "Option",
-    "OptionError",
-    "Options",
-    "Phase",
-    "RawOptions",
-    "option_text",
-    "parse_options",
-    "unknown_options",
-]
-
 Kind: TypeAlias = Literal["STRING", "BOOLEAN", "INT", "LONG", "SHORT", "LIST"]
 Phase: TypeAlias = Literal["validation", "task_start"]
 RawOptions: TypeAlias = Mapping[str, str | None]

@@ -8,8 +8,6 @@ from typing import Literal, Self
 from turnout.transforms.checks import one_of
 from turnout.transforms.options import Option, Options
 
-__all__ = ["ErrorPolicy"]
-
 _REPLICATION = 3
 """Connect's default replication factor of a dead letter topic."""
 

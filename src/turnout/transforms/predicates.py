@@ -25,14 +25,6 @@ from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.topics import ByTopic
 from turnout.yaml_values import load, position_of
 
-__all__ = [
-    "Condition",
-    "HasHeaderKey",
-    "RecordIsTombstone",
-    "SubjectMatches",
-    "TopicNameMatches",
-]
-
 
 def _pattern(value: str | None) -> str | None:
     return non_empty(value) or java_regex(value)

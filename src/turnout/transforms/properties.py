@@ -13,8 +13,6 @@ from turnout.transforms.kip585_drafts import condition_spec, if_specs, inline_sp
 from turnout.transforms.options import OptionError, RawOptions, option_text
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["Specs", "connector_properties", "read_properties", "sink_mistakes", "sub_options"]
-
 
 @dataclass(slots=True)
 class Specs:

@@ -13,8 +13,6 @@ from turnout.transforms.parity import PARITY
 from turnout.transforms.policy import OPTIONS as POLICY
 from turnout.transforms.registry import PREDICATES, transforms
 
-__all__ = ["reference"]
-
 
 def reference() -> str:
     """Every transform, predicate and error property with its options, and the table of differences."""

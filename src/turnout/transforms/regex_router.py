@@ -14,8 +14,6 @@ from turnout.transforms.java.regex import JavaRegex
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.topics import ByTopic, route
 
-__all__ = ["RegexRouter"]
-
 
 @dataclass(frozen=True, slots=True)
 class RegexRouter(Transform):

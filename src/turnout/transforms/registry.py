@@ -35,22 +35,6 @@ from turnout.transforms.timestamp_converter import TimestampConverter
 from turnout.transforms.timestamp_router import TimestampRouter
 from turnout.transforms.value_to_key import ValueToKey
 
-__all__ = [
-    "ENTRY_POINT",
-    "PACKAGE",
-    "PREDICATES",
-    "PREDICATE_PACKAGES",
-    "RELEASED",
-    "Found",
-    "UnknownNameError",
-    "find_predicate",
-    "find_transform",
-    "predicate_names",
-    "predicates",
-    "transform_names",
-    "transforms",
-]
-
 ENTRY_POINT = "turnout.transforms"
 """The entry point group in which a package names its transforms and predicates."""
 

@@ -16,8 +16,6 @@ from turnout.transforms.options import Option, Options
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import read, store
 
-__all__ = ["ReplaceField"]
-
 _PURPOSE = "field replacement"
 _BUILDER = "org.apache.kafka.connect.errors.SchemaBuilderException"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from turnout.errors import RecordError
 from turnout.records import Shape
 
-__all__ = ["require_object"]
-
 
 def require_object(shape: Shape, purpose: str) -> None:
     """Raise for everything that is neither a struct nor a schemaless map; null is neither.

@@ -11,8 +11,6 @@ from turnout.transforms.options import option_text
 from turnout.transforms.properties import Specs
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["read_route_list"]
-
 _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 
 

@@ -20,8 +20,6 @@ from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.chain import Chain
 from turnout.transforms.filter import Filter
 
-__all__ = ["ChainSchemas", "RecordShapes", "common_schema", "schemas_after", "states_through"]
-
 _MOST = 200
 """How many pairs of shapes are tracked; beyond that, any output shape is assumed to be possible."""
 

@@ -11,8 +11,6 @@ from turnout.transforms.base import REPLACE_NULL, Errors, Side, Step, Transform,
 from turnout.transforms.options import Option, Options
 from turnout.transforms.storing import copied
 
-__all__ = ["SetSchemaMetadata"]
-
 
 @dataclass(frozen=True, slots=True)
 class SetSchemaMetadata(Transform):

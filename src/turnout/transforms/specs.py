@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["PredicateSpec", "StageSpec"]
-
 
 @dataclass(slots=True)
 class PredicateSpec:

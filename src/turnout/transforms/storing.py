@@ -14,8 +14,6 @@ from turnout.records import Block, Field, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.transforms.base import Errors
 
-__all__ = ["NULL_POINTER", "SCHEMA_BUILDER", "Memo", "convert", "copied", "default_value", "fits", "read", "store"]
-
 NULL_POINTER = "java.lang.NullPointerException"
 """What Connect throws where it does not expect a null."""
 

@@ -17,8 +17,6 @@ from turnout.transforms.base import Errors, Side, Transform
 from turnout.transforms.options import Option, OptionError, Options
 from turnout.transforms.topics import ByTopic, route
 
-__all__ = ["SubjectTransform"]
-
 
 @dataclass(frozen=True, slots=True)
 class SubjectTransform(Transform):

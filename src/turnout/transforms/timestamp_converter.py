@@ -26,8 +26,6 @@ from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import Memo, convert, copied, default_value, read, store
 from turnout.transforms.timestamps import TARGETS, Conversion, source_of
 
-__all__ = ["PRECISIONS", "TARGET_TYPES", "TimestampConverter"]
-
 TARGET_TYPES = ("string", "unix", "Date", "Time", "Timestamp")
 _PURPOSE = "converting timestamp formats"
 PRECISIONS = ("seconds", "milliseconds", "microseconds", "nanoseconds")

@@ -16,8 +16,6 @@ from turnout.transforms.java.time_print import time_printer, time_unit
 from turnout.transforms.options import Option, OptionError
 from turnout.transforms.storing import NULL_POINTER
 
-__all__ = ["TimestampRouter"]
-
 
 @dataclass(frozen=True, slots=True)
 class TimestampRouter(Transform):

@@ -15,8 +15,6 @@ from turnout.transforms.java.time_parse import time_parser
 from turnout.transforms.java.time_print import time_printer
 from turnout.transforms.storing import NULL_POINTER
 
-__all__ = ["TARGETS", "Conversion", "source_of"]
-
 TARGETS: Mapping[str, Schema] = {
     "string": Schema("string"),
     "unix": Schema("int64"),

@@ -9,8 +9,6 @@ from turnout.errors import RecordError
 from turnout.records import Batch, Positions
 from turnout.transforms.base import Errors
 
-__all__ = ["ByTopic", "route"]
-
 T = TypeVar("T")
 
 _TOPICS = 50_000

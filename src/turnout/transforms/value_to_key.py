@@ -18,8 +18,6 @@ from turnout.transforms.options import Option
 from turnout.transforms.requirements import require_object
 from turnout.transforms.storing import read, store
 
-__all__ = ["ValueToKey"]
-
 _PURPOSE = "copying fields from value to key"
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-__all__ = ["bars", "counted"]
-
 _WIDTH, _HEIGHT, _GAP = 240.0, 32.0, 1.0
 
 

@@ -9,8 +9,6 @@ from markupsafe import Markup
 
 from turnout.console.formatting import number, rate
 
-__all__ = ["Branch", "FlowStep", "flow"]
-
 _STEP, _BOX = 168, 96
 _TOP, _THICK, _THIN = 40, 56, 1.5
 _DOWN = 214

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-__all__ = ["Point", "plot"]
-
 _WIDTH, _HEIGHT = 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 10, 22
 _GAP = 3

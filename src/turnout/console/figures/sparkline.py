@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-__all__ = ["sparkline"]
-
 _WIDTH, _HEIGHT = 120.0, 28.0
 
 

@@ -26,8 +26,6 @@ from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.sandbox import route_of
 
-__all__ = ["router"]
-
 router = page_router()
 
 _ON_PAGE = 25

@@ -30,8 +30,6 @@ from turnout.server.rest.hiding import without_secrets
 from turnout.server.rest.models import RequestForm
 from turnout.server.security import Principal
 
-__all__ = ["router"]
-
 router = page_router()
 
 Over = Literal["hour", "day"]

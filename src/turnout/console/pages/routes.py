@@ -21,8 +21,6 @@ from turnout.server.lag_monitor import Lag
 from turnout.server.rest.dependencies import Parts, PartsDep, Reads
 from turnout.server.state import StoredEvent
 
-__all__ = ["router"]
-
 router = page_router()
 
 _ON_PAGE = 50

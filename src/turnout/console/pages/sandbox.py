@@ -22,8 +22,6 @@ from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
-__all__ = ["router"]
-
 router = page_router()
 
 _EXAMPLE = '{\n  "topic": "orders.1",\n  "value": {"city": "Oulu"},\n  "headers": {}\n}'

@@ -13,8 +13,6 @@ from turnout.rpc.refusal import RefusedError
 from turnout.server.rest.models import RequestForm
 from turnout.server.security import Authenticator
 
-__all__ = ["COOKIE", "PATH", "router_of"]
-
 PATH = "/sign-in"
 COOKIE = "turnout"
 

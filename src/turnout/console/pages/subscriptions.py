@@ -20,8 +20,6 @@ from turnout.server.rest.store_calls import reads_store
 from turnout.server.sandbox import route_of
 from turnout.subscriptions import Page, Subscription
 
-__all__ = ["router"]
-
 router = page_router()
 
 _ON_PAGE = 50

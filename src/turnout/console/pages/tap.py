@@ -11,8 +11,6 @@ from turnout.routes.endpoints import NatsSource
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.sandbox import route_of
 
-__all__ = ["router"]
-
 router = page_router()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from turnout.conditions.pattern import ANY
 from turnout.engine.subject_bounds.mapping import matching, through_transform
 from turnout.engine.subject_bounds.narrow import narrowed
-from turnout.engine.subject_bounds.normal_form import ANY, SubjectForm, joined
+from turnout.engine.subject_bounds.normal_form import SubjectForm, joined
 from turnout.engine.subject_bounds.regex_globs import regex_globs, replacement_glob
 from turnout.transforms.chain import Chain, Stage
 from turnout.transforms.drop_headers import DropHeaders
@@ -17,8 +18,6 @@ from turnout.transforms.predicates import SubjectMatches, TopicNameMatches
 from turnout.transforms.regex_router import RegexRouter
 from turnout.transforms.subject_transform import SubjectTransform
 from turnout.transforms.value_to_key import ValueToKey
-
-__all__ = ["through_chain"]
 
 _LEAVE_TOPICS: Final = (DropHeaders, InsertHeader, ValueToKey)
 """Transforms of whole records that change no topic; those of a key or a value cannot."""

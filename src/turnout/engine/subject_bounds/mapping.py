@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from turnout.engine.subject_bounds.normal_form import ANY, REST, Element, SubjectForm, Token, joined
+from turnout.conditions.pattern import ANY
+from turnout.engine.subject_bounds.normal_form import REST, Element, SubjectForm, Token, joined
 from turnout.subjects.mapping import MappingTable
 from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.subjects.transform import SubjectTransform
-
-__all__ = ["matching", "through_mappings", "through_transform"]
 
 _NEVER_EMPTY = frozenset({"partition", "random"})
 

@@ -8,8 +8,6 @@ from itertools import combinations
 from turnout.subjects.pattern import collide, is_subset
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["fewest"]
-
 
 def fewest(filters: Iterable[str], own: Collection[str], most: int) -> tuple[str, ...]:
     """At most *most* filters that cover *filters*, no two of which have a subject in common, in order.

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from turnout.conditions.pattern import Piece, Wildcard
-from turnout.engine.subject_bounds.normal_form import ANY, ONE, REST, Element, SubjectForm, Token, is_plain
-
-__all__ = ["Glob", "glob_of", "narrowed"]
+from turnout.conditions.pattern import ANY, ONE, Piece, Wildcard
+from turnout.engine.subject_bounds.normal_form import REST, Element, SubjectForm, Token, is_plain
 
 Glob: TypeAlias = tuple[str | Wildcard, ...]
 """A pattern by its characters and wildcards."""

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self, TypeAlias
 
-from turnout.conditions.pattern import ANY, ONE, Wildcard
+from turnout.conditions.pattern import ANY, Wildcard
 from turnout.subjects.pattern import is_subset
 from turnout.subjects.tokens import FULL, PARTIAL
-
-__all__ = ["ANY", "ONE", "REST", "Element", "SubjectForm", "Token", "is_plain", "joined"]
 
 
 class Rest(Enum):

@@ -13,8 +13,6 @@ from typing import Final
 from turnout.conditions.pattern import ANY, ONE, Wildcard
 from turnout.engine.subject_bounds.narrow import Glob
 
-__all__ = ["regex_globs", "replacement_glob"]
-
 _MOST: Final = 32
 """This many alternatives are followed."""
 

@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from turnout.conditions import Condition, Group, Kiwi, Logic
 
-__all__ = ["Asked", "asked_of"]
-
 Asked: TypeAlias = str | tuple[str, tuple["Asked", ...]]
 """A pattern that the whole topic has to match; ("all", …) or ("any", …) of such questions."""
 

@@ -18,8 +18,6 @@ from turnout.nats.jetstream.errors import (
     SubscriptionClosedError,
 )
 
-__all__ = ["translate", "translated"]
-
 
 def _lost(failure: BaseException) -> TurnoutError:
     return ConnectionLostError(_words(failure))

@@ -18,8 +18,6 @@ from nats.aio.transport import TcpTransport
 from turnout.nats.jetstream._deadline import stop, within
 from turnout.nats.protocol.servers import Server
 
-__all__ = ["BoundedClient"]
-
 _log = logging.getLogger(__name__)
 
 # How long closing may take; what is not sent by then is dropped.

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-__all__ = ["coded", "decode", "encode", "enumeration", "moment", "nested", "nested_list", "seconds", "seconds_list"]
-
 T = TypeVar("T")
 
 

@@ -13,8 +13,6 @@ from turnout.nats.protocol.credentials import Credentials
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.prefix import Prefix
 
-__all__ = ["connect"]
-
 
 @asynccontextmanager
 async def connect(

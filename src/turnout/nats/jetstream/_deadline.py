@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["stop", "within"]
-
 T = TypeVar("T")
 
 # Long enough for a task to come to its end after a cancellation that it has noticed.

@@ -14,8 +14,6 @@ from typing import Any
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-__all__ = ["FrameParser", "Handler"]
-
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[bytes, bytes, bytes, bytes], None]

@@ -12,8 +12,6 @@ from turnout.nats.jetstream.errors import RequestTimeoutError, StreamError, Subs
 from turnout.nats.jetstream.message import Message
 from turnout.nats.protocol.status import Status
 
-__all__ = ["Callback", "Mailbox"]
-
 Callback = Callable[[Message], "Awaitable[None] | None"]
 
 _TURN = 256

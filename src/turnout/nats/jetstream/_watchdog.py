@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-__all__ = ["Watchdog"]
-
 
 class Watchdog:
     """Calls *alarm* with the seconds of silence, once per period of silence, until it is stopped.

@@ -14,8 +14,6 @@ from turnout.nats.jetstream.connection import NatsConnection, Reply
 from turnout.nats.jetstream.errors import StreamError, api_error
 from turnout.nats.protocol.prefix import Prefix
 
-__all__ = ["Api", "check_name", "name_mistake"]
-
 T = TypeVar("T")
 
 _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]+")

@@ -8,8 +8,6 @@ from typing import Any
 
 from turnout.nats.jetstream._codec import nested_list, seconds
 
-__all__ = ["ClusterInfo", "PeerInfo"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerInfo:

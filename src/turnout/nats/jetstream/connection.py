@@ -29,8 +29,6 @@ from turnout.nats.protocol.status import NO_RESPONDERS, Status
 from turnout.nats.protocol.tls import begins_tls
 from turnout.secrets import masked_url
 
-__all__ = ["ErrorCallback", "Interest", "NatsConnection", "Reply", "Waiter"]
-
 _log = logging.getLogger(__name__)
 
 ErrorCallback = Callable[[TurnoutError], "Awaitable[None] | None"]

@@ -18,8 +18,6 @@ from turnout.nats.jetstream.fetch import Batch, fetch
 from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.pull import PullMessages, PullOptions
 
-__all__ = ["Consumer", "Consuming", "PullSubscription"]
-
 
 class Consuming:
     """A callback that is being fed; made by `Consumer.consume`."""

@@ -11,15 +11,6 @@ from typing import Any
 from turnout.nats.jetstream._codec import enumeration, moment, nested, seconds, seconds_list
 from turnout.nats.jetstream.cluster_info import ClusterInfo
 
-__all__ = [
-    "AckPolicy",
-    "ConsumerConfig",
-    "ConsumerInfo",
-    "DeliverPolicy",
-    "ReplayPolicy",
-    "SequenceInfo",
-]
-
 
 class DeliverPolicy(StrEnum):
     """Where a consumer begins.

@@ -9,8 +9,6 @@ from turnout.nats.jetstream.kv_config import KeyValueConfig
 from turnout.nats.jetstream.object_info import ObjectStoreConfig
 from turnout.nats.jetstream.objects import ObjectStore
 
-__all__ = ["JetStream"]
-
 
 class JetStream(JetStreamCore):
     """One JetStream: that of the connection's own account, or the one behind a prefix or a domain (ADR-19).

@@ -24,8 +24,6 @@ from turnout.nats.jetstream.subscribe import SubscriptionRequest, establish_pull
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 from turnout.nats.protocol.prefix import Prefix
 
-__all__ = ["JetStreamCore"]
-
 Subscription = TypeVar("Subscription", PushSubscription, PullSubscription, OrderedSubscription)
 
 

@@ -16,8 +16,6 @@ from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.status import HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
-__all__ = ["ACK_PREFIX", "Batch", "PullRequest", "fetch", "receive", "request_body"]
-
 ACK_PREFIX = b"$JS.ACK."
 """How the reply of every message from a stream begins."""
 

@@ -17,17 +17,6 @@ from turnout.nats.jetstream.publish import Expect
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.stream_config import RawMessage, StreamInfo
 
-__all__ = [
-    "KeyExistsError",
-    "KeyNotFoundError",
-    "KeyValue",
-    "create_key_value",
-    "delete_key_value",
-    "key_value",
-    "key_value_names",
-    "update_key_value",
-]
-
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 _PATTERN = re.compile(r"([-/_=a-zA-Z0-9]+|\*)(\.([-/_=a-zA-Z0-9]+|\*))*(\.>)?|>")
 

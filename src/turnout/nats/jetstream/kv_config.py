@@ -17,8 +17,6 @@ from turnout.nats.jetstream.stream_config import (
     StreamSource,
 )
 
-__all__ = ["KeyValueConfig", "bucket_stream"]
-
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_HISTORY = 64
 _WINDOW = 120.0

@@ -12,8 +12,6 @@ from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.ordered import OrderedSubscription
 from turnout.nats.jetstream.watching import Watching
 
-__all__ = ["Entry", "Operation", "WatchOptions", "Watcher", "operation_of"]
-
 
 class Operation(StrEnum):
     """What an entry did to its key.

@@ -8,8 +8,6 @@ from turnout.nats.jetstream.connection import NatsConnection
 from turnout.nats.protocol.headers import Headers, parse_table
 from turnout.nats.protocol.positions import JSAck, sequences
 
-__all__ = ["Message"]
-
 _ACK = b"+ACK"
 _NAK = b"-NAK"
 _TERM = b"+TERM"

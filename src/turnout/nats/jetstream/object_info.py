@@ -20,20 +20,6 @@ from turnout.nats.jetstream.stream_config import (
     StreamConfig,
 )
 
-__all__ = [
-    "DEFAULT_CHUNK",
-    "DigestMismatchError",
-    "LinkError",
-    "ObjectInfo",
-    "ObjectLink",
-    "ObjectMeta",
-    "ObjectMetaOptions",
-    "ObjectNotFoundError",
-    "ObjectStoreConfig",
-    "encode_name",
-    "object_stream",
-]
-
 DEFAULT_CHUNK = 128 * 1024
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 

@@ -8,8 +8,6 @@ from turnout.nats.jetstream.object_info import ObjectInfo
 from turnout.nats.jetstream.ordered import OrderedSubscription
 from turnout.nats.jetstream.watching import Watching
 
-__all__ = ["ObjectWatcher"]
-
 
 class ObjectWatcher(Watching[ObjectInfo]):
     """Objects as they change."""

@@ -35,14 +35,6 @@ from turnout.nats.jetstream.publish import PubAck
 from turnout.nats.jetstream.stream import Stream
 from turnout.nats.jetstream.stream_config import StreamInfo
 
-__all__ = [
-    "ObjectStore",
-    "create_object_store",
-    "delete_object_store",
-    "object_store",
-    "object_store_names",
-]
-
 _IN_FLIGHT = 32
 
 Content = bytes | str | Path | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]

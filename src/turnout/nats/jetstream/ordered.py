@@ -19,8 +19,6 @@ from turnout.nats.jetstream.errors import (
 from turnout.nats.jetstream.subscribe import create_consumer, stream_of
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 
-__all__ = ["OrderedSubscription", "check_ordered", "subscribe_ordered"]
-
 _HEARTBEAT = 5.0
 _ACK_WAIT = 22 * 3600.0
 _FIRST_PAUSE = 0.1

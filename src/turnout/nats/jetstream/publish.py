@@ -15,8 +15,6 @@ from turnout.nats.jetstream.errors import NoRespondersError, RequestTimeoutError
 from turnout.nats.protocol.headers import HeaderInput
 from turnout.nats.protocol.status import Status
 
-__all__ = ["AsyncPublisher", "Expect", "PubAck"]
-
 
 @dataclass(frozen=True, slots=True)
 class PubAck:

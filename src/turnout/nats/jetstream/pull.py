@@ -27,8 +27,6 @@ from turnout.nats.jetstream.message import Message
 from turnout.nats.jetstream.subscription import status_error
 from turnout.nats.protocol.status import CONFLICT, HEARTBEAT, NO_MESSAGES, NO_RESPONDERS, REQUEST_TIMEOUT, Status
 
-__all__ = ["PullMessages", "PullOptions"]
-
 _TOO_LARGE = "message size exceeds maxbytes"
 _ENDS_REQUEST = ("batch completed", _TOO_LARGE)
 _RETRY = ("leadership change", "server shutdown")

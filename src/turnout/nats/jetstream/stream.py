@@ -24,8 +24,6 @@ from turnout.nats.protocol.headers import ADDED_BY_DIRECT_GETS, parse_table
 from turnout.nats.protocol.numbers import decimal
 from turnout.nats.protocol.status import NO_MESSAGES, Status
 
-__all__ = ["Stream", "open_stream", "stream_body"]
-
 
 def _placed(source: StreamSource) -> StreamSource:
     """A source whose domain is written as the API prefix that it stands for."""

@@ -12,25 +12,6 @@ from turnout.nats.jetstream._codec import enumeration, moment, nested, nested_li
 from turnout.nats.jetstream.cluster_info import ClusterInfo
 from turnout.nats.protocol.headers import Headers
 
-__all__ = [
-    "AccountInfo",
-    "AccountLimits",
-    "DiscardPolicy",
-    "External",
-    "Placement",
-    "RawMessage",
-    "RePublish",
-    "RetentionPolicy",
-    "StorageType",
-    "StoreCompression",
-    "StreamConfig",
-    "StreamInfo",
-    "StreamSource",
-    "StreamSourceInfo",
-    "StreamState",
-    "SubjectTransformConfig",
-]
-
 
 class RetentionPolicy(StrEnum):
     """When messages leave a stream.

@@ -27,18 +27,6 @@ from turnout.nats.jetstream.errors import (
 )
 from turnout.nats.jetstream.subscription import Delivery, PushSubscription
 
-__all__ = [
-    "SubscriptionRequest",
-    "check_existing",
-    "check_request",
-    "consumer_info",
-    "create_consumer",
-    "create_guarded",
-    "establish_pull",
-    "establish_push",
-    "stream_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionRequest:

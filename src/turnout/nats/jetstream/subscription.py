@@ -33,8 +33,6 @@ from turnout.nats.jetstream.message import Message
 from turnout.nats.protocol.positions import sequences
 from turnout.nats.protocol.status import CONFLICT, NO_MESSAGES, REQUEST_TIMEOUT, Status
 
-__all__ = ["Delivery", "PushSubscription", "StatusCallback", "status_error"]
-
 StatusCallback = Callable[[Status], "Awaitable[None] | None"]
 
 _STALLS_UNTIL_LOST = 3

@@ -9,8 +9,6 @@ from typing import Generic, Self, TypeVar
 from turnout.nats.jetstream.errors import SubscriptionClosedError
 from turnout.nats.jetstream.ordered import OrderedSubscription
 
-__all__ = ["Watching"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from turnout.errors import StreamError
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE
 
-__all__ = ["number_in", "object_in", "read_object"]
-
 _SHOWN = 60
 
 

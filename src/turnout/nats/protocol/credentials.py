@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from turnout.errors import ConfigError, MissingExtraError, Mistake
 
-__all__ = ["Credentials"]
-
 _SECTION = re.compile(r"-----BEGIN ([A-Z ]+)-----\s*+(\S++)\s++-++END")
 
 

@@ -27,25 +27,6 @@ from collections.abc import Mapping
 
 from turnout.errors import ConnectionLostError, StreamError
 
-__all__ = [
-    "BrokenFrameError",
-    "ConsumerExistsError",
-    "ConsumerNotFoundError",
-    "JetStreamNotEnabledError",
-    "JetStreamUnavailableError",
-    "MessageNotFoundError",
-    "NoMatchingStreamError",
-    "NoRespondersError",
-    "NotJetStreamMessageError",
-    "PermissionDeniedError",
-    "RequestTimeoutError",
-    "StreamError",
-    "StreamNameInUseError",
-    "StreamNotFoundError",
-    "WrongLastSequenceError",
-    "api_error",
-]
-
 _SHOWN = 60
 
 

@@ -14,16 +14,6 @@ from turnout.nats.protocol.answers import read_object
 from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.numbers import decimal
 
-__all__ = [
-    "LARGEST_MESSAGE",
-    "LONGEST_LINE",
-    "LONGEST_SIZE",
-    "ErrorLine",
-    "MessageLine",
-    "largest_message",
-    "read_info",
-]
-
 LONGEST_LINE = 1 << 20
 """Bytes of a protocol line; the longest is the INFO of a large cluster."""
 

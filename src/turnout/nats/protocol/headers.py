@@ -10,19 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from turnout.errors import ConfigError, Mistake
 
-__all__ = [
-    "ADDED_BY_DIRECT_GETS",
-    "MESSAGE_ID",
-    "VERSION",
-    "HeaderInput",
-    "Headers",
-    "encode",
-    "encode_table",
-    "lines",
-    "parse",
-    "parse_table",
-]
-
 MESSAGE_ID = "Nats-Msg-Id"
 """The header that JetStream deduplicates by."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LARGEST_SEQUENCE", "decimal"]
-
 LARGEST_SEQUENCE = (1 << 63) - 1
 """What fits into a column of 64 bits with a sign; a server counts one bit further."""
 

@@ -13,8 +13,6 @@ from turnout.nats.protocol.servers import Server
 from turnout.nats.protocol.settings import LOGINS, option_of
 from turnout.nats.protocol.tls import Tls
 
-__all__ = ["ConnectionOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:

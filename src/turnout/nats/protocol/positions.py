@@ -17,8 +17,6 @@ from typing import Self
 from turnout.nats.protocol.errors import NotJetStreamMessageError
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
 
-__all__ = ["JSAck", "Position", "sequences", "stream_and_sequence"]
-
 _V1_TOKENS = 9
 _V2_TOKENS = 11
 _NUMBERS = ("num_delivered", "stream_seq", "consumer_seq", "timestamp", "num_pending")

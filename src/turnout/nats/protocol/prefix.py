@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from turnout.errors import ConfigError, Mistake
 
-__all__ = ["Prefix"]
-
 _DEFAULT = "$JS.API."
 _DOMAIN = re.compile(r"\$JS\.([^\s.*>]+)\.API")
 _TOKENS = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")

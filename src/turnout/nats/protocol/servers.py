@@ -8,8 +8,6 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from turnout.errors import ConfigError, Mistake
 
-__all__ = ["Server"]
-
 _SCHEMES = {"nats": 4222, "tls": 4222}
 
 

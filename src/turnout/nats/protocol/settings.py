@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-__all__ = ["CONNECTION_OPTIONS", "FILE_OPTIONS", "LOGINS", "TOGETHER", "ConnectionSettings", "option_of"]
-
 
 @dataclass(kw_only=True)
 class ConnectionSettings:

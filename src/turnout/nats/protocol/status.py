@@ -9,18 +9,6 @@ from typing import NamedTuple, Self
 from turnout.nats.protocol.headers import VERSION, Headers, parse_table
 from turnout.nats.protocol.numbers import decimal
 
-__all__ = [
-    "CONFLICT",
-    "END_OF_BATCH",
-    "HEARTBEAT",
-    "NO_MESSAGES",
-    "NO_RESPONDERS",
-    "REQUEST_TIMEOUT",
-    "Status",
-    "StatusLine",
-    "read_status",
-]
-
 HEARTBEAT = 100
 END_OF_BATCH = 204
 NO_MESSAGES = 404

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from turnout.errors import ConfigError, Mistake, StreamError
 
-__all__ = ["Tls", "begins_tls"]
-
 
 @dataclass(frozen=True, slots=True)
 class Tls:

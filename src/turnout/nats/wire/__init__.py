@@ -5,11 +5,12 @@ dependencies. `turnout.nats.jetstream` is the other NATS package: asynchronous, 
 """
 
 from turnout.nats.protocol.options import ConnectionOptions
+from turnout.nats.wire._chunks import TOO_LARGE
 from turnout.nats.wire.acknowledger import Acknowledger
 from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.direct import DirectReader
 from turnout.nats.wire.published import Published
-from turnout.nats.wire.publisher import TOO_LARGE, Publisher
+from turnout.nats.wire.publisher import Publisher
 from turnout.nats.wire.pull import PullReader, Range
 from turnout.nats.wire.sample import sample
 from turnout.nats.wire.stored import stored_message

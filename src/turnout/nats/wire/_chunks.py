@@ -22,8 +22,6 @@ from turnout.errors import StreamError
 from turnout.histogram import Histogram
 from turnout.nats.wire.packing import numbered, pack
 
-__all__ = ["TOO_LARGE", "Chunk", "CountedChunk", "PublishedMessages", "Refused", "TrackedChunk", "small_enough"]
-
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 

@@ -10,15 +10,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from turnout._version import __version__
+from turnout._built import version as __version__
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol.errors import BrokenFrameError, RequestTimeoutError
 from turnout.nats.protocol.frames import LONGEST_LINE, ErrorLine, largest_message, read_info
 from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.servers import Server
 from turnout.nats.protocol.tls import Tls, begins_tls
-
-__all__ = ["Link", "reason_of"]
 
 _RECEIVE = 1 << 18
 # How long past its deadline a call takes what has come already.

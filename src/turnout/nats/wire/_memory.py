@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["with_room"]
-
 
 def with_room(memory: bytearray, filled: int) -> bytearray:
     r"""*memory*, or twice as much with the same beginning where its *filled* bytes are all that it has.

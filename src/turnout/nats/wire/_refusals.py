@@ -18,8 +18,6 @@ from turnout.nats.wire._chunks import PublishedMessages
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import streams_of
 
-__all__ = ["TOO_MANY", "Refusals", "answer_of", "concerns_all", "forbidden_subject"]
-
 TOO_MANY: Final = 429
 _TRIES = 4
 # Too many requests; JetStream temporarily unavailable; insufficient resources; no leader yet.

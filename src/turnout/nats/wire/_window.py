@@ -11,8 +11,6 @@ from turnout.histogram import Histogram
 from turnout.nats.wire._chunks import Chunk, CountedChunk, Flags, Numbers, PublishedMessages, TrackedChunk
 from turnout.nats.wire.packing import have_ids
 
-__all__ = ["Window"]
-
 
 class Window:
     """Chunks in the order in which they were sent. It sends nothing itself: its methods return the bytes to send.

@@ -16,8 +16,6 @@ from turnout.nats.protocol.status import NO_MESSAGES, REQUEST_TIMEOUT
 from turnout.nats.wire.connection import Connection, frame
 from turnout.nats.wire.streams import create_consumer
 
-__all__ = ["Acknowledger"]
-
 _BATCH = 500
 
 

@@ -24,8 +24,6 @@ from turnout.nats.protocol.options import ConnectionOptions
 from turnout.nats.protocol.status import NO_RESPONDERS, StatusLine, read_status
 from turnout.nats.wire._link import Link, reason_of
 
-__all__ = ["Connection", "Message"]
-
 # Within this many seconds a server that is not frozen answers a PING.
 _PROMPT = 1.0
 

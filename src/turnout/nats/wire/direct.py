@@ -22,8 +22,6 @@ from turnout.nats.wire.connection import Connection, Message
 from turnout.nats.wire.pull import Range, hole
 from turnout.nats.wire.rows import Row, record_batch, row
 
-__all__ = ["DirectReader"]
-
 _BATCH = 5000
 _BYTES = 8 << 20
 

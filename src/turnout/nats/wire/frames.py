@@ -18,8 +18,6 @@ from turnout.nats.protocol.errors import BrokenFrameError
 from turnout.nats.protocol.frames import LARGEST_MESSAGE, LONGEST_LINE, LONGEST_SIZE, MessageLine
 from turnout.nats.wire._digits import numbers_before, windows
 
-__all__ = ["Frames", "locate"]
-
 _MSG = np.uint32(int.from_bytes(b"MSG ", "little"))
 _HMSG = np.uint32(int.from_bytes(b"HMSG", "little"))
 _LARGE = 1500

@@ -15,8 +15,6 @@ from turnout.errors import ConfigError, Mistake
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.records.headers import has_match
 
-__all__ = ["have_ids", "header_lines", "id_lines", "numbered", "pack"]
-
 _VERSION = b"NATS/1.0\r\n"
 _BAD_NAME = re.compile(r"^$|[\s:]", re.ASCII)
 _BAD_VALUE = re.compile(rb"[\r\n]")

@@ -16,8 +16,6 @@ from turnout.nats.wire.read_strategy import TOGETHER, ReadStrategy, cover
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.subject_filter import SubjectFilter
 
-__all__ = ["PerFilterReader", "RangeReader", "SievedReader", "reader_of"]
-
 _BATCH = 2 << 20
 
 

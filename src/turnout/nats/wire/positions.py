@@ -18,8 +18,6 @@ from turnout.nats.protocol.positions import sequences
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.streams import create_consumer, delete_consumer, stream_info
 
-__all__ = ["Place", "StoredSequences", "parse_place", "pending_from", "place_of", "resolve", "state_of"]
-
 _STREAM_NOT_FOUND = 10059
 _CONSUMED = frozenset({"workqueue", "interest"})
 

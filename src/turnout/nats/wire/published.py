@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from turnout.histogram import Histogram
 
-__all__ = ["Published"]
-
 
 @dataclass(frozen=True, slots=True)
 class Published:

@@ -20,7 +20,7 @@ from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.protocol import headers as _headers
 from turnout.nats.protocol.frames import MessageLine
 from turnout.nats.protocol.numbers import LARGEST_SEQUENCE, decimal
-from turnout.nats.wire._chunks import TOO_LARGE, PublishedMessages, Refused, TrackedChunk, small_enough
+from turnout.nats.wire._chunks import PublishedMessages, Refused, TrackedChunk, small_enough
 from turnout.nats.wire._digits import numbers_before, windows
 from turnout.nats.wire._memory import with_room
 from turnout.nats.wire._refusals import TOO_MANY, Refusals, answer_of, concerns_all, forbidden_subject
@@ -28,8 +28,6 @@ from turnout.nats.wire._window import Window
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.frames import Frames, locate
 from turnout.nats.wire.published import Published
-
-__all__ = ["TOO_LARGE", "Publisher"]
 
 _CHUNK = 1000
 _CHUNK_BYTES = 1 << 18

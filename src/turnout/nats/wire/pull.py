@@ -27,8 +27,6 @@ from turnout.nats.wire.frames import locate
 from turnout.nats.wire.records import SCHEMA, Received, decode
 from turnout.nats.wire.streams import create_consumer, delete_consumer
 
-__all__ = ["PullReader", "Range", "hole"]
-
 _NANOSECONDS = 1_000_000_000
 _REQUESTS = 2
 _MESSAGES = 50_000

@@ -19,8 +19,6 @@ from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.positions import StoredSequences, pending_from, state_of
 from turnout.nats.wire.streams import stream_info
 
-__all__ = ["count_about", "count_exactly"]
-
 _LISTED: Final = 10_000
 """The server lists the deleted sequences of a stream in one answer: for more than these it is not asked to."""
 

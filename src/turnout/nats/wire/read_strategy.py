@@ -17,18 +17,6 @@ from turnout.nats.wire.positions import StoredSequences, state_of
 from turnout.nats.wire.range_count import count_about
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = [
-    "BESIDE",
-    "TOGETHER",
-    "WHOLE",
-    "Kind",
-    "ReadCost",
-    "ReadStrategy",
-    "choose_strategy",
-    "cover",
-    "observer_strategy",
-]
-
 Kind = Literal["together", "apart", "sieved", "beside"]
 
 

@@ -23,8 +23,6 @@ from turnout.nats.wire._digits import numbers_before, windows
 from turnout.nats.wire.frames import Frames
 from turnout.records.headers import ARROW
 
-__all__ = ["SCHEMA", "Received", "decode"]
-
 SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string()),

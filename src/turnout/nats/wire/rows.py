@@ -11,8 +11,6 @@ import pyarrow as pa
 from turnout.nats.protocol.headers import MESSAGE_ID
 from turnout.nats.wire.records import SCHEMA
 
-__all__ = ["Row", "record_batch", "row", "with_stream"]
-
 
 class Row(NamedTuple):
     """One message, in the order of `turnout.nats.wire.records.SCHEMA`."""

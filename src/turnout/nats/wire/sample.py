@@ -12,8 +12,6 @@ from turnout.nats.wire.rows import Row, record_batch
 from turnout.nats.wire.stored import stored_row
 from turnout.nats.wire.streams import stream_info
 
-__all__ = ["sample"]
-
 _AT_ONCE = 250
 
 

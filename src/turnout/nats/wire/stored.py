@@ -13,8 +13,6 @@ from turnout.nats.protocol.headers import parse
 from turnout.nats.wire.connection import Connection
 from turnout.nats.wire.rows import Row, record_batch, row
 
-__all__ = ["stored_message", "stored_row"]
-
 
 def stored_message(connection: Connection, stream: str, sequence: int) -> Any:
     """The message as a record batch of `turnout.nats.wire.records.SCHEMA`, as a reader of the stream sees it.

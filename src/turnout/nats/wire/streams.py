@@ -12,17 +12,6 @@ from turnout.nats.protocol.answers import number_in, object_in
 from turnout.nats.protocol.errors import ConsumerNotFoundError
 from turnout.nats.wire.connection import Connection
 
-__all__ = [
-    "create_consumer",
-    "create_stream",
-    "delete_consumer",
-    "delete_stream",
-    "purge_stream",
-    "stream_info",
-    "streams_of",
-    "subject_counts",
-]
-
 
 def create_stream(connection: Connection, config: Mapping[str, Any]) -> dict[str, Any]:
     """Create the stream that *config* describes (``name``, ``subjects`` …); the same one again is no error."""

@@ -12,8 +12,6 @@ from turnout.subjects.index import SourceIndex
 from turnout.subjects.pattern import matches
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["SubjectFilter"]
-
 
 class SubjectFilter:
     """Tells which subjects *filters* match, as the server does for a consumer; each subject is looked at once."""

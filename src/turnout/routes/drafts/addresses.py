@@ -10,8 +10,6 @@ from turnout.routes.endpoints import FORMATS
 from turnout.secrets import masked_url
 from turnout.suggestions import did_you_mean
 
-__all__ = ["SINK", "from_environment", "named_after", "sink_of", "source_of"]
-
 SINK: dict[str, Any] = {"format": "nats", "servers": "${NATS_URL:-nats://127.0.0.1:4222}"}
 """Where messages go that were not said to go anywhere."""
 

@@ -17,8 +17,6 @@ from turnout.transforms.java.text import split_list
 from turnout.transforms.policy import OPTIONS as POLICY
 from turnout.transforms.properties import read_properties
 
-__all__ = ["draft_of_connector"]
-
 _KAFKA = {"format": "kafka", "servers": "${KAFKA_SERVERS:-localhost:9092}"}
 _ERRORS = {
     "errors.tolerance": "tolerance",

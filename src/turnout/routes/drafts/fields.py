@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["columns_of"]
-
 Shape: TypeAlias = "str | dict[str, Shape] | list[Shape]"
 """The name of a type, empty where only null was seen; the fields of a struct; the one shape of an array's elements."""
 

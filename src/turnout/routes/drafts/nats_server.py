@@ -12,8 +12,6 @@ from turnout.routes.drafts.route_draft import Draft, Left, Taken, route_name
 from turnout.subjects import load_config, mappings_in
 from turnout.subjects.origins import GLOBAL, account_of, accounts_with_mappings
 
-__all__ = ["draft_of_server"]
-
 _ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - what a server listens on, not we
 _REASONS = {
     "leafnodes": "the route connects to one server; a JetStream behind a leaf node is reached by its domain",

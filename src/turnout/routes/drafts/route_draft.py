@@ -14,8 +14,6 @@ import yaml
 from turnout.errors import Mistake, RouteError
 from turnout.routes.route import Route
 
-__all__ = ["Draft", "Left", "Taken", "route_name", "yaml_of"]
-
 
 class Taken(NamedTuple):
     """Something that the route says now: its name where it came from, and its place in the route."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from turnout.routes.drafts.fields import columns_of
 
-__all__ = ["SampledMessage", "SampledStream"]
-
 
 @dataclass(frozen=True, slots=True)
 class SampledMessage:

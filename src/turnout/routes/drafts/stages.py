@@ -15,8 +15,6 @@ from turnout.transforms.registry import (
 )
 from turnout.transforms.specs import PredicateSpec, StageSpec
 
-__all__ = ["stage_of"]
-
 
 def stage_of(spec: StageSpec) -> dict[str, Any]:
     """One item of ``transforms``; what cannot be read stays as it is, for ``turnout check`` to name."""

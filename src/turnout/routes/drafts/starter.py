@@ -15,8 +15,6 @@ from turnout.routes.drafts.addresses import from_environment
 from turnout.routes.drafts.samples import SampledMessage, SampledStream
 from turnout.subjects import MappingTable, collide, has_wildcard, with_placeholders
 
-__all__ = ["Starter"]
-
 _PREFIX = "routed"
 
 

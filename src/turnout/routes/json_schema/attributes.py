@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 
-__all__ = ["attribute_texts", "first_sentence"]
-
 _ENTRY = re.compile(r" {4}(\w+): (.*)")
 
 

@@ -9,8 +9,6 @@ from turnout.routes.json_schema.options import option_schema, options_schema
 from turnout.transforms.policy import OPTIONS as POLICY
 from turnout.transforms.registry import PACKAGE, predicate_names, predicates, transform_names, transforms
 
-__all__ = ["chain_definitions", "chain_schema"]
-
 _OF_THE_STAGE = ("name", "type", "predicate", "negate")
 _OF_THE_PREDICATE = ("type", "negate")
 _SWITCH = {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": r"^\s*(?:[Tt]rue|[Ff]alse|TRUE|FALSE)\s*$"}]}

@@ -8,8 +8,6 @@ from turnout.codecs.format import DECIMAL_FORMATS, FORMATS, SETTINGS, plugins
 from turnout.routes.json_schema.models import when
 from turnout.routes.json_schema.options import any_case
 
-__all__ = ["codec_definitions", "codec_schema"]
-
 _SWITCH = {
     "default": True,
     "anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^(?:[Tt]rue|[Ff]alse|TRUE|FALSE)$"}],

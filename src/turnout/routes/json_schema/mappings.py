@@ -6,8 +6,6 @@ from typing import Any
 
 from turnout.routes.json_schema.options import any_case
 
-__all__ = ["mappings_definitions", "mappings_schema"]
-
 _FIELDS: dict[str, dict[str, Any]] = {
     "destination": {"type": "string", "description": "what the subject becomes: eu.{{wildcard(1)}}"},
     "dest": {"type": "string", "description": "the same as destination"},

@@ -11,8 +11,6 @@ from pydantic_core import core_schema
 from turnout.routes.endpoints import FORMATS, kind_of
 from turnout.routes.json_schema.attributes import attribute_texts, first_sentence
 
-__all__ = ["DIALECT", "model_schema", "when"]
-
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _VARIABLE = r"\$\{"

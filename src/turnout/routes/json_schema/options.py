@@ -8,8 +8,6 @@ from typing import Any
 from turnout.transforms.checks import OneOf
 from turnout.transforms.options import RANGES, REQUIRED, Option, OptionError
 
-__all__ = ["any_case", "option_schema", "options_schema"]
-
 _SCALAR = ["string", "number", "boolean"]
 
 

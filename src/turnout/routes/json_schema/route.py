@@ -11,8 +11,6 @@ from turnout.routes.json_schema.codecs import codec_definitions, codec_schema
 from turnout.routes.json_schema.mappings import mappings_definitions, mappings_schema
 from turnout.routes.json_schema.models import DIALECT, model_schema
 
-__all__ = ["route_schema"]
-
 
 def route_schema(tests: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What a route file may hold, by the transforms, predicates and formats that are installed here.

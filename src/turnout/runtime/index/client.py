@@ -11,8 +11,6 @@ from urllib.error import HTTPError
 
 from turnout.errors import ConnectionLostError
 
-__all__ = ["AskedRevisions", "ask"]
-
 _TIMEOUT = 60.0
 
 

@@ -22,8 +22,6 @@ from turnout.runtime.index.client import ask
 if TYPE_CHECKING:
     from turnout.subscriptions.index import Index
 
-__all__ = ["IndexPlace"]
-
 _MARK: Final = ".place"
 _CHUNK: Final = 1 << 20
 _KEPT: Final = 2

@@ -17,8 +17,6 @@ from turnout.subscriptions.address import existing
 from turnout.subscriptions.index import Index, IndexFileError, IndexFolder
 from turnout.subscriptions.pinned import Pinned
 
-__all__ = ["Revisions"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from urllib.parse import unquote
 
 from turnout.errors import TurnoutError
 
-__all__ = ["IndexServer"]
-
 _CHUNK = 1 << 20
 
 

@@ -17,8 +17,6 @@ from turnout.subscriptions.index.folder import FollowedStore
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = ["WantedSubjects"]
-
 _log = logging.getLogger(__name__)
 
 _KEPT: Final = 32

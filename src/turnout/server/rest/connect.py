@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, HTTPException, Query, Response
 
-from turnout._version import __version__
+from turnout._built import version as __version__
 from turnout.errors import ConfigError
 from turnout.secrets import is_secret, masked_url
 from turnout.server.entry import RouteEntry
@@ -21,8 +21,6 @@ from turnout.server.rest.models import SequenceNumber
 from turnout.server.supervisor import Phase
 from turnout.transforms import Chain
 from turnout.yaml_values import load
-
-__all__ = ["CONNECTOR_CLASS", "router"]
 
 router = APIRouter(tags=["Kafka Connect"])
 

@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field, StrictInt, StrictStr
 from turnout.server.rest.dependencies import PartsDep, Reads, Writes
 from turnout.server.rest.models import RequestForm, RouteModel, route_model
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
 

@@ -16,8 +16,6 @@ from turnout.server.rest.dependencies import PartsDep, Reads, Writes, is_masked
 from turnout.server.rest.models import RequestForm, SequenceNumber
 from turnout.server.sandbox import route_of
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/routes/{name}/dead-letters", tags=["dead letters"])
 
 _MOST = 10_000

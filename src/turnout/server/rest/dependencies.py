@@ -25,18 +25,6 @@ from turnout.subscriptions.live import LiveMatcher
 from turnout.subscriptions.service import SubscriptionService
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
-__all__ = [
-    "Matches",
-    "Parts",
-    "PartsDep",
-    "Reads",
-    "Subscriptions",
-    "SubscriptionsDep",
-    "Writes",
-    "is_masked",
-    "parts_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:

@@ -7,8 +7,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-__all__ = ["Described"]
-
 _PROBES = ("/live", "/ready")
 _CONNECT = ("/connectors", "/connector-plugins")
 _CHANGING = ("post", "put", "patch", "delete")

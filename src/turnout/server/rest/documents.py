@@ -12,8 +12,6 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from turnout.server.rest.dependencies import Reads
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", include_in_schema=False)
 
 _STYLE = Path(__file__).with_name("docs.css")

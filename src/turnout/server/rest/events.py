@@ -14,8 +14,6 @@ from turnout.server.events import Event, Events
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.models import SequenceNumber
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1", tags=["events"])
 
 _RETRY_MILLISECONDS = 2000

@@ -12,8 +12,6 @@ from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store
 from turnout.server.sandbox import batch_at, batch_of, explained, route_of
 
-__all__ = ["ExplainForm", "router"]
-
 router = APIRouter(prefix="/v1/routes/{name}", tags=["routes"])
 
 

@@ -9,8 +9,6 @@ import yaml
 from turnout.secrets import is_secret, masked_url
 from turnout.yaml_values import compose
 
-__all__ = ["without_secrets"]
-
 _MASK = "***"
 _HIDDEN = "# This is not YAML: it is shown to those alone who may write it.\n"
 

@@ -15,22 +15,6 @@ from turnout.server.entry import RouteEntry
 from turnout.server.rest.dependencies import Parts
 from turnout.server.supervisor import Phase
 
-__all__ = [
-    "ChangeModel",
-    "LagModel",
-    "MistakeModel",
-    "RequestForm",
-    "RouteModel",
-    "RoutePage",
-    "RouteText",
-    "SequenceNumber",
-    "changes_of",
-    "exactly_one",
-    "mistakes_of",
-    "route_model",
-]
-
-
 SequenceNumber = Annotated[int, Field(ge=0, le=LARGEST_SEQUENCE)]
 """Number of a message, an event or a task: what fits into 64 bits."""
 

@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field
 from turnout.server.rest.dependencies import PartsDep, Reads
 from turnout.server.rest.store_calls import in_pool
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["health"])
 # Coroutines that wait for no store and no thread: a restart helps neither.
 

@@ -37,8 +37,6 @@ from turnout.server.errors import (
     UnsafeChangeError,
 )
 
-__all__ = ["add_handlers", "problem", "status_of"]
-
 _STATUS: tuple[tuple[type[TurnoutError], int], ...] = (
     (RouteNotFoundError, 404),
     (SubscriptionNotFoundError, 404),

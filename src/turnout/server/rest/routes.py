@@ -28,8 +28,6 @@ from turnout.server.route_files import Author
 from turnout.server.security import Principal
 from turnout.server.supervisor import Phase
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/routes", tags=["routes"])
 
 IfMatch = Annotated[str | None, Header(description="the digest of the version that was read")]

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from turnout.server.rest.dependencies import Parts, Subscriptions
 from turnout.subscriptions.store_threads import BoundedPool, StoreThreads
 
-__all__ = ["in_pool", "matches_store", "reads_store", "writes_store"]
-
 T = TypeVar("T")
 Endpoint = Callable[..., Any]
 

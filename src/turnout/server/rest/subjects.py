@@ -15,8 +15,6 @@ from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.subjects import MappingTable, SubjectTransform
 from turnout.subjects.explain import explain
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/subjects", tags=["subjects"])
 
 

@@ -15,8 +15,6 @@ from turnout.server.rest.models import RequestForm, exactly_one
 from turnout.server.rest.store_calls import matches_store, reads_store, writes_store
 from turnout.subscriptions import Subscription
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
 _MOST_PAIRS = 1000

@@ -14,14 +14,13 @@ from fastapi.responses import StreamingResponse
 
 from turnout.conditions import parse
 from turnout.errors import TurnoutError
-from turnout.history.tap import DELIVERED, Tapped, taps
+from turnout.history.tap import Tapped, taps
+from turnout.history.tap_watch import DELIVERED
 from turnout.secrets import masked_url
 from turnout.server.rest.dependencies import PartsDep, Reads, is_masked
 from turnout.server.rest.models import SequenceNumber
 from turnout.server.rest.store_calls import in_pool
 from turnout.server.sandbox import route_of
-
-__all__ = ["router"]
 
 router = APIRouter(prefix="/v1/tap", tags=["routes"])
 

@@ -18,8 +18,6 @@ import pyspark
 from turnout.errors import TurnoutError
 from turnout.private_files import scratch_folder
 
-__all__ = ["CONNECTOR", "brings_connector", "kafka_properties", "resolve_jars"]
-
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 """The Maven coordinates of the connector that fits this PySpark."""
 

@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 from turnout.routes.endpoints import KafkaSink
 from turnout.spark.formats.kafka_limits import KafkaLimits
 
-__all__ = ["with_broker_limits"]
-
 _log = logging.getLogger(__name__)
 
 _SECONDS: Final = 10

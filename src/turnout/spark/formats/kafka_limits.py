@@ -14,8 +14,6 @@ from turnout.engine import Counts, Messages, Result
 from turnout.errors import ConfigError, Mistake
 from turnout.routes.endpoints import KafkaSink
 
-__all__ = ["KafkaLimits", "fitting", "record_sizes"]
-
 _MAX_REQUEST_SIZE: Final = 1 << 20
 """Kafka's default of the producer's ``max.request.size``."""
 

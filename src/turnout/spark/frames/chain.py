@@ -33,8 +33,6 @@ from turnout.transforms.apply import ChainRunner
 from turnout.transforms.chain import Chain
 from turnout.transforms.schemas import schemas_after
 
-__all__ = ["Applied", "Tolerance", "apply_chain"]
-
 Tolerance = Literal["none", "all"]
 
 _CONVERTER: Final = "turnout.spark.apply_chain"

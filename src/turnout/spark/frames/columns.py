@@ -14,20 +14,6 @@ from turnout.records import Schema
 from turnout.spark.schemas import metadata_of, schema_of, spark_type
 from turnout.transforms.schemas import common_schema
 
-__all__ = [
-    "ERROR",
-    "ERROR_TYPE",
-    "HEADERS",
-    "RECORD",
-    "column_schema",
-    "complete",
-    "foreign",
-    "is_headers",
-    "refused",
-    "schemas_of",
-    "value_field",
-]
-
 ERROR: Final = "_error"
 """The column that says why a record failed."""
 

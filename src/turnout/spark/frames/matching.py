@@ -24,8 +24,6 @@ from turnout.subscriptions.index.build import build
 from turnout.subscriptions.index.index import Index, Layer
 from turnout.subscriptions.index.segment import Segment
 
-__all__ = ["match"]
-
 _ADDED: Final = (
     T.StructField("subscription_id", T.StringType()),
     T.StructField("destination", T.StringType()),

@@ -19,8 +19,6 @@ from turnout.spark.frames.reading import blocks_of, millis_of, whole
 from turnout.spark.schemas import schema_of
 from turnout.subscriptions.index import Column
 
-__all__ = ["FrameMetadata"]
-
 _SIDES = ("key", "value")
 _NOT_HEADERS = {"topic": "topic", "subject": "topic", "key": "key"}
 _PLACE = ("topic", "partition", "offset", "timestamp", *_SIDES)

@@ -15,8 +15,6 @@ from turnout.records.block import rows_of
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME
 from turnout.spark.frames.variant import decode
 
-__all__ = ["blocks_of", "millis_of", "whole"]
-
 _DAY: Final = 86_400_000
 _MILLI: Final = 1000
 

@@ -8,8 +8,6 @@ from turnout.subscriptions import Snapshot, Store
 from turnout.subscriptions.analysis.table import table_of
 from turnout.subscriptions.past import PastStore
 
-__all__ = ["subscriptions_table"]
-
 
 def subscriptions_table(spark: SparkSession, store: Store | PastStore | Snapshot) -> DataFrame:
     """One row for each subscription, as it is now; see `turnout.subscriptions.analysis.table.TABLE` for the columns.

@@ -19,8 +19,6 @@ from turnout.errors import RecordError
 from turnout.records import BigInt, Float32, Moment, Schema, Struct
 from turnout.records.schema import DATE, DECIMAL, DIGITS, TIME
 
-__all__ = ["decode", "encode"]
-
 _DAY: Final = 86_400_000
 _MILLI: Final = timedelta(milliseconds=1) // timedelta(microseconds=1)
 _SHORT: Final = 63

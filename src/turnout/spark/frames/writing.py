@@ -16,8 +16,6 @@ from turnout.records import Block, Positions, Schema, Struct
 from turnout.records.schema import ANY, DATE, DECIMAL, TIME, TIMESTAMP
 from turnout.spark.frames.variant import encode
 
-__all__ = ["UTC_MICROS", "VARIANT", "Written", "arrow_type"]
-
 VARIANT: Final = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),

@@ -27,7 +27,7 @@ from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 from turnout.runtime.index.location import IndexPlace
 from turnout.runtime.java_failures import run_error
-from turnout.spark.endpoints import preflight
+from turnout.runtime.preflight import preflight
 from turnout.spark.formats.nats.rows import records_of
 from turnout.spark.history.recorded import RecordSpan, ask, recorded, same_source
 from turnout.spark.running.matching import RunMatching
@@ -37,8 +37,6 @@ from turnout.subscriptions.past import Moment
 
 if TYPE_CHECKING:
     from turnout.history.diff import Diff
-
-__all__ = ["DiffResult", "diff"]
 
 _MATRIX: Final = "old_outcome string, old_stage string, new_outcome string, new_stage string, records bigint"
 _EXAMPLES: Final = (

@@ -15,8 +15,6 @@ from turnout.routes import Route
 if TYPE_CHECKING:
     from turnout.history.lineage_model import Lineage
 
-__all__ = ["lineage"]
-
 _COLUMNS: Final = (
     "message string, topic string, timestamp timestamp, value string, route string, digest string, same boolean,"
     " `commit` string, revision bigint, source string, source_topic string, source_timestamp timestamp,"

@@ -17,11 +17,10 @@ from turnout.nats.wire.positions import Place, parse_place
 from turnout.routes import Route
 from turnout.routes.endpoints import Endpoint, FileSource, KafkaSource, NatsSource
 from turnout.routes.values import listed
+from turnout.runtime.preflight import preflight
 from turnout.secrets import masked_url
-from turnout.spark.endpoints import RECORD_COLUMNS, preflight, read
+from turnout.spark.endpoints import RECORD_COLUMNS, read
 from turnout.spark.formats.nats.source import register
-
-__all__ = ["RecordSpan", "ask", "recorded", "same_source"]
 
 _WHERE: Final = frozenset({"servers", "api_prefix", "domain"})
 _HOW: Final = {field.name for field in fields(ConnectionSettings)} - _WHERE | {

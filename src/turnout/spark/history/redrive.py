@@ -14,8 +14,6 @@ from turnout.history.redrive import redrive as redriven
 from turnout.nats.wire.positions import Place
 from turnout.routes import Route
 
-__all__ = ["RedriveResult", "redrive"]
-
 _COLUMNS: Final = (
     "stream string, sequence bigint, stored timestamp, stage string, first_reason string, topic string,"
     " source_stream string, offset bigint, subscription string, destination string, tries int, outcome string,"

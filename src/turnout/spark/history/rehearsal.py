@@ -17,8 +17,6 @@ from turnout.engine.result import Result, Sent
 from turnout.records.headers import ARROW
 from turnout.spark.stage import COUNTS, COUNTS_SCHEMA, SparkStage, TaskTally
 
-__all__ = ["DELIVERIES", "Rehearsal", "counted", "deliveries_of"]
-
 _COLUMNS: Final = (
     ("subscription", "string", pa.string()),
     ("destination", "string", pa.string()),

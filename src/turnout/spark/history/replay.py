@@ -31,8 +31,6 @@ from turnout.spark.running.reports import counts_of
 from turnout.spark.stage import SparkStage
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
-__all__ = ["ReplayResult", "carry_out", "rehearse", "replay"]
-
 AT_ONCE = 500_000
 """This many sequences are delivered between two looks at the clock, the caller's wishes, and the state file."""
 

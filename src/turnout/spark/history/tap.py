@@ -8,11 +8,10 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from turnout.conditions import Condition
-from turnout.history.tap import DELIVERED, Tapped, taps
+from turnout.history.tap import Tapped, taps
+from turnout.history.tap_watch import DELIVERED
 from turnout.nats.wire.positions import Place
 from turnout.routes import Route
-
-__all__ = ["tap"]
 
 _COLUMNS: Final = (
     "stream string, offset bigint, stage string, outcome string, before string, after string, reason string,"

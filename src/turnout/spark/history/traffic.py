@@ -30,8 +30,6 @@ from turnout.spark.workers.map_in_arrow import map_in_arrow
 from turnout.subscriptions import Snapshot
 from turnout.subscriptions.analysis import AnchorCounter, AnchorTraffic, Traffic
 
-__all__ = ["traffic_in_tasks"]
-
 _COLUMNS: Final = (
     ("what", "string", pa.string()),
     ("id", "string", pa.string()),

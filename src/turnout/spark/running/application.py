@@ -17,8 +17,6 @@ from turnout.runtime.progress import Progress, RunResult
 from turnout.spark.running.job import run
 from turnout.spark.session.build import missing_properties, server_session, session_for
 
-__all__ = ["Application"]
-
 _FAIR = {"spark.scheduler.mode": "FAIR"}
 
 

@@ -18,8 +18,6 @@ from turnout.errors import RunError, TurnoutError
 from turnout.runtime.java_failures import in_one_line, run_error
 from turnout.spark.session.jvm import how_jvm_ended
 
-__all__ = ["ending_in_words"]
-
 _AGAIN: Final = "run it again: it goes on from its checkpoint"
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
 _DEAD_WORKER: Final = re.compile(r"Python worker exited unexpectedly")

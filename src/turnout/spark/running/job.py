@@ -26,8 +26,9 @@ from turnout.runtime.checkpoint_lock import claimed
 from turnout.runtime.checkpoint_repair import mend
 from turnout.runtime.failure_log import log_failures
 from turnout.runtime.java_failures import run_error
+from turnout.runtime.preflight import preflight
 from turnout.runtime.progress import Progress, RunResult
-from turnout.spark.endpoints import activate, is_batch, preflight, read
+from turnout.spark.endpoints import activate, is_batch, read
 from turnout.spark.formats.kafka_broker_limits import with_broker_limits
 from turnout.spark.running.failure_messages import ending_in_words
 from turnout.spark.running.matching import RunMatching
@@ -37,8 +38,6 @@ from turnout.spark.running.warming import warm_up
 from turnout.spark.session.connect import is_connect
 from turnout.spark.session.jvm import how_jvm_ended
 from turnout.spark.stage import SparkStage
-
-__all__ = ["Progress", "RunResult", "checkpoint_of", "run"]
 
 _log = logging.getLogger(__name__)
 

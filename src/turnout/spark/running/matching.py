@@ -23,8 +23,6 @@ from turnout.runtime.index.server import IndexServer
 from turnout.spark.session.connect import is_connect, own_address
 from turnout.subscriptions import Snapshot
 
-__all__ = ["RunMatching"]
-
 _WORTH_LEARNING = 1000
 """With this many subscriptions or more, a look at typical records before the first micro-batch pays for itself."""
 

@@ -20,8 +20,6 @@ from turnout.spark.endpoints import write
 from turnout.spark.stage import COUNTS, FLOW, MESSAGE_ID, MESSAGES, SINK, SparkStage
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
-__all__ = ["OBSERVED", "published", "publishes", "write_all"]
-
 OBSERVED: Final = "turnout"
 """The name under which a streaming query reports the counts of a micro-batch."""
 

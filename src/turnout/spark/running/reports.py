@@ -15,8 +15,6 @@ from turnout.engine.flow import Flow
 from turnout.spark.formats.nats.stream import REVISION
 from turnout.spark.stage import FLOW
 
-__all__ = ["Reports", "counts_of", "ended_at", "metrics_of", "revision_of", "within"]
-
 _RAN = "addBatch"
 """What Spark tells the duration of where a micro-batch was run, and not of an idle trigger."""
 

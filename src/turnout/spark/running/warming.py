@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 from turnout.spark.stage import COUNTS, SparkStage
 from turnout.spark.workers.map_in_arrow import map_in_arrow
 
-__all__ = ["warm_up"]
-
 _warmed: set[str] = set()
 
 

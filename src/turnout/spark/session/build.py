@@ -32,8 +32,6 @@ from turnout.spark.session.launch import launch_jvm
 from turnout.spark.workers.daemon import ROUTES_ONLY
 from turnout.spark.workers.python import worker_python
 
-__all__ = ["build_session", "missing_properties", "route_session", "server_session", "session_for"]
-
 _QUIET_LOGS = Path(__file__).with_name("log4j2.properties")
 
 _DEFAULTS: dict[str, str] = {

@@ -22,8 +22,6 @@ import pyspark
 
 from turnout.spark.session.java import Java, counts_jars_twice
 
-__all__ = ["archive_options", "jars_of_spark"]
-
 _SINCE: Final = 13
 """The first JDK whose JVM archives at its exit."""
 

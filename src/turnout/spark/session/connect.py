@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from turnout.errors import MissingExtraError, RunError
 from turnout.runtime.java_failures import in_one_line
 
-__all__ = ["connect", "is_connect", "own_address"]
-
 _SCHEME: Final = "sc://"
 _PORT: Final = 15002
 """Where a server listens whose address names no port."""

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from turnout.errors import TurnoutError
 
-__all__ = ["OLDEST", "Java", "counts_jars_twice", "find_java", "names_jars_once", "use_java"]
-
 OLDEST = 17
 """The oldest major version that Spark 4 runs on."""
 

@@ -15,8 +15,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, accumulators, java_gateway
 from pyspark.sql import SparkSession
 
-__all__ = ["forget_jvm", "how_jvm_ended", "leave_last_words_unsaid", "out_of_reach_of_sigterm", "own_interrupts"]
-
 _LAST_BREATH_SECONDS = 5.0
 """Connections break before the process is gone."""
 

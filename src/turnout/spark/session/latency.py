@@ -7,8 +7,6 @@ from typing import Final
 from turnout.routes import Route
 from turnout.routes.endpoints import NatsSource
 
-__all__ = ["asking_less", "low_latency_session", "low_latency_source", "waiting_source"]
-
 _WAIT: Final = {"pollWait": "1"}
 
 

@@ -15,8 +15,6 @@ from turnout.errors import RunError
 from turnout.private_files import scratch_folder
 from turnout.runtime.java_failures import in_one_line
 
-__all__ = ["as_properties", "launch_jvm"]
-
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _SHELL = "pyspark-shell"
 _OPTION = "--properties-file"

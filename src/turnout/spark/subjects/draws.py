@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 from turnout.errors import ConfigError, Mistake
 from turnout.subjects.draws import BITS
 
-__all__ = ["draw_bits", "draw_of", "percent", "random_below"]
-
 
 def draw_bits(seed: Sequence[Column | str], *, what: str) -> Column:
     """53 random bits that depend on the seed columns alone: a record keeps its choices when it is run again.

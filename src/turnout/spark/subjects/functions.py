@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 
 from turnout.spark.subjects.text import as_latin1, bytes_of, from_latin1, split_tokens
 
-__all__ = ["CUTS", "split"]
-
 # One well-formed UTF-8 sequence, or else one byte, of a string that is read as Latin-1.
 _ONE_CHARACTER = (
     "[\\x00-\\x7F]|[\\xC2-\\xDF][\\x80-\\xBF]|\\xE0[\\xA0-\\xBF][\\x80-\\xBF]"

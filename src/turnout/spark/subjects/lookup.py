@@ -12,8 +12,6 @@ from pyspark.sql import functions as F
 from turnout.errors import NotCompilableError
 from turnout.spark.subjects.text import as_bytes, literal
 
-__all__ = ["constant", "looked_up"]
-
 _FEW = 8
 
 

@@ -17,8 +17,6 @@ from turnout.subjects.mapper import Mapper
 from turnout.subjects.mapping import MappingTable
 from turnout.subjects.tokens import decode, encode
 
-__all__ = ["is_too_large", "mapped_in_python"]
-
 # Terms of an expression, each a handful of nodes. On one core 350 are planned and compiled within 8 s, 700 in 10,
 # 1,400 in 22, 3,000 in 50, and 6,000 exceed a driver of 1 GB.
 _MOST_TERMS = 400

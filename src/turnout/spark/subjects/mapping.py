@@ -24,8 +24,6 @@ from turnout.subjects.index import FIXED, STAR, SourceShape
 from turnout.subjects.mapping import MappingTable
 from turnout.subjects.tokens import FULL, PARTIAL
 
-__all__ = ["map_subject", "map_subjects"]
-
 _TOKENS, _BITS, _TARGET = "__turnout_tokens", "__turnout_bits", "__turnout_target"
 
 

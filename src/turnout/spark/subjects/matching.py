@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 from turnout.spark.subjects.text import literal, split_tokens
 from turnout.subjects.tokens import BLANKS, FULL, PARTIAL
 
-__all__ = ["is_literal", "subject_is_publishable", "subject_matches", "tokens_fit"]
-
 
 def subject_matches(pattern: str, column: Column | str) -> Column:
     """Whether a subscription on *pattern* gets a message with the column's subject; never null.

@@ -18,8 +18,6 @@ from turnout.spark.subjects.lookup import constant
 from turnout.spark.subjects.text import as_bytes, as_latin1
 from turnout.subjects._fnv import OFFSET, PRIME
 
-__all__ = ["STRAIGHT", "fnv1a", "hash_by_loop"]
-
 STRAIGHT = 16
 """Keys of at most this many bytes are hashed by straight-line code, longer ones by a loop.
 

@@ -17,8 +17,6 @@ from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import has_wildcard
 from turnout.subjects.transform import SubjectTransform
 
-__all__ = ["KEPT", "LOST", "MappingProgram", "Target", "TargetForm"]
-
 _WHOLE = 100
 
 

@@ -13,8 +13,6 @@ from pyspark.sql import functions as F
 
 from turnout.subjects.tokens import encode
 
-__all__ = ["as_bytes", "as_latin1", "bytes_of", "from_bytes", "from_latin1", "join", "let", "literal", "split_tokens"]
-
 _LATIN1 = "ISO-8859-1"
 
 

@@ -17,8 +17,6 @@ from turnout.subjects.plan import TokenStep
 from turnout.subjects.tokens import FULL, PARTIAL
 from turnout.subjects.transform import SubjectTransform
 
-__all__ = ["tail_of", "transform_subject"]
-
 
 def transform_subject(
     transform: SubjectTransform,

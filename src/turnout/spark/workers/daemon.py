@@ -13,8 +13,6 @@ import os
 import signal
 from contextlib import suppress
 
-__all__ = ["IMPORTS", "ROUTES_ONLY", "preload"]
-
 ROUTES_ONLY = "TURNOUT_ROUTES_ONLY"
 """The environment variable that says that workers run nothing but routes, which have no use for pandas."""
 

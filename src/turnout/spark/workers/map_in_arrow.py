@@ -11,8 +11,6 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-__all__ = ["map_in_arrow"]
-
 
 def map_in_arrow(
     frame: DataFrame, function: Callable[[Iterable[Any]], Iterator[Any]], schema: StructType | str

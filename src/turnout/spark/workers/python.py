@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["worker_python"]
-
 # Spark puts its own copy of PySpark, a zip without compiled modules, before the installed one.
 _WRAPPER = """#!/bin/sh
 kept=

@@ -15,8 +15,6 @@ from turnout.conditions.evaluate import address_text, leaf_holds, network_span, 
 from turnout.conditions.pattern import ANY, ONE, escape, fold, lexemes, parse_pattern
 from turnout.subscriptions.analysis.globs import Tokens, folded, includes, meet, tokens_of
 
-__all__ = ["ADDRESS", "BOUND", "NUMBER", "PRESENT", "TEXT", "Atom", "Literal", "atom_holds", "literals_of", "relation"]
-
 PRESENT: Final = 0
 NUMBER: Final = 1
 BOUND: Final = 2

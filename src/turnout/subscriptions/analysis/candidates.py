@@ -18,8 +18,6 @@ from turnout.conditions.pattern import ANY, ONE, fold, parse_pattern
 from turnout.conditions.terms import Term, terms_of
 from turnout.subscriptions.analysis.canonical import CanonicalForm, keys_of
 
-__all__ = ["MOST_UNDER_ANCHOR", "Candidates", "anchor_costs"]
-
 MOST_UNDER_ANCHOR = 2_000
 """Conditions under one anchor, or two, that others are compared with at most; beyond that these are left out, and
 named."""

@@ -10,8 +10,6 @@ from turnout.conditions import Condition, Group, Logic, leaves
 from turnout.subscriptions.analysis.atoms import Literal, literals_of
 from turnout.subscriptions.analysis.diagram import FALSE, MOST_ATOMS, TRUE, Diagrams, TooLargeError
 
-__all__ = ["CanonicalForm", "form_of", "keys_of"]
-
 _DIGEST_BYTES = 16
 
 

@@ -7,8 +7,6 @@ from itertools import combinations
 from turnout.conditions import Condition, Group, Leaf, Logic, format_condition
 from turnout.subscriptions.analysis.canonical import form_of
 
-__all__ = ["clash"]
-
 _MOST_LEAVES = 64
 
 

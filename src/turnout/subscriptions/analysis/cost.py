@@ -11,8 +11,6 @@ from turnout.conditions.anchor import ALWAYS, Anchor, Kind, prober
 from turnout.conditions.terms import Term
 from turnout.subscriptions.analysis.findings import Access, HotAnchor
 
-__all__ = ["AnchorCounter", "AnchorTraffic", "Terms", "access_of"]
-
 Terms = Mapping[str, Sequence[Term]]
 """Subscription → its disjoint terms."""
 

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple, TypeAlias
 from turnout.conditions import Condition, Group, Leaf, Logic
 from turnout.subscriptions.analysis.atoms import Atom, Literal, literals_of, relation
 
-__all__ = ["FALSE", "MOST_ATOMS", "TRUE", "DecisionNode", "Diagrams", "TooLargeError"]
-
 FALSE: Final = 0
 TRUE: Final = 1
 

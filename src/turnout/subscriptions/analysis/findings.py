@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Access", "Analysis", "Equal", "HotAnchor", "Impossible", "Loss", "Subsumed", "Traffic", "Unread"]
-
 
 @dataclass(frozen=True, slots=True)
 class Equal:

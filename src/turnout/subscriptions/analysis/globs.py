@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from turnout.conditions.pattern import ANY, ONE, Piece, Wildcard, fold
 
-__all__ = ["Tokens", "folded", "includes", "meet", "tokens_of"]
-
 Token: TypeAlias = str | Wildcard
 Tokens: TypeAlias = tuple[Token, ...]
 """A pattern as single characters and wildcards."""

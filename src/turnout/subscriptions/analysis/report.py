@@ -19,8 +19,6 @@ from turnout.subscriptions.analysis.witness import messages_of
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.tenants import tenant_of
 
-__all__ = ["MOST_WIDER", "Catalogue", "analysis_of"]
-
 MOST_WIDER = 5
 """At most this many that subsume one subscription are named."""
 

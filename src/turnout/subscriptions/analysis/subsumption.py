@@ -11,8 +11,6 @@ from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import FALSE, TRUE, Diagrams, TooLargeError
 from turnout.subscriptions.analysis.witness import message_of, witness
 
-__all__ = ["Verdict", "subsumed"]
-
 
 class Verdict(StrEnum):
     """The answer to a question that may be too hard."""

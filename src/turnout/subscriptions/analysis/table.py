@@ -13,8 +13,6 @@ from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.past import Creation
 from turnout.subscriptions.tenants import tenant_of
 
-__all__ = ["TABLE", "table_of"]
-
 TABLE: Final = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),

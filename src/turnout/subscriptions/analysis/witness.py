@@ -13,8 +13,6 @@ from turnout.subscriptions.analysis.atoms import ADDRESS, BOUND, TEXT, Atom, Lit
 from turnout.subscriptions.analysis.canonical import CanonicalForm
 from turnout.subscriptions.analysis.diagram import Diagrams, TooLargeError
 
-__all__ = ["message_of", "messages_of", "witness"]
-
 _MOST_WAYS = 16
 """This many ways to "true" are tried."""
 

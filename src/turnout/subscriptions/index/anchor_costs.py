@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Anchor, weight
 from turnout.subscriptions.index.facts import Fact, probes_of
 
-__all__ = ["Background", "Costs"]
-
 
 class Background(Protocol):
     """How often subscriptions that are indexed elsewhere ask for a text."""

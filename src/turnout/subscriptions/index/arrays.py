@@ -13,8 +13,6 @@ from turnout.subscriptions.index.buckets import Ints, Longs
 from turnout.subscriptions.index.facts import Fact
 from turnout.subscriptions.index.texts import Texts
 
-__all__ = ["EQUAL", "GROUP", "HOLDS", "LIMITS", "MANY", "ONE_OF", "TREE", "Arrays", "Head"]
-
 EQUAL: Final = 0
 """A single fact (*a*) has the literal *b*."""
 ONE_OF: Final = 1

@@ -8,20 +8,6 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Ints",
-    "Longs",
-    "Places",
-    "TooManyError",
-    "arranged",
-    "expanded",
-    "in_bucket",
-    "mixed",
-    "mixed_one",
-    "shift_of",
-    "viewed",
-]
-
 Ints: TypeAlias = NDArray[np.int32]
 Longs: TypeAlias = NDArray[np.int64]
 Places: TypeAlias = NDArray[np.int64]

@@ -21,8 +21,6 @@ from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.texts import Texts
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["build"]
-
 HOT = 4
 """A literal that more entries than this are found by is looked up together with a second one."""
 

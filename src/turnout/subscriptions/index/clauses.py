@@ -15,8 +15,6 @@ from turnout.subscriptions.index.arrays import EQUAL, GROUP, HOLDS, LIMITS, MANY
 from turnout.subscriptions.index.facts import Fact, is_many
 from turnout.subscriptions.index.segment import form_of
 
-__all__ = ["Clauses", "Literals", "Row", "Trees"]
-
 Row = int
 """A clause, times two, one more if it is negated."""
 

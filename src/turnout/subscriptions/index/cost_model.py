@@ -15,8 +15,6 @@ from turnout.subscriptions.index.arrays import EQUAL, HOLDS, MANY
 from turnout.subscriptions.index.buckets import Places, expanded
 from turnout.subscriptions.index.clauses import Clauses
 
-__all__ = ["NOTHING", "Prices", "cheapest"]
-
 NOTHING = -1
 """In place of a literal or of a row: there is none."""
 

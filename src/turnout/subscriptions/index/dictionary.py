@@ -20,8 +20,6 @@ from turnout.subscriptions.index.facts import encoded_all, hashes_of, salt_of, t
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
-__all__ = ["Column", "ValueDictionaries", "ValueDictionary"]
-
 MOST_VALUES = 1 << 17
 """How many values of one key a generation of books holds, roughly."""
 

@@ -19,19 +19,6 @@ from numpy.typing import NDArray
 from turnout.conditions.anchor import Kind, prober
 from turnout.conditions.pattern import fold
 
-__all__ = [
-    "Fact",
-    "encoded",
-    "encoded_all",
-    "hash_of",
-    "hashes_of",
-    "is_many",
-    "probes_of",
-    "salt_of",
-    "taker",
-    "text_maker",
-]
-
 Fact: TypeAlias = tuple[str, Kind]
 """A metadata key, and how a text to look up is made of its value."""
 

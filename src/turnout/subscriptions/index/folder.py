@@ -23,8 +23,6 @@ from turnout.subscriptions.index.segment_view import SegmentView, UseCounts
 from turnout.subscriptions.model import Changes, Subscription
 from turnout.subscriptions.snapshot import Snapshot
 
-__all__ = ["FollowedStore", "IndexFolder"]
-
 KEPT = 32
 """How many revisions can still be opened, the latest ones."""
 

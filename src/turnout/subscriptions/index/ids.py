@@ -9,8 +9,6 @@ from turnout.subscriptions.index.buckets import arranged, shift_of
 from turnout.subscriptions.index.facts import encoded, hash_of, hashes_of
 from turnout.subscriptions.index.texts import Texts
 
-__all__ = ["Ids"]
-
 
 class Ids:
     """The subscriptions of a segment by id; for whoever writes an index, readers have no use for it."""

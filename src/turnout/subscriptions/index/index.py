@@ -21,8 +21,6 @@ from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import Store
 
-__all__ = ["Deliveries", "DictionaryCache", "Index", "Layer", "Matches"]
-
 ROWS = 16384
 """How many rows of a batch are worked on at a time."""
 

@@ -21,8 +21,6 @@ from turnout.errors import TurnoutError
 from turnout.subscriptions.index.arrays import Arrays, Head
 from turnout.subscriptions.index.texts import Texts
 
-__all__ = ["IndexFileError", "checked_segment", "map_segment", "write_segment"]
-
 _MAGIC = b"TURNOUTX"
 _VERSION = 2
 _PREFIX = struct.Struct("<8sIIQ")

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.layout import IndexFileError
 
-__all__ = ["Manifest", "SegmentFiles", "manifest_path", "read_gone", "write_gone", "write_whole"]
-
 _FORMAT = 1
 _CURE = "build the index again, or carry the file here again"
 _GONE = struct.Struct("<8sIIQ")

@@ -16,8 +16,6 @@ from turnout.subscriptions.index.buckets import Ints, Longs, Places, TooManyErro
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.index.tables import Tables
 
-__all__ = ["joined", "matched"]
-
 MOST_CANDIDATES = 1 << 20
 """How many candidates are worked on at a time, roughly: rows are taken by halves until they have no more."""
 

@@ -12,8 +12,6 @@ from turnout.subscriptions.index.buckets import mixed_one, shift_of, viewed
 from turnout.subscriptions.index.facts import encoded, probes_of, text_maker
 from turnout.subscriptions.index.segment import Segment
 
-__all__ = ["Single"]
-
 _MOST_KNOWN = 1 << 18
 """How many values and pairs of literals are remembered, roughly."""
 

@@ -13,8 +13,6 @@ from turnout.conditions.check import Check, check_of, holds, shape
 from turnout.conditions.model import Condition, Group, Kiwi, Leaf, Logic, leaves
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["Answer", "Answers", "Match", "answer_of", "objects"]
-
 
 class Match(NamedTuple):
     """A subscription that wants a message.

@@ -13,8 +13,6 @@ from turnout.subscriptions.index.layout import IndexFileError
 from turnout.subscriptions.index.manifest import Manifest, read_gone
 from turnout.subscriptions.index.segment import Segment
 
-__all__ = ["opened"]
-
 _Identity: TypeAlias = tuple[str, int, int, int]
 
 _FOLDERS = 4

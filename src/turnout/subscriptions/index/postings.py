@@ -20,8 +20,6 @@ from turnout.subscriptions.index.buckets import Places
 from turnout.subscriptions.index.clauses import Clauses
 from turnout.subscriptions.index.cost_model import NOTHING, Prices, cheapest
 
-__all__ = ["Drawn", "Entries", "drawn", "entries_of"]
-
 _FEW = 8
 """With no more alternatives than this, each one is checked against all the others."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionaries
     from turnout.subscriptions.index.tables import Tables
 
-__all__ = ["TESTS", "Segment", "form_of"]
-
 TESTS: tuple[str, ...] = ("=", "^", "$", "~", "glob", "has", "cidr", *COMPARISONS)
 """The operations of tests that have to be carried out; a form is a place here, 16 more if partial, 32 if folded."""
 

@@ -14,8 +14,6 @@ from turnout.subscriptions.index.ids import Ids
 from turnout.subscriptions.index.segment import Segment
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["SegmentView", "UseCounts"]
-
 
 class SegmentView:
     """A segment, what is gone from it, and its subscriptions where these are kept. It is never changed.

@@ -11,8 +11,6 @@ import numpy as np
 from turnout.conditions.anchor import Anchor
 from turnout.subscriptions.index.segment_view import SegmentView
 
-__all__ = ["IndexStats", "stats_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:

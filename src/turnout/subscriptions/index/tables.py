@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from turnout.subscriptions.index.dictionary import ValueDictionary
     from turnout.subscriptions.index.segment import Segment
 
-__all__ = ["Several", "Singles", "Tables"]
-
 _UNKNOWN = -1
 _LEAST_ROOM = 256
 _MOST_VERDICTS = 1 << 19

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from turnout.subscriptions.index.buckets import viewed
 
-__all__ = ["Texts", "integers"]
-
 
 class Texts:
     """Texts by number, with no object for each of them.

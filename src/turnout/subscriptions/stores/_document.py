@@ -17,8 +17,6 @@ from turnout.errors import SubscriptionInvalidError
 from turnout.subscriptions.model import Subscription
 from turnout.subscriptions.rules import MAX_NESTING
 
-__all__ = ["document_of", "leaf_id_of", "leaf_token", "pair_token", "subscription_of"]
-
 _SPECIAL = str.maketrans({special: f"%{ord(special):02X}" for special in "%.$\0"})
 """Characters that mean something in the name of a field."""
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-__all__ = ["ServerClock"]
-
 _FRESH_SECONDS = 10.0
 """How long an answer of the server goes on by this machine's monotonic clock."""
 

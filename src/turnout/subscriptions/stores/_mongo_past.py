@@ -9,8 +9,6 @@ from turnout.clocks import TrustedClock
 from turnout.subscriptions.past import Creation, Moment, Span, due_before
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 
-__all__ = ["MongoPast"]
-
 
 class MongoPast:
     """Two collections beside a store's own: documents that are gone, and the time of each revision.

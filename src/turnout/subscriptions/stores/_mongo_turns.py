@@ -11,8 +11,6 @@ from turnout.subscriptions.deadline import remaining
 from turnout.subscriptions.stores._mongo_clock import ServerClock
 from turnout.subscriptions.stores._mongo_driver import errors
 
-__all__ = ["TOO_SLOW", "Turn", "Turns"]
-
 _LEASE_SECONDS = 30.0
 """How long a writer that says nothing keeps others waiting, by the server's clock."""
 

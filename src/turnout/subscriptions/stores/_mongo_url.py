@@ -8,8 +8,6 @@ from urllib.parse import unquote
 from turnout.errors import ConfigError, Mistake
 from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
 
-__all__ = ["split_url", "waits_of"]
-
 _WAITS = {
     # The driver would wait half a minute for a server that is not there.
     "serverSelectionTimeoutMS": 5_000,

@@ -16,8 +16,6 @@ from turnout.conditions import Condition, Group, Logic, encode
 from turnout.conditions.fields import KINDS
 from turnout.subscriptions.model import Subscription
 
-__all__ = ["decode_record", "decode_records", "encode_record", "id_maker"]
-
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 

@@ -28,8 +28,6 @@ from turnout.subscriptions.past import DEFAULT_RETENTION, retention_of
 from turnout.subscriptions.stores._sqlite_identity import OpenedFile, continue_revisions, folder_locked
 from turnout.subscriptions.stores._sqlite_schema import APPLICATION_ID, SCHEMA
 
-__all__ = ["SqliteAddress", "SqliteFile"]
-
 _log = logging.getLogger(__name__)
 
 _REOPEN_SECONDS = 5.0

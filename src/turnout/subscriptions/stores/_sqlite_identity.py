@@ -13,8 +13,6 @@ from typing import Self, TypeAlias
 
 from turnout.subscriptions.stores import _sqlite_past as past
 
-__all__ = ["OpenedFile", "continue_revisions", "folder_locked"]
-
 _Inode: TypeAlias = tuple[int, int]
 """Device and number."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from turnout.clocks import TrustedClock
 from turnout.subscriptions.past import Creation, Moment, Span, due_before, now
 
-__all__ = ["archive", "births", "forget", "note_time", "record_at", "records_at", "revision_at"]
-
 
 def note_time(connection: sqlite3.Connection, revision: int) -> None:
     """Write down what the clock says of a revision: a wrong reading must not become the time of the later ones."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["APPLICATION_ID", "SCHEMA"]
-
 APPLICATION_ID = 0x7475726E
 """The letters "turn" in the file's header, by which ``file`` and we recognise it."""
 

@@ -29,8 +29,6 @@ from turnout.subscriptions.snapshot import Snapshot
 from turnout.subscriptions.store import MAX_LIMIT, Store, StoreBase
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
-__all__ = ["MemoryStore"]
-
 
 class _Gone(NamedTuple):
     """A subscription, and the revisions that it came and went with."""

@@ -35,8 +35,6 @@ from turnout.subscriptions.stores._mongo_url import split_url, waits_of
 from turnout.subscriptions.stores._record import id_maker
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
-__all__ = ["MongoStore"]
-
 _CHUNK = 1_000
 _HISTORY = 100_000
 """Deletions that are remembered for `changes`; a reader that missed more starts again from everything."""

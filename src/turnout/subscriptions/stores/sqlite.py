@@ -20,8 +20,6 @@ from turnout.subscriptions.stores._record import decode_record, decode_records, 
 from turnout.subscriptions.stores._sqlite_file import SqliteAddress, SqliteFile
 from turnout.subscriptions.tenants import TenantStore, prefix_end
 
-__all__ = ["SqliteStore"]
-
 _CHUNK = 2_000
 """Rows that are prepared together: enough to sort them into each index, few enough for little memory."""
 

@@ -9,18 +9,6 @@ from __future__ import annotations
 from datetime import date
 from typing import NamedTuple
 
-__all__ = [
-    "CUTOVER_DAY",
-    "CUTOVER_YEAR",
-    "DAY",
-    "Date",
-    "date_of",
-    "days_of",
-    "month_length",
-    "on_or_before",
-    "wrapped",
-]
-
 DAY = 86_400_000
 """Milliseconds."""
 

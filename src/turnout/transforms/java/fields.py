@@ -23,8 +23,6 @@ from turnout.transforms.java.calendar import (
     wrapped,
 )
 
-__all__ = ["millis_of"]
-
 _SUNDAY = 1
 
 

@@ -15,8 +15,6 @@ from turnout.transforms.java.number import double, parsed_decimal, scale_of, sin
 from turnout.transforms.java.text import trim
 from turnout.transforms.java.time_parse import time_parser
 
-__all__ = ["Literal", "parse_literal"]
-
 
 @dataclass(frozen=True, slots=True)
 class Literal:

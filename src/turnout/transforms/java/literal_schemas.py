@@ -11,8 +11,6 @@ from turnout.records.schema import DATE, TIME, TIMESTAMP, Schema
 from turnout.transforms.java.calendar import DAY
 from turnout.transforms.java.number import double, low_bits, single
 
-__all__ = ["ElementMisfit", "aligned", "merged", "plain"]
-
 _WIDENING = ("int8", "int16", "int32", "int64", "float32", "float64")
 _KINDS: Mapping[str, tuple[int, Callable[[int], int]]] = {
     "int8": (8, Int8), "int16": (16, Int16), "int32": (32, Int32), "int64": (64, int),

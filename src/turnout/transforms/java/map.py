@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["in_hash_order"]
-
 
 def in_hash_order(keys: Iterable[str]) -> list[str]:
     """The keys, each once, as a HashMap that they were put into one by one goes through them."""

@@ -10,8 +10,6 @@ from fractions import Fraction
 
 from turnout.transforms.java.calendar import wrapped
 
-__all__ = ["double", "low_bits", "parsed_decimal", "parsed_integer", "read_integer", "scale_of", "single"]
-
 _DIGITS = re.compile(r"(-?)(\d+)")
 _EXPONENT = re.compile(r"E(-?\d+)")
 _MAX, _MIN = (1 << 31) - 1, -(1 << 31)

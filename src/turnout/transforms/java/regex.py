@@ -14,9 +14,8 @@ from typing import Any
 import regex
 
 from turnout.errors import RecordError
-from turnout.transforms.java.regex_reader import JavaRegexError, JavaRegexReader
-
-__all__ = ["LONGEST", "SECONDS", "JavaRegex", "JavaRegexError", "check_java_regex"]
+from turnout.transforms.java.regex_characters import JavaRegexError
+from turnout.transforms.java.regex_reader import JavaRegexReader
 
 SECONDS = 1.0
 """How long one text is matched at most; a pattern that needs longer fails the record."""

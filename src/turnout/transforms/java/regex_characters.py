@@ -10,8 +10,6 @@ import unicodedata
 
 from turnout.transforms.java.regex_classes import ESCAPES, UNICODE_ESCAPES, ranges, set_of_property
 
-__all__ = ["CharacterReader", "JavaRegexError"]
-
 
 class JavaRegexError(ValueError):
     """Raised when Java would refuse the pattern; the message gives the reason and the position."""

@@ -9,9 +9,6 @@ from collections.abc import Iterable
 
 import regex
 
-__all__ = ["ESCAPES", "UNICODE_ESCAPES", "code", "ranges", "set_of_property"]
-
-
 _WORD = "0-9A-Z_a-z"
 _UNICODE_WORD = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u200c\u200d"
 _VERTICAL = r"\n\x0b\f\r\x85\u2028\u2029"

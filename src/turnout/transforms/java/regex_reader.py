@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import re
 
-from turnout.transforms.java.regex_characters import CharacterReader, JavaRegexError
+from turnout.transforms.java.regex_characters import CharacterReader
 from turnout.transforms.java.regex_classes import code, ranges
-
-__all__ = ["JavaRegexError", "JavaRegexReader"]
-
 
 _QUANTIFIER = re.compile(r"[*+?]|\{\d+(?:,\d*)?\}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")

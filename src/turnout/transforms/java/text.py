@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BLANKS", "is_word", "split_list", "trim"]
-
 BLANKS: Final = "".join(map(chr, range(33)))
 """The characters that ``String.trim`` removes: up to U+0020, and none of Unicode's other spaces."""
 

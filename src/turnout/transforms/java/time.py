@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MONTHS", "NUMERIC", "WEEKDAYS", "JavaTimeError", "Letters", "Token", "parse_java_time"]
-
 MONTHS = (
     "January", "February", "March", "April", "May", "June",
     "July", "August", "September", "October", "November", "December",

@@ -16,8 +16,6 @@ from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse
 from turnout.transforms.java.zone import read_iso_zone, read_zone
 from turnout.transforms.java.zone_names import offset_of, zone_name_at
 
-__all__ = ["time_parser"]
-
 _UNIX = date(1970, 1, 1).toordinal()
 _MODERN = 1583
 """From this year on Java's calendar is Python's."""

@@ -9,8 +9,6 @@ from functools import cached_property
 from turnout.transforms.java.calendar import CUTOVER_DAY, CUTOVER_YEAR, DAY, Date, date_of, days_of, on_or_before
 from turnout.transforms.java.time import MONTHS, WEEKDAYS, Letters, Token, parse_java_time
 
-__all__ = ["time_printer", "time_unit"]
-
 _UNIX = date(1970, 1, 1).toordinal()
 _QUICK_FROM = -12_212_553_600_000
 """1583-01-01: from here on to the end of the year 9999 Java's calendar is Python's."""

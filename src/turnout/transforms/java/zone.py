@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["read_iso_zone", "read_zone"]
-
 _DIGITS = "0123456789"
 _UTC_NAMES = ("COORDINATED UNIVERSAL TIME", "UTC", "GREENWICH MEAN TIME", "GMT")
 

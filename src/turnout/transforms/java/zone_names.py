@@ -12,8 +12,6 @@ from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-__all__ = ["NAMES", "ZoneName", "offset_of", "zone_name_at"]
-
 _ZONES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("America/New_York", ("EST", "Eastern Standard Time"), ("EDT", "Eastern Daylight Time")),
     ("America/Chicago", ("CST", "Central Standard Time"), ("CDT", "Central Daylight Time")),

@@ -10,8 +10,6 @@ from turnout.nats.wire import Connection
 from turnout.nats.wire.range_count import count_exactly
 from turnout.spark.formats.nats.reading import Split, planned
 
-__all__ = ["only"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -15,24 +15,11 @@ from pyspark.sql.types import StructType
 from turnout.errors import ConfigError, Mistake
 from turnout.nats.wire import Connection, Range
 from turnout.nats.wire.per_filter_reader import RangeReader, reader_of
-from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.nats.wire.read_strategy import BESIDE, TOGETHER, WHOLE, ReadStrategy, choose_strategy
 from turnout.nats.wire.records import SCHEMA
 from turnout.nats.wire.rows import with_stream
 from turnout.runtime.gaps import LossWatch
 from turnout.runtime.source_options import SourceOptions
-
-__all__ = [
-    "ArrowColumns",
-    "Split",
-    "SplitReader",
-    "StoredSequences",
-    "beside",
-    "planned",
-    "resolve",
-    "split",
-    "state_of",
-]
 
 _SMALLEST_SPLIT = 10_000
 

@@ -19,8 +19,6 @@ from turnout.gc_tools import freeze_gc
 from turnout.runtime.source_options import SourceOptions
 from turnout.spark.formats.nats.reading import ArrowColumns, Split, SplitReader
 
-__all__ = ["SPLIT_COLUMNS", "Rows", "readers_of", "records_of"]
-
 SPLIT_COLUMNS: Final = "split binary"
 """The column of a source whose rows are splits: how to read one, and which, pickled together."""
 

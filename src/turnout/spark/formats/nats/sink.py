@@ -28,9 +28,7 @@ from turnout.errors import ConfigError, Mistake, StreamError
 from turnout.gc_tools import freeze_gc
 from turnout.nats.wire import Connection, Published, Publisher
 from turnout.nats.wire.packing import header_lines, id_lines
-from turnout.runtime.sink_options import NOT_FORWARDED, SinkOptions
-
-__all__ = ["NOT_FORWARDED", "NatsStreamWriter", "NatsWriter", "SinkOptions"]
+from turnout.runtime.sink_options import SinkOptions
 
 _log = logging.getLogger(__name__)
 

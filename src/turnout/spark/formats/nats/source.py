@@ -17,14 +17,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from turnout.nats.wire import Connection
+from turnout.nats.wire.positions import resolve, state_of
 from turnout.runtime.gaps import HoleCounter
 from turnout.runtime.source_options import SourceOptions
-from turnout.spark.formats.nats.reading import Split, beside, planned, resolve, split, state_of
+from turnout.spark.formats.nats.reading import Split, beside, planned, split
 from turnout.spark.formats.nats.rows import SPLIT_COLUMNS, Rows
 from turnout.spark.formats.nats.sink import NatsStreamWriter, NatsWriter
 from turnout.spark.formats.nats.stream import NatsStreamReader
-
-__all__ = ["NatsDataSource", "register"]
 
 _COLUMNS = (
     "topic string, partition int, offset bigint, key binary, value binary,"

@@ -19,22 +19,14 @@ from pyspark.sql.types import StructType
 
 from turnout.errors import ConnectionLostError, StreamError
 from turnout.nats.wire import Acknowledger, Connection
+from turnout.nats.wire.positions import StoredSequences, resolve, state_of
 from turnout.runtime.gaps import HoleCounter, lost
 from turnout.runtime.index.client import AskedRevisions
 from turnout.runtime.source_options import SourceOptions
 from turnout.runtime.waiting import wait_for_more
 from turnout.spark.formats.nats.push_down import only
-from turnout.spark.formats.nats.reading import (
-    Split,
-    StoredSequences,
-    planned,
-    resolve,
-    split,
-    state_of,
-)
+from turnout.spark.formats.nats.reading import Split, planned, split
 from turnout.spark.formats.nats.rows import Rows
-
-__all__ = ["REVISION", "NatsStreamReader"]
 
 REVISION: Final = "subscriptions.revision"
 """The key of an offset that says what its micro-batch is matched with."""
